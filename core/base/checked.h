@@ -1,0 +1,56 @@
+// Integer arithmetic that refuses to wrap. Every size or offset that comes from a file goes through these. Stateless.
+#pragma once
+#include <concepts>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <utility>
+
+namespace mtrain {
+
+template <std::integral T>
+[[nodiscard]] std::optional<T> checked_add(T a, T b) {
+  T out;
+  if (__builtin_add_overflow(a, b, &out)) return std::nullopt;
+  return out;
+}
+
+template <std::integral T>
+[[nodiscard]] std::optional<T> checked_mul(T a, T b) {
+  T out;
+  if (__builtin_mul_overflow(a, b, &out)) return std::nullopt;
+  return out;
+}
+
+/// Converts when the value fits the target type.
+template <std::integral To, std::integral From>
+[[nodiscard]] std::optional<To> checked_cast(From value) {
+  if (!std::in_range<To>(value)) return std::nullopt;
+  return static_cast<To>(value);
+}
+
+/// A chain of checked operations: once one has overflowed, the whole value is absent.
+/// `Checked<uint64_t>(n) * 12 + 34` holds a value only if no step wrapped.
+template <std::integral T>
+class Checked {
+ public:
+  Checked(T value) : value_(value) {}  // NOLINT(google-explicit-constructor): arithmetic reads naturally
+  Checked operator+(Checked other) const { return combine(other, [](T a, T b) { return checked_add(a, b); }); }
+  Checked operator*(Checked other) const { return combine(other, [](T a, T b) { return checked_mul(a, b); }); }
+  [[nodiscard]] bool valid() const { return value_.has_value(); }
+  /// REQUIRES: valid()
+  [[nodiscard]] T value() const { return value_.value(); }
+  /// True when valid and equal to `other`.
+  [[nodiscard]] bool equals(T other) const { return value_ == other; }
+
+ private:
+  template <class Op>
+  Checked combine(Checked other, Op op) const {
+    Checked out(0);
+    out.value_ = value_ && other.value_ ? op(*value_, *other.value_) : std::nullopt;
+    return out;
+  }
+  std::optional<T> value_;
+};
+
+}  // namespace mtrain

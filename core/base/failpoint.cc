@@ -1,0 +1,88 @@
+#include "mtrain/base/failpoint.h"
+
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <map>
+#include <mutex>
+#include <thread>
+
+#include "mtrain/base/error.h"
+
+namespace mtrain {
+namespace {
+
+struct Armed {
+  std::string site, action;
+  int64_t nth = 1;
+};
+
+struct State {
+  std::vector<Armed> armed;
+  std::mutex mutex;
+  std::map<std::string, int64_t, std::less<>> visits;
+};
+
+State* make_state() {
+  const char* spec = std::getenv("MTRAIN_FAULT");
+  if (!spec || !*spec) return nullptr;
+  auto* state = new State;  // lives until exit
+  for (const auto& item : split(spec, ',')) {
+    auto part = split(item, ':');
+    Armed armed{.site = part[0], .action = part.size() > 2 ? part[2] : "kill"};
+    if (part.size() > 1) armed.nth = std::strtoll(part[1].c_str(), nullptr, 10);
+    state->armed.push_back(std::move(armed));
+  }
+  return state;
+}
+
+State* state() {
+  static State* const kState = make_state();
+  return kState;
+}
+
+int errno_from(std::string_view text) {
+  static const std::map<std::string_view, int> kNames = {{"ENOSPC", ENOSPC}, {"EIO", EIO},       {"EACCES", EACCES},
+                                                         {"EROFS", EROFS},   {"EMFILE", EMFILE}, {"EDQUOT", EDQUOT},
+                                                         {"EFBIG", EFBIG},   {"EINTR", EINTR},   {"ENOENT", ENOENT}};
+  auto found = kNames.find(text);
+  return found == kNames.end() ? EIO : found->second;
+}
+
+}  // namespace
+
+Fault failpoint(std::string_view site) {
+  State* s = state();
+  if (!s) [[likely]] return {};
+  int64_t visit;
+  {
+    std::lock_guard lock(s->mutex);
+    visit = ++s->visits[std::string(site)];
+  }
+  for (const auto& armed : s->armed) {
+    if (armed.site != site || (armed.nth != 0 && armed.nth != visit)) continue;
+    std::string_view action = armed.action;
+    if (action == "kill") std::raise(SIGKILL);
+    if (action == "throw") throw Error(ErrorClass::io, cat("fault injected at ", site));
+    if (action == "short") return {FaultAction::short_write, 0};
+    if (action == "nan") return {FaultAction::nan, 0};
+    if (action.starts_with("delay=")) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(std::strtoll(armed.action.c_str() + 6, nullptr, 10)));
+    } else if (action.starts_with("errno=")) {
+      return {FaultAction::fail_errno, errno_from(action.substr(6))};
+    }
+  }
+  return {};
+}
+
+std::vector<std::string> failpoint_visits() {
+  std::vector<std::string> out;
+  if (State* s = state()) {
+    std::lock_guard lock(s->mutex);
+    for (const auto& [site, count] : s->visits) out.push_back(cat(site, " ", count));
+  }
+  return out;
+}
+
+}  // namespace mtrain

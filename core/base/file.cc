@@ -1,0 +1,176 @@
+#include "mtrain/base/file.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <array>
+#include <utility>
+
+#include "mtrain/base/error.h"
+#include "mtrain/base/failpoint.h"
+
+namespace mtrain {
+namespace {
+
+[[noreturn]] void fail(const char* what, const fs::path& path, int error) {
+  const char* hint = error == ENOSPC || error == EDQUOT ? "free some space or write elsewhere (run.dir=PATH)"
+                     : error == EACCES || error == EROFS ? "check the permissions of the folder"
+                     : error == ENOENT                   ? "check the path for a typo"
+                                                         : "";
+  throw Error(ErrorClass::io, cat("cannot ", what, " ", path.string(), ": ", std::strerror(error)), hint);
+}
+
+int injected(std::string_view site, const char* operation) {
+  Fault fault = failpoint(cat(site, ".", operation));
+  return fault.action == FaultAction::fail_errno ? fault.error : 0;
+}
+
+class Descriptor {
+ public:
+  explicit Descriptor(int fd) : fd_(fd) {}
+  ~Descriptor() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  int get() const { return fd_; }
+
+ private:
+  int fd_;
+};
+
+int open_for_read(const fs::path& path, struct stat& info) {
+  int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) fail("open", path, errno);
+  if (::fstat(fd, &info) != 0 || S_ISDIR(info.st_mode)) {
+    int error = S_ISDIR(info.st_mode) ? EISDIR : errno;
+    ::close(fd);
+    fail("read", path, error);
+  }
+  return fd;
+}
+
+}  // namespace
+
+std::string read_file(const fs::path& path, uint64_t max_bytes) {
+  struct stat info {};
+  Descriptor fd(open_for_read(path, info));
+  std::string out;
+  std::array<char, 1 << 16> buffer;
+  for (;;) {
+    ssize_t got = ::read(fd.get(), buffer.data(), buffer.size());
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) fail("read", path, errno);
+    if (got == 0) return out;
+    out.append(buffer.data(), static_cast<size_t>(got));
+    MT_USER_CHECK(out.size() <= max_bytes, ErrorClass::io,
+                  cat(path.string(), " is larger than the limit of ", human_bytes(max_bytes)), "");
+  }
+}
+
+FileWriter::FileWriter(fs::path path, std::string site, bool truncate) : path_(std::move(path)), site_(std::move(site)) {
+  if (int error = injected(site_, "open")) fail("create", path_, error);
+  fd_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | (truncate ? O_TRUNC : O_EXCL), 0644);
+  if (fd_ < 0) fail("create", path_, errno);
+}
+
+FileWriter::~FileWriter() {
+  if (fd_ >= 0) ::close(fd_);
+}
+
+void FileWriter::write(std::span<const std::byte> data) {
+  while (!data.empty()) {
+    Fault fault = failpoint(cat(site_, ".write"));
+    if (fault.action == FaultAction::fail_errno) fail("write", path_, fault.error);
+    size_t want = fault.action == FaultAction::short_write ? (data.size() + 1) / 2 : data.size();
+    ssize_t got = ::write(fd_, data.data(), want);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) fail("write", path_, errno);
+    bytes_ += static_cast<uint64_t>(got);
+    data = data.subspan(static_cast<size_t>(got));
+  }
+}
+
+void FileWriter::sync() {
+  if (int error = injected(site_, "fsync")) fail("fsync", path_, error);
+  if (::fsync(fd_) != 0) fail("fsync", path_, errno);
+}
+
+void FileWriter::close() {
+  int fd = std::exchange(fd_, -1);
+  if (fd >= 0 && ::close(fd) != 0 && errno != EINTR) fail("close", path_, errno);
+}
+
+void sync_directory(const fs::path& directory, std::string_view site) {
+  fs::path place = directory.empty() ? fs::path(".") : directory;
+  if (int error = injected(site, "dirsync")) fail("fsync", place, error);
+  Descriptor fd(::open(place.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (fd.get() < 0) fail("open", place, errno);
+  if (::fsync(fd.get()) != 0 && errno != EINVAL) fail("fsync", place, errno);
+}
+
+void durable_rename(const fs::path& from, const fs::path& to, std::string_view site) {
+  if (int error = injected(site, "rename")) fail("rename to", to, error);
+  if (::rename(from.c_str(), to.c_str()) != 0) fail("rename to", to, errno);
+  sync_directory(to.parent_path(), site);
+}
+
+void write_file_atomic(const fs::path& path, std::string_view content, std::string_view site) {
+  fs::path temporary = path;
+  temporary += cat(".tmp-", ::getpid());
+  try {
+    FileWriter file(temporary, std::string(site), true);
+    file.write(content);
+    file.sync();
+    file.close();
+    durable_rename(temporary, path, site);
+  } catch (...) {
+    ::unlink(temporary.c_str());
+    throw;
+  }
+}
+
+void make_directories(const fs::path& path) {
+  std::error_code error;
+  fs::create_directories(path, error);
+  if (error) fail("create the folder", path, error.value());
+}
+
+MappedFile::MappedFile(const fs::path& path) : path_(path) {
+  struct stat info {};
+  Descriptor fd(open_for_read(path, info));
+  size_ = static_cast<size_t>(info.st_size);
+  if (size_ == 0) return;
+  void* at = ::mmap(nullptr, size_, PROT_READ, MAP_SHARED, fd.get(), 0);
+  if (at == MAP_FAILED) fail("map", path, errno);
+  data_ = static_cast<const std::byte*>(at);
+}
+
+MappedFile::~MappedFile() {
+  if (data_) ::munmap(const_cast<std::byte*>(data_), size_);
+}
+
+MappedFile::MappedFile(MappedFile&& other) noexcept
+    : path_(std::move(other.path_)), data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+
+MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
+  std::swap(path_, other.path_);
+  std::swap(data_, other.data_);
+  std::swap(size_, other.size_);
+  return *this;
+}
+
+void MappedFile::advise_random() const {
+  if (data_) ::madvise(const_cast<std::byte*>(data_), size_, MADV_RANDOM);
+}
+void MappedFile::advise_sequential() const {
+  if (data_) ::madvise(const_cast<std::byte*>(data_), size_, MADV_SEQUENTIAL);
+}
+
+fs::path program_directory() { return fs::read_symlink("/proc/self/exe").parent_path(); }
+
+}  // namespace mtrain

@@ -1,0 +1,77 @@
+// Files: whole reads, durable writes, read-only mappings. All failures are Error(io) naming the path and the system's
+// reason. Objects own their descriptors; one object is for one thread at a time.
+#pragma once
+#include <cstddef>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "mtrain/base/export.h"
+
+namespace mtrain {
+
+namespace fs = std::filesystem;
+
+/// Reads a whole file; refuses one larger than `max_bytes`.
+MT_API std::string read_file(const fs::path& path, uint64_t max_bytes = uint64_t{1} << 32);
+
+/// A file being written. Every write is completed or throws; nothing is durable before sync().
+/// Failpoints: <site>.open, <site>.write, <site>.fsync with the `site` given here.
+class MT_API FileWriter {
+ public:
+  /// Creates the file (it must not exist unless `truncate`).
+  FileWriter(fs::path path, std::string site, bool truncate = false);
+  ~FileWriter();
+  FileWriter(const FileWriter&) = delete;
+  FileWriter& operator=(const FileWriter&) = delete;
+
+  void write(std::span<const std::byte> data);
+  void write(std::string_view text) { write(std::as_bytes(std::span(text.data(), text.size()))); }
+  /// Makes the content durable. A failed fsync is final: the file must be thrown away, never synced again.
+  void sync();
+  void close();
+  uint64_t bytes() const { return bytes_; }
+  const fs::path& path() const { return path_; }
+
+ private:
+  fs::path path_;
+  std::string site_;
+  int fd_ = -1;
+  uint64_t bytes_ = 0;
+};
+
+/// Makes directory entries (creations, renames) durable.
+MT_API void sync_directory(const fs::path& directory, std::string_view site = "dir");
+/// Renames and, by fsync of the parent, makes it durable. Fails if `to` is a non-empty directory.
+MT_API void durable_rename(const fs::path& from, const fs::path& to, std::string_view site = "rename");
+/// Writes `content` so that a crash leaves either the old file or the new one: temporary file, fsync, rename, fsync.
+MT_API void write_file_atomic(const fs::path& path, std::string_view content, std::string_view site = "file");
+/// Creates a directory and its parents; Error(io) names what stands in the way.
+MT_API void make_directories(const fs::path& path);
+
+/// A whole file mapped read-only. Empty files give an empty span.
+class MT_API MappedFile {
+ public:
+  MappedFile() = default;
+  explicit MappedFile(const fs::path& path);
+  ~MappedFile();
+  MappedFile(MappedFile&& other) noexcept;
+  MappedFile& operator=(MappedFile&& other) noexcept;
+
+  std::span<const std::byte> bytes() const { return {data_, size_}; }
+  const fs::path& path() const { return path_; }
+  /// Tells the kernel that reads will be scattered (no read-ahead) or in order.
+  void advise_random() const;
+  void advise_sequential() const;
+
+ private:
+  fs::path path_;
+  const std::byte* data_ = nullptr;
+  size_t size_ = 0;
+};
+
+/// The directory holding the running executable.
+MT_API fs::path program_directory();
+
+}  // namespace mtrain

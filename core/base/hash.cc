@@ -1,0 +1,119 @@
+#include "mtrain/base/hash.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#if defined(__x86_64__)
+#include <nmmintrin.h>
+#endif
+
+namespace mtrain {
+namespace {
+
+constexpr std::array<uint32_t, 256> crc_table() {
+  std::array<uint32_t, 256> table{};
+  for (uint32_t i = 0; i < 256; ++i) {
+    uint32_t c = i;
+    for (int k = 0; k < 8; ++k) c = (c >> 1) ^ (c & 1 ? 0x82F63B78u : 0u);
+    table[i] = c;
+  }
+  return table;
+}
+constexpr auto kCrcTable = crc_table();
+
+uint32_t crc_bytewise(const uint8_t* p, size_t n, uint32_t crc) {
+  for (; n; --n) crc = (crc >> 8) ^ kCrcTable[(crc ^ *p++) & 0xFF];
+  return crc;
+}
+
+#if defined(__x86_64__)
+__attribute__((target("sse4.2"))) uint32_t crc_sse42(const uint8_t* p, size_t n, uint32_t crc) {
+  uint64_t wide = crc;
+  for (; n >= 8; n -= 8, p += 8) {
+    uint64_t word;
+    std::memcpy(&word, p, 8);
+    wide = _mm_crc32_u64(wide, word);
+  }
+  auto narrow = static_cast<uint32_t>(wide);
+  for (; n; --n) narrow = _mm_crc32_u8(narrow, *p++);
+  return narrow;
+}
+#endif
+
+constexpr std::array<uint32_t, 64> kSha = {
+    0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4, 0xab1c5ed5, 0xd807aa98, 0x12835b01,
+    0x243185be, 0x550c7dc3, 0x72be5d74, 0x80deb1fe, 0x9bdc06a7, 0xc19bf174, 0xe49b69c1, 0xefbe4786, 0x0fc19dc6, 0x240ca1cc,
+    0x2de92c6f, 0x4a7484aa, 0x5cb0a9dc, 0x76f988da, 0x983e5152, 0xa831c66d, 0xb00327c8, 0xbf597fc7, 0xc6e00bf3, 0xd5a79147,
+    0x06ca6351, 0x14292967, 0x27b70a85, 0x2e1b2138, 0x4d2c6dfc, 0x53380d13, 0x650a7354, 0x766a0abb, 0x81c2c92e, 0x92722c85,
+    0xa2bfe8a1, 0xa81a664b, 0xc24b8b70, 0xc76c51a3, 0xd192e819, 0xd6990624, 0xf40e3585, 0x106aa070, 0x19a4c116, 0x1e376c08,
+    0x2748774c, 0x34b0bcb5, 0x391c0cb3, 0x4ed8aa4a, 0x5b9cca4f, 0x682e6ff3, 0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208,
+    0x90befffa, 0xa4506ceb, 0xbef9a3f7, 0xc67178f2};
+
+}  // namespace
+
+uint32_t crc32c(std::span<const std::byte> data, uint32_t crc) {
+  auto* p = reinterpret_cast<const uint8_t*>(data.data());
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("sse4.2")) return ~crc_sse42(p, data.size(), ~crc);
+#endif
+  return ~crc_bytewise(p, data.size(), ~crc);
+}
+
+Sha256::Sha256()
+    : state_{0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19} {}
+
+void Sha256::block(const uint8_t* data) {
+  std::array<uint32_t, 64> w;
+  for (size_t i = 0; i < 16; ++i)
+    w[i] = uint32_t{data[4 * i]} << 24 | uint32_t{data[4 * i + 1]} << 16 | uint32_t{data[4 * i + 2]} << 8 | data[4 * i + 3];
+  for (size_t i = 16; i < 64; ++i) {
+    uint32_t s0 = std::rotr(w[i - 15], 7) ^ std::rotr(w[i - 15], 18) ^ (w[i - 15] >> 3);
+    uint32_t s1 = std::rotr(w[i - 2], 17) ^ std::rotr(w[i - 2], 19) ^ (w[i - 2] >> 10);
+    w[i] = w[i - 16] + s0 + w[i - 7] + s1;
+  }
+  auto [a, b, c, d, e, f, g, h] = state_;
+  for (size_t i = 0; i < 64; ++i) {
+    uint32_t t1 = h + (std::rotr(e, 6) ^ std::rotr(e, 11) ^ std::rotr(e, 25)) + ((e & f) ^ (~e & g)) + kSha[i] + w[i];
+    uint32_t t2 = (std::rotr(a, 2) ^ std::rotr(a, 13) ^ std::rotr(a, 22)) + ((a & b) ^ (a & c) ^ (b & c));
+    h = g, g = f, f = e, e = d + t1, d = c, c = b, b = a, a = t1 + t2;
+  }
+  const std::array<uint32_t, 8> add = {a, b, c, d, e, f, g, h};
+  for (size_t i = 0; i < 8; ++i) state_[i] += add[i];
+}
+
+void Sha256::update(std::span<const std::byte> data) {
+  auto* p = reinterpret_cast<const uint8_t*>(data.data());
+  size_t n = data.size(), held = length_ % 64;
+  length_ += n;
+  if (held) {
+    size_t take = std::min(n, 64 - held);
+    std::memcpy(buffer_.data() + held, p, take);
+    p += take, n -= take;
+    if (held + take < 64) return;
+    block(buffer_.data());
+  }
+  for (; n >= 64; n -= 64, p += 64) block(p);
+  if (n) std::memcpy(buffer_.data(), p, n);
+}
+
+std::string Sha256::hex() {
+  uint64_t bits = length_ * 8;
+  std::array<std::byte, 72> pad{};
+  pad[0] = std::byte{0x80};
+  size_t zeros = (119 - length_ % 64) % 64;  // so that 1 + zeros + 8 completes a block
+  for (size_t i = 0; i < 8; ++i) pad[1 + zeros + i] = static_cast<std::byte>(bits >> (56 - 8 * i));
+  update(std::span(pad).first(1 + zeros + 8));
+  std::string out;
+  for (uint32_t word : state_)
+    for (int shift = 28; shift >= 0; shift -= 4) out += "0123456789abcdef"[(word >> shift) & 15];
+  return out;
+}
+
+std::string sha256(std::span<const std::byte> data) {
+  Sha256 hash;
+  hash.update(data);
+  return hash.hex();
+}
+
+}  // namespace mtrain

@@ -1,0 +1,35 @@
+// Checksums: CRC-32C (Castagnoli, RFC 3720) for speed, SHA-256 (FIPS 180-4) for identity. Stateless functions and
+// one incremental object; an object is for one thread at a time.
+#pragma once
+#include <array>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "mtrain/base/export.h"
+
+namespace mtrain {
+
+/// CRC-32C of `data`, continuing from `crc` (0 to start). Uses the SSE4.2 instruction where the CPU has it.
+MT_API uint32_t crc32c(std::span<const std::byte> data, uint32_t crc = 0);
+
+class MT_API Sha256 {
+ public:
+  Sha256();
+  void update(std::span<const std::byte> data);
+  void update(std::string_view text) { update(std::as_bytes(std::span(text.data(), text.size()))); }
+  /// Finishes and returns 64 lower-case hex digits. REQUIRES: called once.
+  std::string hex();
+
+ private:
+  void block(const uint8_t* data);
+  std::array<uint32_t, 8> state_;
+  std::array<uint8_t, 64> buffer_{};
+  uint64_t length_ = 0;
+};
+
+MT_API std::string sha256(std::span<const std::byte> data);
+inline std::string sha256(std::string_view text) { return sha256(std::as_bytes(std::span(text.data(), text.size()))); }
+
+}  // namespace mtrain

@@ -1,0 +1,60 @@
+// Shape: up to eight dimensions held inline (no allocation). A value type.
+#pragma once
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <initializer_list>
+#include <ostream>
+#include <span>
+
+#include "mtrain/base/error.h"
+
+namespace mtrain {
+
+class Shape {
+ public:
+  static constexpr int kMaxRank = 8;
+  Shape() = default;
+  Shape(std::initializer_list<int64_t> dims) : Shape(std::span<const int64_t>(dims.begin(), dims.size())) {}
+  explicit Shape(std::span<const int64_t> dims) {
+    MT_CHECK(dims.size() <= kMaxRank, "rank ", dims.size());
+    for (int64_t d : dims) dims_[rank_++] = d;
+  }
+
+  int rank() const { return rank_; }
+  int64_t operator[](int i) const { return dims_[index(i)]; }
+  int64_t& operator[](int i) { return dims_[index(i)]; }
+  const int64_t* begin() const { return dims_.data(); }
+  const int64_t* end() const { return dims_.data() + rank_; }
+  /// Product of the dimensions; 1 for rank 0.
+  int64_t numel() const {
+    int64_t n = 1;
+    for (int64_t d : *this) n *= d;
+    return n;
+  }
+  bool operator==(const Shape& other) const {
+    return std::equal(begin(), end(), other.begin(), other.end());
+  }
+  /// Appends a dimension.
+  void push_back(int64_t d) {
+    MT_CHECK(rank_ < kMaxRank, "rank ", rank_);
+    dims_[rank_++] = d;
+  }
+
+ private:
+  size_t index(int i) const {  // negative counts from the end
+    int at = i < 0 ? i + rank_ : i;
+    MT_CHECK(at >= 0 && at < rank_, "dimension ", i, " of rank ", rank_);
+    return static_cast<size_t>(at);
+  }
+  std::array<int64_t, kMaxRank> dims_{};
+  int rank_ = 0;
+};
+
+inline std::ostream& operator<<(std::ostream& out, const Shape& shape) {
+  out << '[';
+  for (int i = 0; i < shape.rank(); ++i) out << (i ? ", " : "") << shape[i];
+  return out << ']';
+}
+
+}  // namespace mtrain

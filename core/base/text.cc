@@ -1,0 +1,151 @@
+#include "mtrain/base/text.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <cstdio>
+
+namespace mtrain {
+
+std::string join(const std::vector<std::string>& items, std::string_view separator) {
+  std::string out;
+  for (size_t i = 0; i < items.size(); ++i) {
+    if (i) out += separator;
+    out += items[i];
+  }
+  return out;
+}
+
+std::vector<std::string> split(std::string_view text, char separator) {
+  std::vector<std::string> out;
+  if (text.empty()) return out;
+  size_t begin = 0;
+  for (size_t end; (end = text.find(separator, begin)) != std::string_view::npos; begin = end + 1)
+    out.emplace_back(text.substr(begin, end - begin));
+  out.emplace_back(text.substr(begin));
+  return out;
+}
+
+std::string_view trim(std::string_view text) {
+  constexpr std::string_view kBlank = " \t\r\n";
+  size_t begin = text.find_first_not_of(kBlank);
+  if (begin == std::string_view::npos) return {};
+  return text.substr(begin, text.find_last_not_of(kBlank) - begin + 1);
+}
+
+int edit_distance(std::string_view a, std::string_view b) {
+  std::vector<int> before(b.size() + 1), last(b.size() + 1), row(b.size() + 1);
+  for (size_t j = 0; j <= b.size(); ++j) last[j] = static_cast<int>(j);
+  for (size_t i = 1; i <= a.size(); ++i) {
+    row[0] = static_cast<int>(i);
+    for (size_t j = 1; j <= b.size(); ++j) {
+      row[j] = std::min({last[j] + 1, row[j - 1] + 1, last[j - 1] + (a[i - 1] != b[j - 1])});
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) row[j] = std::min(row[j], before[j - 2] + 1);
+    }
+    std::swap(before, last);
+    std::swap(last, row);
+  }
+  return last[b.size()];
+}
+
+std::vector<std::string> nearest(std::string_view wanted, const std::vector<std::string>& candidates, size_t limit) {
+  std::vector<std::pair<int, std::string>> scored;
+  for (const auto& candidate : candidates) {
+    int distance = edit_distance(wanted, candidate);
+    int allowed = std::max<int>(2, static_cast<int>(std::max(wanted.size(), candidate.size())) / 3);
+    bool contains = wanted.size() >= 3 && candidate.find(wanted) != std::string::npos;
+    if (distance <= allowed || contains) scored.emplace_back(distance, candidate);
+  }
+  std::stable_sort(scored.begin(), scored.end(), [](auto& x, auto& y) { return x.first < y.first; });
+  std::vector<std::string> out;
+  for (auto& [distance, candidate] : scored) {
+    if (out.size() == limit) break;
+    out.push_back(candidate);
+  }
+  return out;
+}
+
+namespace {
+std::string format(const char* pattern, double value, const char* suffix) {
+  std::array<char, 64> buffer{};
+  std::snprintf(buffer.data(), buffer.size(), "%.*f%s", pattern[0] - '0', value, suffix);
+  return buffer.data();
+}
+
+template <class Float>
+std::string shortest_of(Float value) {
+  if (std::isnan(value)) return ".nan";
+  if (std::isinf(value)) return value < 0 ? "-.inf" : ".inf";
+  std::array<char, 64> buffer{};
+  auto [end, error] = std::to_chars(buffer.data(), buffer.data() + buffer.size(), value);
+  std::string out(buffer.data(), end);
+  if (out.find_first_of(".e") == std::string::npos) out += ".0";
+  return out;
+}
+}  // namespace
+
+std::string human_bytes(uint64_t bytes) {
+  constexpr std::array<const char*, 6> kUnits = {" B", " KiB", " MiB", " GiB", " TiB", " PiB"};
+  auto value = static_cast<double>(bytes);
+  size_t unit = 0;
+  for (; value >= 1024 && unit + 1 < kUnits.size(); ++unit) value /= 1024;
+  return format(unit == 0 ? "0" : "1", value, kUnits[unit]);
+}
+
+std::string human_count(double count) {
+  constexpr std::array<const char*, 5> kUnits = {"", "k", "M", "B", "T"};
+  size_t unit = 0;
+  for (; std::abs(count) >= 999.5 && unit + 1 < kUnits.size(); ++unit) count /= 1000;
+  return format(unit == 0 ? "0" : std::abs(count) < 9.995 ? "2" : std::abs(count) < 99.95 ? "1" : "0", count, kUnits[unit]);
+}
+
+std::string human_seconds(double seconds) {
+  if (!std::isfinite(seconds) || seconds < 0) return "?";
+  auto whole = static_cast<int64_t>(seconds + 0.5);
+  if (whole < 60) return cat(whole, "s");
+  auto two = [](int64_t n) { return (n < 10 ? "0" : "") + std::to_string(n); };
+  if (whole < 3600) return cat(whole / 60, "m", two(whole % 60), "s");
+  if (whole < 86400) return cat(whole / 3600, "h", two(whole / 60 % 60), "m");
+  return cat(whole / 86400, "d", two(whole / 3600 % 24), "h");
+}
+
+std::string shortest(double value) { return shortest_of(value); }
+std::string shortest(float value) { return shortest_of(value); }
+
+bool valid_utf8(std::string_view text, size_t* bad) {
+  auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
+  for (size_t i = 0; i < text.size();) {
+    unsigned char c = byte(i);
+    size_t length = c < 0x80 ? 1 : c >= 0xC2 && c < 0xE0 ? 2 : c >= 0xE0 && c < 0xF0 ? 3 : c >= 0xF0 && c < 0xF5 ? 4 : 0;
+    bool ok = length != 0 && i + length <= text.size();
+    for (size_t k = 1; ok && k < length; ++k) ok = (byte(i + k) & 0xC0) == 0x80;
+    if (ok && length == 3) ok = !(c == 0xE0 && byte(i + 1) < 0xA0) && !(c == 0xED && byte(i + 1) >= 0xA0);
+    if (ok && length == 4) ok = !(c == 0xF0 && byte(i + 1) < 0x90) && !(c == 0xF4 && byte(i + 1) >= 0x90);
+    if (!ok) {
+      if (bad) *bad = i;
+      return false;
+    }
+    i += length;
+  }
+  return true;
+}
+
+std::string printable(std::string_view text, size_t max_bytes) {
+  bool cut = text.size() > max_bytes;
+  if (cut) text = text.substr(0, max_bytes);
+  bool utf8 = valid_utf8(text);
+  std::string out;
+  for (unsigned char c : text) {
+    if (c < 0x20 || c == 0x7F || (c >= 0x80 && !utf8)) {
+      std::array<char, 8> buffer{};
+      std::snprintf(buffer.data(), buffer.size(), "\\x%02x", c);
+      out += buffer.data();
+    } else {
+      out += static_cast<char>(c);
+    }
+  }
+  return cut ? out + "..." : out;
+}
+
+}  // namespace mtrain

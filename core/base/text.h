@@ -1,0 +1,49 @@
+// Small text helpers on top of the standard library. Stateless; safe from any thread.
+#pragma once
+#include <cstdint>
+#include <sstream>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "mtrain/base/export.h"
+
+namespace mtrain {
+
+/// Joins the arguments as `operator<<` prints them: cat("rank ", 3) == "rank 3".
+template <class... Args>
+std::string cat(const Args&... args) {
+  std::ostringstream out;
+  (out << ... << args);
+  return std::move(out).str();
+}
+
+/// Joins items with a separator.
+MT_API std::string join(const std::vector<std::string>& items, std::string_view separator);
+/// Splits at every separator; an empty text gives no items.
+MT_API std::vector<std::string> split(std::string_view text, char separator);
+/// Strips blanks, tabs and line ends on both sides.
+MT_API std::string_view trim(std::string_view text);
+
+/// Optimal-string-alignment edit distance (insert, delete, replace, swap neighbours).
+MT_API int edit_distance(std::string_view a, std::string_view b);
+/// The candidates close enough to `wanted` to be a likely typo of it, nearest first, at most `limit`.
+MT_API std::vector<std::string> nearest(std::string_view wanted, const std::vector<std::string>& candidates,
+                                        size_t limit = 3);
+
+/// 1536 -> "1.5 KiB".
+MT_API std::string human_bytes(uint64_t bytes);
+/// 1234567 -> "1.23M".
+MT_API std::string human_count(double count);
+/// 75 -> "1m15s".
+MT_API std::string human_seconds(double seconds);
+/// Shortest text that reads back as the same number, always with a '.', an exponent, or nan/inf: 1 -> "1.0".
+MT_API std::string shortest(double value);
+MT_API std::string shortest(float value);
+
+/// True when the bytes are well-formed UTF-8 (no surrogates, no overlong forms). `bad` gets the offset of the first fault.
+MT_API bool valid_utf8(std::string_view text, size_t* bad = nullptr);
+/// Makes text safe to print on one terminal line: control characters and broken UTF-8 become \xNN.
+MT_API std::string printable(std::string_view text, size_t max_bytes = 200);
+
+}  // namespace mtrain

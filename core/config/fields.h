@@ -1,0 +1,130 @@
+// Fields: how a component describes its settings. One bind() per config struct is its schema, its defaults, its
+// documentation and its reader:
+//
+//   struct AdamWConfig {
+//     double lr = 3e-4;
+//     void bind(Fields& f) { f("lr", lr, "peak learning rate").exclusive_min(0).example("3e-4"); }
+//   };
+//
+// The current value of the variable at bind time is the default. A Fields holds pointers into the struct it was bound to and
+// must not outlive it. For one thread at a time.
+#pragma once
+#include <concepts>
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "mtrain/base/export.h"
+
+namespace mtrain {
+
+enum class FieldType : uint8_t { boolean, integer, number, string, integer_list, number_list, string_list };
+/// What a changed value means for a run that resumes.
+enum class ResumeClass : uint8_t { safe, changes_result, impossible };
+
+/// One setting, as data: what `check`, the JSON Schema, the docs and completion read. Serialisable (schema.h).
+struct FieldSpec {
+  std::string path;  // dotted, relative to the component: "rope.theta"
+  FieldType type = FieldType::string;
+  std::string doc, unit, example;
+  std::string default_value;  // as YAML flow text; empty when required
+  std::optional<double> min, max;
+  bool exclusive_min = false, exclusive_max = false;
+  std::vector<std::string> choices;       // allowed texts; empty: any
+  std::vector<std::string> renamed_from;  // older or foreign names, accepted with a warning
+  std::string plugin_kind;                // the value names a plugin of this kind
+  int64_t list_size = -1;                 // exact length of a list; -1: any
+  bool required = false, nullable = false, secret = false;
+  ResumeClass resume = ResumeClass::changes_result;
+};
+
+/// The settings of one component.
+struct Schema {
+  std::string name, doc;
+  std::vector<FieldSpec> fields;
+};
+
+/// Points at the bound variable. An optional is null when absent.
+using FieldTarget =
+    std::variant<bool*, int64_t*, int*, double*, float*, std::string*, std::vector<int64_t>*, std::vector<double>*,
+                 std::vector<std::string>*, std::optional<int64_t>*, std::optional<double>*, std::optional<std::string>*>;
+
+struct MT_API Field {
+  FieldSpec spec;
+  FieldTarget target;
+
+  Field& min(double value) { return spec.min = value, *this; }
+  Field& max(double value) { return spec.max = value, *this; }
+  Field& exclusive_min(double value) { return spec.min = value, spec.exclusive_min = true, *this; }
+  Field& exclusive_max(double value) { return spec.max = value, spec.exclusive_max = true, *this; }
+  Field& one_of(std::vector<std::string> choices) { return spec.choices = std::move(choices), *this; }
+  Field& renamed_from(std::vector<std::string> names) { return spec.renamed_from = std::move(names), *this; }
+  Field& unit(std::string text) { return spec.unit = std::move(text), *this; }
+  Field& example(std::string text) { return spec.example = std::move(text), *this; }
+  Field& plugin(std::string kind) { return spec.plugin_kind = std::move(kind), *this; }
+  Field& size(int64_t count) { return spec.list_size = count, *this; }
+  /// Has no default: the recipe must say it.
+  Field& required() { return spec.required = true, spec.default_value.clear(), *this; }
+  Field& secret() { return spec.secret = true, *this; }
+  Field& resume(ResumeClass value) { return spec.resume = value, *this; }
+};
+
+class MT_API Fields {
+ public:
+  /// Declares a setting bound to `value`.
+  template <class T>
+  Field& operator()(std::string_view name, T& value, std::string_view doc) {
+    return declare(name, FieldTarget(&value), doc);
+  }
+  /// Declares a nested section whose struct has its own bind().
+  template <class S>
+  void section(std::string_view name, S& nested) {
+    std::string before = prefix_;
+    prefix_ += std::string(name) + ".";
+    nested.bind(*this);
+    prefix_ = std::move(before);
+  }
+
+  std::deque<Field>& fields() { return fields_; }
+  const std::deque<Field>& fields() const { return fields_; }
+
+ private:
+  Field& declare(std::string_view name, FieldTarget target, std::string_view doc);
+  std::string prefix_;
+  std::deque<Field> fields_;  // a deque: references stay valid while more are declared
+};
+
+template <class C>
+concept Bindable = requires(C c, Fields& f) { c.bind(f); };
+
+/// The schema of a config struct with its defaults.
+template <Bindable C>
+Schema schema_of(std::string name, std::string doc) {
+  C config{};
+  Fields fields;
+  config.bind(fields);
+  Schema schema{std::move(name), std::move(doc), {}};
+  for (auto& field : fields.fields()) schema.fields.push_back(field.spec);
+  return schema;
+}
+
+class Node;  // tree.h: one place of a parsed recipe
+
+/// Fills the bound variables from a section. Throws Error(config) that lists every fault, each with its place.
+MT_API void read_fields(const Node& section, Fields& fields);
+
+template <Bindable C>
+C read_config(const Node& section) {
+  C config{};
+  Fields fields;
+  config.bind(fields);
+  read_fields(section, fields);
+  return config;
+}
+
+}  // namespace mtrain

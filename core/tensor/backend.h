@@ -1,0 +1,48 @@
+// A backend: one device kind ("cpu", "cuda"), its memory, streams and kernels. Lives until the process ends.
+// Backend methods are thread-safe; a Stream is for one thread at a time.
+#pragma once
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "mtrain/base/export.h"
+#include "mtrain/tensor/kernel_table.h"
+
+namespace mtrain {
+
+struct Device {
+  int index = 0;
+  bool operator==(const Device&) const = default;
+};
+
+/// What a backend finds on this machine. No devices: `reason` says why in one sentence.
+struct Probe {
+  int devices = 0;
+  std::string reason;
+};
+
+/// An ordered queue of work on one device. The CPU's runs work at once.
+class MT_API Stream {
+ public:
+  virtual ~Stream();
+  /// Returns when all queued work is done.
+  virtual void synchronize() {}
+};
+
+class MT_API Backend {
+ public:
+  virtual ~Backend();
+  virtual std::string_view name() const = 0;
+  virtual Probe probe() const = 0;
+  /// Returns memory of at least `bytes` aligned to 64, uninitialised. Throws Error(config) naming need and free.
+  virtual void* allocate(Device device, size_t bytes) = 0;
+  virtual void deallocate(Device device, void* data, size_t bytes) = 0;
+  virtual std::unique_ptr<Stream> stream(Device device) = 0;
+  virtual const KernelTable& kernels() const = 0;
+  /// Host <-> device and device <-> device copies, ordered on the stream; a copy to the host has arrived on return.
+  virtual void copy(Stream& stream, void* to, const void* from, size_t bytes) = 0;
+  virtual void fill_zero(Stream& stream, void* data, size_t bytes) = 0;
+};
+
+}  // namespace mtrain

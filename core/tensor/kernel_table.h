@@ -1,0 +1,276 @@
+// The kernels a backend offers: one typed function pointer each, so that a changed argument is a compile error.
+// A null pointer means "not supported here": the op's reference composition runs, or the op says so.
+//
+// Conventions. Pointers are device pointers; matrices are row-major; `dtype` is the element type of every `void*` that has
+// no type of its own; statistics, losses and gradients of parameters are float. `accumulate` means "+=" instead of "=".
+// T tokens (batch folded in), D width, H query heads, G key/value groups, E head dim, V vocabulary.
+// All kernels are deterministic: the same arguments give the same bits at any thread count.
+#pragma once
+#include <cstdint>
+
+#include "mtrain/base/dtype.h"
+
+namespace mtrain {
+
+class Stream;
+
+/// C[M,N] = alpha * op(A)[M,K] * op(B)[K,N] + beta * C + bias, batched. op(X) is X or its transpose as stored;
+/// ld* are the row strides as stored. A and B share `dtype`; sums are in float.
+struct GemmArgs {
+  const void* a = nullptr;
+  const void* b = nullptr;
+  void* c = nullptr;
+  const void* bias = nullptr;  // [N] in `bias_dtype`, added to every row; may be null
+  bool transpose_a = false, transpose_b = false;
+  int64_t m = 0, n = 0, k = 0, lda = 0, ldb = 0, ldc = 0;
+  int64_t batch = 1, stride_a = 0, stride_b = 0, stride_c = 0;
+  float alpha = 1, beta = 0;
+  DType dtype = DType::f32, c_dtype = DType::f32, bias_dtype = DType::f32;
+};
+
+/// y = w * x * rstd, rstd = 1/sqrt(mean(x^2) + eps), per row of D (Zhang & Sennrich 2019, arXiv:1910.07467).
+struct RmsNormArgs {
+  const void* x;
+  const void* w;
+  void* y;
+  float* rstd;  // [rows]
+  int64_t rows, cols;
+  float eps;
+  DType dtype;
+};
+struct RmsNormBackwardArgs {
+  const void* dy;
+  const void* x;
+  const void* w;
+  const float* rstd;
+  void* dx;   // may be null: not wanted
+  float* dw;  // [cols], may be null
+  int64_t rows, cols;
+  bool accumulate_dx, accumulate_dw;
+  DType dtype;
+};
+
+/// y = w * (x - mean) * rstd + b (Ba et al. 2016, arXiv:1607.06450).
+struct LayerNormArgs {
+  const void* x;
+  const void* w;
+  const void* b;  // may be null
+  void* y;
+  float* mean;
+  float* rstd;
+  int64_t rows, cols;
+  float eps;
+  DType dtype;
+};
+struct LayerNormBackwardArgs {
+  const void* dy;
+  const void* x;
+  const void* w;
+  const float* mean;
+  const float* rstd;
+  void* dx;   // may be null
+  float* dw;  // may be null
+  float* db;  // may be null
+  int64_t rows, cols;
+  bool accumulate_dx, accumulate_dw, accumulate_db;
+  DType dtype;
+};
+
+/// Rotates pairs (i, i + rotary_dim/2) of each head by the angle of the token's position, in place (Su et al. 2021,
+/// arXiv:2104.09864, in the half-split layout of the Hugging Face Llama). Heads `0 … heads_per_group-1` of each group are
+/// rotated: head j of group g starts at x + t*row_stride + g*group_stride + j*head_dim. `inverse` turns back (backward).
+struct RopeArgs {
+  void* x;
+  const int32_t* positions;  // [tokens]
+  const float* cos;          // [max_position, rotary_dim/2]
+  const float* sin;
+  int64_t tokens, groups, heads_per_group, head_dim, rotary_dim, row_stride, group_stride;
+  bool inverse;
+  DType dtype;
+};
+
+/// Where heads lie: head j of group g at token t starts at data + t*row_stride + g*group_stride + j*head_dim.
+struct HeadsView {
+  void* data = nullptr;
+  int64_t row_stride = 0, group_stride = 0;
+};
+
+/// o = softmax(scale * q kᵀ + mask) v per head and sequence, without storing the probabilities (Dao 2023,
+/// arXiv:2307.08691). Query head h uses group h / (heads/groups). Sequence s holds tokens [cu_seqlens[s], cu_seqlens[s+1]);
+/// tokens never look across sequences. lse = log(sum(exp)) per [head, token]; o is [tokens, heads*head_dim].
+struct AttentionArgs {
+  HeadsView q, k, v;  // q: heads/groups heads per group; k and v: one head per group
+  void* o;
+  float* lse;
+  const int32_t* cu_seqlens;  // [sequences + 1], on the host
+  int64_t sequences, tokens, heads, groups, head_dim;
+  float scale;
+  bool causal;
+  DType dtype;
+};
+struct AttentionBackwardArgs {
+  AttentionArgs forward;  // o and lse as forward left them
+  const void* d_o;        // [tokens, heads*head_dim]
+  HeadsView dq, dk, dv;   // overwritten
+};
+
+/// y = silu(gate) * up, silu(x) = x / (1 + exp(-x)) (Shazeer 2020, arXiv:2002.05202).
+struct SiluMulArgs {
+  const void* gate;
+  const void* up;
+  void* y;
+  int64_t count;
+  DType dtype;
+};
+struct SiluMulBackwardArgs {
+  const void* dy;
+  const void* gate;
+  const void* up;
+  void* d_gate;
+  void* d_up;
+  int64_t count;
+  DType dtype;
+};
+
+enum class GeluKind : uint8_t { erf, tanh };
+/// y = x Φ(x), exact by erf or by the tanh approximation of GPT-2 (Hendrycks & Gimpel 2016, arXiv:1606.08415).
+struct GeluArgs {
+  const void* x;
+  void* y;
+  int64_t count;
+  GeluKind kind;
+  DType dtype;
+};
+struct GeluBackwardArgs {
+  const void* dy;
+  const void* x;
+  void* dx;
+  int64_t count;
+  GeluKind kind;
+  bool accumulate;
+  DType dtype;
+};
+
+/// y[t] = table[ids[t]]. REQUIRES: 0 <= ids[t] < rows.
+struct EmbeddingArgs {
+  const void* table;  // [rows, cols]
+  const int32_t* ids;
+  void* y;
+  int64_t tokens, rows, cols;
+  DType dtype;
+};
+/// d_table[ids[t]] += dy[t], in token order.
+struct EmbeddingBackwardArgs {
+  const void* dy;
+  const int32_t* ids;
+  float* d_table;  // [rows, cols], always accumulated into
+  int64_t tokens, rows, cols;
+  DType dtype;
+};
+
+/// loss[t] = lse[t] - logits[t, target[t]]; 0 where target < 0 (ignored). Columns >= `valid_cols` (vocabulary padding)
+/// count as minus infinity.
+struct CrossEntropyArgs {
+  const void* logits;      // [rows, cols]
+  const int32_t* targets;  // [rows]
+  float* loss;             // [rows]
+  float* lse;              // [rows]
+  int64_t rows, cols, valid_cols;
+  DType dtype;
+};
+/// d_logits = (softmax(logits) - onehot(target)) * d_loss[t]; 0 for ignored rows and padding. May be in place.
+struct CrossEntropyBackwardArgs {
+  const float* d_loss;  // [rows]
+  const void* logits;
+  const int32_t* targets;
+  const float* lse;
+  void* d_logits;
+  int64_t rows, cols, valid_cols;
+  DType dtype;
+};
+
+/// y = a + b.
+struct AddArgs {
+  const void* a;
+  const void* b;
+  void* y;
+  int64_t count;
+  DType dtype;
+};
+
+/// dst = scale * src (+ dst when accumulating), converting between any two of fp32, bf16, fp16.
+struct CastArgs {
+  const void* src;
+  void* dst;
+  int64_t count;
+  float scale;
+  bool accumulate;
+  DType src_dtype, dst_dtype;
+};
+
+/// out[c] (+)= sum over rows of x[r, c] in float: the gradient of a bias.
+struct ColumnSumArgs {
+  const void* x;
+  float* out;
+  int64_t rows, cols;
+  bool accumulate;
+  DType dtype;
+};
+
+/// y = x * keep / (1 - p), keep drawn from Philox at (key, first_index + i): its own backward (Srivastava et al. 2014).
+struct DropoutArgs {
+  const void* x;
+  void* y;
+  int64_t count, first_index;
+  uint64_t seed, name_key, step;
+  float p;
+  DType dtype;
+};
+
+/// *out = sum of squares, in double, in a fixed order.
+struct SquaredNormArgs {
+  const float* x;
+  int64_t count;
+  double* out;  // on the host
+};
+
+/// Decoupled weight decay Adam (Loshchilov & Hutter 2019, arXiv:1711.05101), one pass:
+/// g = grad*grad_scale; m = b1 m + (1-b1) g; v = b2 v + (1-b2) g²; p -= lr (m/c1 / (sqrt(v/c2) + eps) + decay p);
+/// c1 = 1 - b1^t, c2 = 1 - b2^t. Writes the compute copy `value` when it is not null.
+struct AdamWArgs {
+  float* param;
+  const float* grad;
+  float* exp_avg;
+  float* exp_avg_sq;
+  void* value;  // [count] in value_dtype, may be null
+  int64_t count;
+  float lr, beta1, beta2, eps, weight_decay, correction1, correction2, grad_scale;
+  DType value_dtype;
+};
+
+struct KernelTable {
+  void (*gemm)(Stream&, const GemmArgs&) = nullptr;
+  void (*rms_norm)(Stream&, const RmsNormArgs&) = nullptr;
+  void (*rms_norm_backward)(Stream&, const RmsNormBackwardArgs&) = nullptr;
+  void (*layer_norm)(Stream&, const LayerNormArgs&) = nullptr;
+  void (*layer_norm_backward)(Stream&, const LayerNormBackwardArgs&) = nullptr;
+  void (*rope)(Stream&, const RopeArgs&) = nullptr;
+  void (*attention)(Stream&, const AttentionArgs&) = nullptr;
+  void (*attention_backward)(Stream&, const AttentionBackwardArgs&) = nullptr;
+  void (*silu_mul)(Stream&, const SiluMulArgs&) = nullptr;
+  void (*silu_mul_backward)(Stream&, const SiluMulBackwardArgs&) = nullptr;
+  void (*gelu)(Stream&, const GeluArgs&) = nullptr;
+  void (*gelu_backward)(Stream&, const GeluBackwardArgs&) = nullptr;
+  void (*embedding)(Stream&, const EmbeddingArgs&) = nullptr;
+  void (*embedding_backward)(Stream&, const EmbeddingBackwardArgs&) = nullptr;
+  void (*cross_entropy)(Stream&, const CrossEntropyArgs&) = nullptr;
+  void (*cross_entropy_backward)(Stream&, const CrossEntropyBackwardArgs&) = nullptr;
+  void (*add)(Stream&, const AddArgs&) = nullptr;
+  void (*cast)(Stream&, const CastArgs&) = nullptr;
+  void (*column_sum)(Stream&, const ColumnSumArgs&) = nullptr;
+  void (*dropout)(Stream&, const DropoutArgs&) = nullptr;
+  void (*squared_norm)(Stream&, const SquaredNormArgs&) = nullptr;
+  void (*adamw)(Stream&, const AdamWArgs&) = nullptr;
+};
+
+}  // namespace mtrain

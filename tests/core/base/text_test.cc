@@ -1,0 +1,40 @@
+#include "mtrain/base/text.h"
+
+#include <doctest/doctest.h>
+
+using namespace mtrain;
+
+TEST_CASE("nearest names a swapped or missing letter first") {
+  std::vector<std::string> names = {"layers", "hidden_size", "heads", "kv_heads"};
+  CHECK(nearest("laeyrs", names).front() == "layers");
+  CHECK(nearest("hiden_size", names).front() == "hidden_size");
+  CHECK(nearest("zzzzzz", names).empty());
+}
+
+TEST_CASE("edit distance counts a swap of neighbours once") {
+  CHECK(edit_distance("ab", "ba") == 1);
+  CHECK(edit_distance("", "abc") == 3);
+  CHECK(edit_distance("kitten", "sitting") == 3);
+}
+
+TEST_CASE("utf-8 faults are found at their offset") {
+  size_t at = 99;
+  CHECK(valid_utf8("na\xC3\xAFve \xE4\xBD\xA0"));
+  CHECK_FALSE(valid_utf8("ab\xC0\xAF", &at));  // overlong '/'
+  CHECK(at == 2);
+  CHECK_FALSE(valid_utf8("\xED\xA0\x80"));      // surrogate
+  CHECK_FALSE(valid_utf8("\xF4\x90\x80\x80"));  // beyond U+10FFFF
+  CHECK_FALSE(valid_utf8("\xE4\xBD"));          // cut short
+}
+
+TEST_CASE("figures for people") {
+  CHECK(human_bytes(1536) == "1.5 KiB");
+  CHECK(human_count(1234567) == "1.23M");
+  CHECK(human_count(999) == "999");
+  CHECK(human_seconds(75) == "1m15s");
+  CHECK(human_seconds(3700) == "1h01m");
+  CHECK(shortest(0.1f) == "0.1");
+  CHECK(shortest(1.0) == "1.0");
+  CHECK(shortest(1e-4) == "0.0001");
+  CHECK(printable("a\x1b[31m") == "a\\x1b[31m");
+}

@@ -1,0 +1,1 @@
+# install rules: see MtrainPlugin.cmake for the plugin side

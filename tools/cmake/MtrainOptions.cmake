@@ -1,0 +1,32 @@
+# Compiler, hardening and sanitizer flags shared by every target of the tree, and the dependencies.
+add_library(mtrain_options INTERFACE)
+target_compile_options(mtrain_options INTERFACE
+  -Wall -Wextra -Werror -Wformat=2 -Werror=format-security -Wimplicit-fallthrough -Wnon-virtual-dtor -Woverloaded-virtual
+  -fstack-protector-strong -fstack-clash-protection -fcf-protection=full -fno-math-errno -ffp-contract=on)
+target_compile_definitions(mtrain_options INTERFACE _GLIBCXX_ASSERTIONS BOOST_DLL_USE_STD_FS)
+target_link_options(mtrain_options INTERFACE -Wl,-z,relro -Wl,-z,now -Wl,-z,noexecstack -Wl,--as-needed)
+if(CMAKE_BUILD_TYPE STREQUAL "Release")
+  target_compile_options(mtrain_options INTERFACE -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=3)
+endif()
+if(MT_SANITIZE)
+  target_compile_options(mtrain_options INTERFACE -fsanitize=${MT_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer -g1)
+  target_link_options(mtrain_options INTERFACE -fsanitize=${MT_SANITIZE})
+endif()
+
+set(CMAKE_FIND_PACKAGE_PREFER_CONFIG ON)
+set(OpenMP_CXX_FIND_QUIETLY ON)
+find_package(OpenMP REQUIRED COMPONENTS CXX)
+find_package(yaml-cpp REQUIRED)
+find_package(spdlog REQUIRED)
+find_package(fmt REQUIRED)
+find_package(nlohmann_json REQUIRED)
+find_package(CLI11 REQUIRED)
+find_package(Boost 1.74 REQUIRED)
+find_package(Threads REQUIRED)
+
+# Debian's dnnl-config.cmake wants OpenCL headers that nothing here uses, so look for the two files themselves.
+find_path(MT_DNNL_INCLUDE dnnl.hpp REQUIRED)
+find_library(MT_DNNL_LIBRARY NAMES dnnl mkldnn REQUIRED)
+add_library(mtrain_dnnl INTERFACE)
+target_include_directories(mtrain_dnnl SYSTEM INTERFACE ${MT_DNNL_INCLUDE})
+target_link_libraries(mtrain_dnnl INTERFACE ${MT_DNNL_LIBRARY})
