@@ -27,7 +27,7 @@ def setup():
 
 
 def randomise(model, seed, matrix_std=0.08, bias_std=0.05, norm_std=0.1):
-    """Overwrite every parameter, in name order: matrices N(0, matrix_std), biases N(0, bias_std), norm gains 1 + N(0, norm_std).
+    """Overwrite every parameter, in name order, with normal numbers: matrices and biases around 0, norm gains around 1.
 
     No parameter stays at 0 or 1, so leaving any one of them out of the forward pass changes the logits.
     """
@@ -52,10 +52,10 @@ def random_batch(seed, rows, length, vocab):
 def run(params, forward, batch):
     """Forward, backward and STEPS optimizer steps; `params` (name -> leaf tensor) is updated in place.
 
-    `forward(input_ids)` gives logits computed from `params`. Each step: inputs batch[:, :-1], targets batch[:, 1:], loss
-    the mean over all B*(T-1) targets; then the global L2 norm over all gradients (recorded before clipping), clipping
-    by min(1, CLIP / (norm + 1e-6)) as torch does it, then AdamW with decoupled weight decay, on tensors of two
-    dimensions only.
+    `forward(input_ids)` gives logits computed from `params`. Each step: inputs batch[:, :-1], targets batch[:, 1:],
+    loss the mean over all B*(T-1) targets; then the global L2 norm over all gradients (recorded before clipping, as
+    are the step-0 gradients), clipping by min(1, CLIP / (norm + 1e-6)) as torch does it, then AdamW with decoupled
+    weight decay, on tensors of two dimensions only.
     """
     decay = [p for p in params.values() if p.dim() >= 2]
     keep = [p for p in params.values() if p.dim() < 2]
@@ -142,8 +142,10 @@ def as_float32(params):
 
 
 def report(title, got, want, split=None):
-    """Print how far `got` is from `want`: per quantity, the worst tensor. `split(name, tensor)` may cut one tensor into
-    named parts that deserve a line of their own; a part whose name contains '!' is listed apart from the others."""
+    """Print how far `got` is from `want`: per quantity, the worst tensor.
+
+    `split(name, tensor)` may cut a tensor into named parts; parts with '!' in the name are listed apart.
+    """
     print(f"== {title}")
 
     def parts(tensors):
@@ -160,14 +162,14 @@ def report(title, got, want, split=None):
                 continue
             rows = []
             for n in names:
-                d = a[n] - b[n]
-                top = b[n].abs().max().item()
-                rows.append((d.abs().max().item(), d.abs().max().item() / (top or 1.0), (d.norm() / (b[n].norm() or 1.0)).item(), n))
-            print(
-                f"  {label:8s}{' (special)' if special else '':10s} max abs {max(rows)[0]:.2e} [{max(rows)[3]}]"
-                f"; worst max abs / max|tensor| {max(r[1] for r in rows):.2e} [{max(rows, key=lambda r: r[1])[3]}]"
-                f"; worst L2 rel {max(r[2] for r in rows):.2e} [{max(rows, key=lambda r: r[2])[3]}]"
-            )
+                d, w = a[n] - b[n], b[n]
+                top = d.abs().max().item()
+                rows.append((top, top / w.abs().max().item(), (d.norm() / w.norm()).item(), n))
+            text = f"  {label:8s}{' (special)' if special else '':10s}"
+            for i, what in enumerate(("max abs", "max abs / max|tensor|", "L2 rel")):
+                worst = max(rows, key=lambda r: r[i])
+                text += f" {what} {worst[i]:.2e} [{worst[3]}];"
+            print(text)
 
     line("logits", {"logits": got["logits"]}, {"logits": want["logits"]})
     for key in ("loss", "grad_norm"):

@@ -4,8 +4,8 @@
     python3 gpt2_generate.py OUTPUT_DIR [--fp64-report]
 
 Writes OUTPUT_DIR/gpt2_tiny (config, weights, expected logits, step-0 gradients, parameters after five AdamW steps) and
-OUTPUT_DIR/gpt2_tiny_sharded (the same weights in several shards with an index), replacing both. With --fp64-report nothing else
-changes; the fp32 numbers are also compared with a float64 run of the forward pass written out below.
+OUTPUT_DIR/gpt2_tiny_sharded (the same weights in several shards with an index), replacing both. With --fp64-report
+the same files are written, and the fp32 numbers are compared with a float64 run of the forward pass written out below.
 """
 
 import argparse
@@ -35,7 +35,8 @@ def plain_forward(p, ids):
 
     def norm(v, name):
         centred = v - v.mean(-1, keepdim=True)
-        return centred / torch.sqrt(centred.pow(2).mean(-1, keepdim=True) + 1e-5) * p[name + ".weight"] + p[name + ".bias"]
+        scaled = centred / torch.sqrt(centred.pow(2).mean(-1, keepdim=True) + 1e-5)
+        return scaled * p[name + ".weight"] + p[name + ".bias"]
 
     def linear(v, name):
         return v @ p[name + ".weight"] + p[name + ".bias"]
@@ -54,7 +55,7 @@ def plain_forward(p, ids):
 
 
 def split_key_bias(name, t):
-    """A key bias shifts all scores of a query alike, so softmax removes it and its true gradient is 0: what is left is noise."""
+    """A key bias shifts all scores of a query alike; softmax removes that: the true gradient is 0."""
     if not name.endswith("attn.c_attn.bias"):
         return {name: t}
     q, k, v = t.chunk(3)

@@ -7,10 +7,10 @@ All have an untied head and grouped-query attention. llama_tiny uses plain rotar
 frequency scaling on longer sequences; files as for gpt2_tiny, and sets of those names in OUTPUT_DIR are replaced. With
 llama31_tiny's settings every frequency is either kept or divided by the factor, none falls between; so
 llama31_smooth_tiny runs the same weights under another original context, where one frequency of the four does
-(config, weights and logits of one sequence only). config.json is written with the keys of
-published Llama 3.x checkpoints (rope_theta and rope_scaling at top level); config.rope_parameters.json holds what this
-release of transformers writes for the same model (both inside rope_parameters). With --fp64-report nothing else
-changes; the fp32 numbers are also compared with a float64 run of the forward pass written out below.
+(config, weights and logits of one sequence only). config.json is written with the keys of published Llama 3.x
+checkpoints (rope_theta and rope_scaling at top level); config.rope_parameters.json holds what this release of
+transformers writes for the same model (both inside rope_parameters). With --fp64-report the same files are written,
+and the fp32 numbers are compared with a float64 run of the forward pass written out below.
 """
 
 import argparse
@@ -24,9 +24,9 @@ from transformers import LlamaConfig, LlamaForCausalLM
 import golden_common as common
 
 BASE = dict(
-    hidden_size=32, intermediate_size=80, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, head_dim=8,
-    vocab_size=200, rms_norm_eps=1e-5, hidden_act="silu", tie_word_embeddings=False, attention_bias=False, mlp_bias=False,
-    attention_dropout=0.0, initializer_range=0.08, bos_token_id=1, eos_token_id=2,
+    hidden_size=32, intermediate_size=80, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
+    head_dim=8, vocab_size=200, rms_norm_eps=1e-5, hidden_act="silu", tie_word_embeddings=False,
+    attention_bias=False, mlp_bias=False, attention_dropout=0.0, initializer_range=0.08, bos_token_id=1, eos_token_id=2,
 )
 THETA = 500000.0
 LLAMA3 = dict(
@@ -101,7 +101,7 @@ def build(positions, scaling, weight_seed):
 
 
 def publish_config(directory, positions, scaling):
-    """Keep the config transformers wrote under another name, and write the one with the keys of published checkpoints."""
+    """Set the config transformers wrote aside, and write one with the keys of published checkpoints."""
     path = os.path.join(directory, "config.json")
     os.rename(path, os.path.join(directory, "config.rope_parameters.json"))
     config = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", **BASE}
