@@ -1,0 +1,87 @@
+#include "mtrain/tensor/run.h"
+
+#include <algorithm>
+#include <bit>
+
+namespace mtrain {
+
+CachingAllocator::CachingAllocator(Backend& backend, Device device) : backend_(backend), device_(device) {}
+
+CachingAllocator::~CachingAllocator() {
+  for (auto& [bytes, blocks] : free_)
+    for (void* block : blocks) backend_.deallocate(device_, block, bytes);
+}
+
+// Eighths of a power of two: at most 12.5 % is lost to rounding, and near sizes share blocks.
+size_t CachingAllocator::rounded(size_t bytes) {
+  constexpr size_t kSmallest = 256;
+  if (bytes <= kSmallest) return kSmallest;
+  size_t unit = std::max(kSmallest, std::bit_floor(bytes) / 8);
+  return (bytes + unit - 1) / unit * unit;
+}
+
+void* CachingAllocator::take(size_t bytes) {
+  size_t size = rounded(bytes);
+  in_use_ += size;
+  peak_ = std::max(peak_, in_use_);
+  auto found = free_.find(size);
+  if (found != free_.end() && !found->second.empty()) {
+    void* block = found->second.back();
+    found->second.pop_back();
+    return block;
+  }
+  ++system_allocations_;
+  reserved_ += size;
+  return backend_.allocate(device_, size);
+}
+
+void CachingAllocator::give(void* data, size_t bytes) {
+  size_t size = rounded(bytes);
+  in_use_ -= size;
+  free_[size].push_back(data);
+}
+
+Run::Run(Backend& backend, Device device, uint64_t seed)
+    : backend_(backend), stream_(backend.stream(device)), memory_(backend, device), seed_(seed) {}
+
+Tensor Run::zeros(const Shape& shape, DType dtype) {
+  Tensor out = empty(shape, dtype);
+  fill_zero(out);
+  return out;
+}
+
+void Run::fill_zero(const Tensor& t) {
+  MT_CHECK(t.contiguous(), t.shape());
+  backend_.fill_zero(*stream_, t.raw(), static_cast<size_t>(t.numel()) * size_of(t.dtype()));
+}
+
+void Run::upload(const Tensor& to, const void* from) {
+  MT_CHECK(to.contiguous(), to.shape());
+  backend_.copy(*stream_, to.raw(), from, static_cast<size_t>(to.numel()) * size_of(to.dtype()));
+}
+
+void Run::download(const Tensor& from, void* to) {
+  MT_CHECK(from.contiguous(), from.shape());
+  backend_.copy(*stream_, to, from.raw(), static_cast<size_t>(from.numel()) * size_of(from.dtype()));
+  stream_->synchronize();
+}
+
+namespace {
+void cast(const Tensor& dst, const Tensor& src, bool accumulate) {
+  MT_CHECK_EQ(dst.numel(), src.numel());
+  MT_CHECK(dst.contiguous() && src.contiguous(), dst.shape(), src.shape());
+  Run& run = dst.run();
+  run.kernels().cast(run.stream(), {.src = src.raw(),
+                                    .dst = dst.raw(),
+                                    .count = dst.numel(),
+                                    .scale = 1,
+                                    .accumulate = accumulate,
+                                    .src_dtype = src.dtype(),
+                                    .dst_dtype = dst.dtype()});
+}
+}  // namespace
+
+void Run::copy(const Tensor& dst, const Tensor& src) { cast(dst, src, false); }
+void Run::accumulate(const Tensor& dst, const Tensor& src) { cast(dst, src, true); }
+
+}  // namespace mtrain

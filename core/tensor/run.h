@@ -1,0 +1,89 @@
+// Run: one rank's execution context — backend, stream, memory and the state of the tape. Everything that other systems keep
+// global travels here; tensors know the Run they belong to. For the rank's own thread; must outlive its tensors.
+#pragma once
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "mtrain/tensor/backend.h"
+#include "mtrain/tensor/tensor.h"
+
+namespace mtrain {
+
+/// Keeps freed blocks for reuse, by rounded size: in the steady state a step asks the system for nothing.
+class MT_API CachingAllocator {
+ public:
+  CachingAllocator(Backend& backend, Device device);
+  ~CachingAllocator();
+  CachingAllocator(const CachingAllocator&) = delete;
+  CachingAllocator& operator=(const CachingAllocator&) = delete;
+
+  void* take(size_t bytes);
+  void give(void* data, size_t bytes);
+  /// Bytes now in use, the most ever in use, and bytes held from the system.
+  size_t in_use() const { return in_use_; }
+  size_t peak() const { return peak_; }
+  size_t reserved() const { return reserved_; }
+  /// How often the system was asked; constant in the steady state.
+  uint64_t system_allocations() const { return system_allocations_; }
+
+ private:
+  static size_t rounded(size_t bytes);
+  Backend& backend_;
+  Device device_;
+  std::map<size_t, std::vector<void*>> free_;
+  size_t in_use_ = 0, peak_ = 0, reserved_ = 0;
+  uint64_t system_allocations_ = 0;
+};
+
+class MT_API Run {
+ public:
+  explicit Run(Backend& backend, Device device = {}, uint64_t seed = 0);
+
+  Backend& backend() const { return backend_; }
+  const KernelTable& kernels() const { return backend_.kernels(); }
+  Stream& stream() const { return *stream_; }
+  CachingAllocator& memory() { return memory_; }
+
+  Tensor empty(const Shape& shape, DType dtype) { return Tensor(*this, shape, dtype); }
+  Tensor zeros(const Shape& shape, DType dtype);
+  void fill_zero(const Tensor& t);
+  /// Copies host values to a new tensor.
+  template <class T>
+  Tensor from_host(std::span<const T> values, const Shape& shape) {
+    Tensor out = empty(shape, DTypeOf<T>::value);
+    MT_CHECK_EQ(static_cast<int64_t>(values.size()), out.numel());
+    upload(out, values.data());
+    return out;
+  }
+  /// Host to device; `bytes` are those of the whole (contiguous) tensor.
+  void upload(const Tensor& to, const void* from);
+  /// Device to host; has arrived on return.
+  void download(const Tensor& from, void* to);
+  /// dst = src in dst's dtype (floating types, equal counts, contiguous).
+  void copy(const Tensor& dst, const Tensor& src);
+  /// dst += src.
+  void accumulate(const Tensor& dst, const Tensor& src);
+
+  uint64_t seed() const { return seed_; }
+  /// Optimizer steps done so far; part of the key of every random draw in training.
+  uint64_t step = 0;
+  /// Global index of the first token of the micro-batch in flight: keys dropout by token, whatever the batch split.
+  int64_t first_token = 0;
+  /// False while evaluating: no tape, no dropout.
+  bool training = true;
+  /// False while no tape is kept (evaluation, the forward of a recomputed block).
+  bool grad_enabled = true;
+  /// Creation number of the next tape node.
+  uint64_t next_node = 0;
+
+ private:
+  Backend& backend_;
+  std::unique_ptr<Stream> stream_;
+  CachingAllocator memory_;
+  uint64_t seed_;
+};
+
+}  // namespace mtrain

@@ -1,0 +1,64 @@
+#include "mtrain/tensor/tensor.h"
+
+#include "mtrain/tensor/run.h"
+
+namespace mtrain {
+
+Stream::~Stream() = default;
+Backend::~Backend() = default;
+NodeBase::~NodeBase() = default;
+
+Storage::Storage(Run& run, size_t bytes) : run_(run), data_(run.memory().take(bytes)), bytes_(bytes) {}
+Storage::~Storage() { run_.memory().give(data_, bytes_); }
+
+namespace {
+Strides contiguous_strides(const Shape& shape) {
+  Strides strides = shape;
+  int64_t step = 1;
+  for (int i = shape.rank() - 1; i >= 0; --i) {
+    strides[i] = step;
+    step *= shape[i];
+  }
+  return strides;
+}
+}  // namespace
+
+Tensor::Tensor(Run& run, const Shape& shape, DType dtype)
+    : storage_(std::make_shared<Storage>(run, static_cast<size_t>(shape.numel()) * size_of(dtype))),
+      shape_(shape),
+      strides_(contiguous_strides(shape)),
+      dtype_(dtype) {}
+
+bool Tensor::contiguous() const {
+  int64_t step = 1;
+  for (int i = shape_.rank() - 1; i >= 0; --i) {
+    if (shape_[i] != 1 && strides_[i] != step) return false;
+    step *= shape_[i];
+  }
+  return true;
+}
+
+Tensor Tensor::view(const Shape& shape) const {
+  MT_CHECK(contiguous(), shape_);
+  MT_CHECK(shape.numel() == numel(), shape_, " as ", shape);
+  Tensor out = *this;
+  out.shape_ = shape;
+  out.strides_ = contiguous_strides(shape);
+  return out;
+}
+
+Tensor Tensor::slice(int dim, int64_t lo, int64_t hi) const {
+  MT_CHECK(0 <= lo && lo <= hi && hi <= shape_[dim], "[", lo, ", ", hi, ") of ", shape_);
+  Tensor out = *this;
+  out.offset_ += lo * strides_[dim];
+  out.shape_[dim] = hi - lo;
+  return out;
+}
+
+Tensor Tensor::detach() const {
+  Tensor out = *this;
+  out.node_.reset();
+  return out;
+}
+
+}  // namespace mtrain

@@ -1,0 +1,86 @@
+// Tensor: a value handle on shared storage; copying shares. No virtuals, no maths. Storage belongs to a Run (run.h): the
+// rank that made it. A Tensor is for the thread of its rank.
+#pragma once
+#include <cstdint>
+#include <memory>
+
+#include "mtrain/base/dtype.h"
+#include "mtrain/base/export.h"
+#include "mtrain/base/shape.h"
+
+namespace mtrain {
+
+class Run;
+
+/// A block of device memory of one Run; goes back to the Run's allocator with its last handle.
+class MT_API Storage {
+ public:
+  Storage(Run& run, size_t bytes);
+  ~Storage();
+  Storage(const Storage&) = delete;
+  Storage& operator=(const Storage&) = delete;
+  void* data() const { return data_; }
+  size_t bytes() const { return bytes_; }
+  Run& run() const { return run_; }
+
+ private:
+  Run& run_;
+  void* data_;
+  size_t bytes_;
+};
+
+/// What the autograd layer hangs on a tensor: the node that made it.
+class MT_API NodeBase {
+ public:
+  virtual ~NodeBase();
+};
+
+using Strides = Shape;
+
+class MT_API Tensor {
+ public:
+  Tensor() = default;
+  /// Uninitialised, contiguous.
+  Tensor(Run& run, const Shape& shape, DType dtype);
+
+  bool defined() const { return storage_ != nullptr; }
+  const Shape& shape() const { return shape_; }
+  const Strides& strides() const { return strides_; }
+  int64_t size(int dim) const { return shape_[dim]; }
+  int64_t numel() const { return shape_.numel(); }
+  DType dtype() const { return dtype_; }
+  Run& run() const { return storage_->run(); }
+  /// True when no other handle shares the storage, so that it may be written in place.
+  bool unique() const { return storage_.use_count() == 1; }
+  bool contiguous() const;
+
+  /// The same elements under another shape. REQUIRES: contiguous, equal count.
+  Tensor view(const Shape& shape) const;
+  /// Elements [lo, hi) of one dimension, sharing storage.
+  Tensor slice(int dim, int64_t lo, int64_t hi) const;
+  /// The handle without its autograd node.
+  Tensor detach() const;
+
+  /// Device pointer to the first element.
+  void* raw() const { return static_cast<char*>(storage_->data()) + static_cast<size_t>(offset_) * size_of(dtype_); }
+  /// Typed device pointer. REQUIRES: dtype matches, contiguous.
+  template <class T>
+  T* data() const {
+    MT_CHECK(DTypeOf<T>::value == dtype_, "tensor holds ", name(dtype_));
+    MT_CHECK(contiguous(), shape_);
+    return static_cast<T*>(raw());
+  }
+
+  const std::shared_ptr<NodeBase>& node() const { return node_; }
+  void set_node(std::shared_ptr<NodeBase> node) { node_ = std::move(node); }
+
+ private:
+  std::shared_ptr<Storage> storage_;
+  std::shared_ptr<NodeBase> node_;
+  Shape shape_;
+  Strides strides_;
+  int64_t offset_ = 0;
+  DType dtype_ = DType::f32;
+};
+
+}  // namespace mtrain
