@@ -54,7 +54,7 @@ class MT_API Error : public std::runtime_error {
   } while (false)
 #define MT_CHECK(condition, ...)                                                                             \
   do {                                                                                                       \
-    if (!(condition)) ::mtrain::throw_bug(__FILE__, __LINE__, #condition, ::mtrain::cat("" __VA_ARGS__));   \
+    if (!(condition)) ::mtrain::throw_bug(__FILE__, __LINE__, #condition, ::mtrain::cat(__VA_ARGS__));   \
   } while (false)
 #define MT_CHECK_EQ(a, b)                                                                                 \
   do {                                                                                                    \
