@@ -2,6 +2,7 @@
 add_library(mtrain_options INTERFACE)
 target_compile_options(mtrain_options INTERFACE
   -Wall -Wextra -Werror -Wformat=2 -Werror=format-security -Wimplicit-fallthrough -Wnon-virtual-dtor -Woverloaded-virtual
+  -Wno-missing-field-initializers
   -fstack-protector-strong -fstack-clash-protection -fcf-protection=full -fno-math-errno -ffp-contract=on)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   # g++ 12 reports overlaps in std::string's own operator+ (GCC bug 105651).

@@ -1,0 +1,59 @@
+// The differentiable ops: each a free function that checks its arguments and puts one coarse node on the tape.
+// Shape suffixes: T tokens (batch folded in), D width, N outputs, H heads, G key/value groups, E head dim, F mlp, V vocabulary.
+// Shape faults are bugs of the model's author and throw Error(bug) with both shapes.
+#pragma once
+#include <functional>
+#include <memory>
+#include <string_view>
+
+#include "mtrain/autograd/tape.h"
+
+namespace mtrain {
+
+/// y[T,N] = x[T,D] · w[N,D]ᵀ + b[N]; `b` may be undefined. The gradient of w adds up in float inside the GEMM.
+MT_API Tensor linear(const Tensor& x_TD, const Tensor& w_ND, const Tensor& b_N = {});
+/// y[t] = table[ids[t]]; ids int32 [T], already checked to lie inside the table.
+MT_API Tensor embedding(const Tensor& table_VD, const Tensor& ids_T);
+/// y = w * x / sqrt(mean(x²) + eps) per token.
+MT_API Tensor rms_norm(const Tensor& x_TD, const Tensor& w_D, float eps);
+/// y = w * (x - mean) / sqrt(var + eps) + b per token; `b` may be undefined.
+MT_API Tensor layer_norm(const Tensor& x_TD, const Tensor& w_D, const Tensor& b_D, float eps);
+/// y = a + b.
+MT_API Tensor add(const Tensor& a, const Tensor& b);
+/// y = silu(gate) * up.
+MT_API Tensor silu_mul(const Tensor& gate_TF, const Tensor& up_TF);
+/// y = gelu(x).
+MT_API Tensor gelu(const Tensor& x, GeluKind kind);
+/// y = dropout(x) with probability p while training; the mask depends only on seed, name, step and global token.
+MT_API Tensor dropout(const Tensor& x_TD, float p, uint64_t name_key);
+
+/// How a fused projection [T, G*(H/G + 2)*E] holds its heads: group by group, its query heads, its key, its value.
+struct HeadLayout {
+  int64_t heads = 1, groups = 1, head_dim = 1;
+  int64_t queries_per_group() const { return heads / groups; }
+  int64_t group_stride() const { return (queries_per_group() + 2) * head_dim; }
+  int64_t width() const { return groups * group_stride(); }
+};
+
+/// Cosines and sines [max_position, rotary_dim/2] in float.
+struct RopeTable {
+  Tensor cos, sin;
+};
+
+/// Where the sequences of a folded batch lie: sequence s holds tokens [cu_seqlens[s], cu_seqlens[s+1]). On the host.
+using SequenceBounds = std::shared_ptr<const std::vector<int32_t>>;
+
+/// Rotates query and key heads by their token's position. Takes the tensor over: it is rotated in place.
+MT_API Tensor rope(Tensor&& qkv, const HeadLayout& layout, const RopeTable& table, const Tensor& positions_T);
+/// o[T, H*E] = attention within each sequence, causal or not, scaled by `scale`.
+MT_API Tensor attention(const Tensor& qkv, const HeadLayout& layout, const SequenceBounds& bounds, float scale,
+                        bool causal);
+/// Loss per token in float [T]: -log softmax(logits)[target]; 0 where target < 0. Columns past `valid_vocab` are padding.
+/// Takes the logits over: backward writes their gradient in their place.
+MT_API Tensor cross_entropy(Tensor&& logits_TV, const Tensor& targets_T, int64_t valid_vocab);
+
+/// Runs `block(x)` without keeping its activations; backward runs it again (Chen et al. 2016, arXiv:1604.06174).
+/// Same result to the bit, since every op and random draw is a function of its arguments.
+MT_API Tensor recompute(std::function<Tensor(const Tensor&)> block, const Tensor& x);
+
+}  // namespace mtrain

@@ -1,0 +1,116 @@
+// Rotary positions and fused attention on one projection that holds queries, keys and values group by group.
+#include "mtrain/autograd/ops.h"
+
+namespace mtrain {
+namespace {
+
+struct Rope {  // rotation is orthogonal: backward turns dy back by the same angles
+  HeadLayout layout;
+  RopeTable table;
+  Tensor positions;
+
+  void rotate(Run& run, const Tensor& x, bool inverse) const {
+    run.kernels().rope(run.stream(), {.x = x.raw(),
+                                      .positions = positions.data<int32_t>(),
+                                      .cos = table.cos.data<float>(),
+                                      .sin = table.sin.data<float>(),
+                                      .tokens = x.size(0),
+                                      .groups = layout.groups,
+                                      .heads_per_group = layout.queries_per_group() + 1,
+                                      .head_dim = layout.head_dim,
+                                      .rotary_dim = table.cos.size(1) * 2,
+                                      .row_stride = layout.width(),
+                                      .group_stride = layout.group_stride(),
+                                      .inverse = inverse,
+                                      .dtype = x.dtype()});
+  }
+  static Tensor writable(Run& run, const Tensor& x, bool exclusive) {
+    if (exclusive) return x.detach();
+    Tensor copy = run.empty(x.shape(), x.dtype());
+    run.copy(copy, x);
+    return copy;
+  }
+  Tensor forward(Run& run, const Tensor& x) {
+    Tensor y = writable(run, x, x.unique());
+    rotate(run, y, false);
+    return y;
+  }
+  void backward(Run& run, const Tensor& dy, Grads<1>& g) {
+    Tensor dx = writable(run, dy, dy.unique());
+    rotate(run, dx, true);
+    g[0].give(run, dx);
+  }
+};
+
+struct Attention {  // o = softmax(scale q kᵀ) v; probabilities are recomputed from lse in backward
+  HeadLayout layout;
+  SequenceBounds bounds;
+  float scale = 1;
+  bool causal = true;
+  Tensor qkv, o, lse;
+
+  HeadsView view(const Tensor& t, int64_t first_head) const {
+    auto* base = static_cast<char*>(t.raw()) + static_cast<size_t>(first_head * layout.head_dim) * size_of(t.dtype());
+    return {base, layout.width(), layout.group_stride()};
+  }
+  AttentionArgs args() const {
+    int64_t queries = layout.queries_per_group();
+    return {.q = view(qkv, 0),
+            .k = view(qkv, queries),
+            .v = view(qkv, queries + 1),
+            .o = o.raw(),
+            .lse = lse.data<float>(),
+            .cu_seqlens = bounds->data(),
+            .sequences = static_cast<int64_t>(bounds->size()) - 1,
+            .tokens = qkv.size(0),
+            .heads = layout.heads,
+            .groups = layout.groups,
+            .head_dim = layout.head_dim,
+            .scale = scale,
+            .causal = causal,
+            .dtype = qkv.dtype()};
+  }
+  Tensor forward(Run& run, const Tensor& qkv_in) {
+    qkv = qkv_in.detach();
+    o = run.empty({qkv.size(0), layout.heads * layout.head_dim}, qkv.dtype());
+    lse = run.empty({layout.heads, qkv.size(0)}, DType::f32);
+    run.kernels().attention(run.stream(), args());
+    return o;
+  }
+  void backward(Run& run, const Tensor& dy, Grads<1>& g) {
+    int64_t queries = layout.queries_per_group();
+    Tensor d_qkv = run.empty(qkv.shape(), qkv.dtype());
+    run.kernels().attention_backward(run.stream(), {.forward = args(),
+                                                    .d_o = dy.raw(),
+                                                    .dq = view(d_qkv, 0),
+                                                    .dk = view(d_qkv, queries),
+                                                    .dv = view(d_qkv, queries + 1)});
+    g[0].give(run, d_qkv);
+  }
+};
+
+void check(const Tensor& qkv, const HeadLayout& layout) {
+  MT_CHECK(layout.groups > 0 && layout.heads % layout.groups == 0, layout.heads, " heads, ", layout.groups, " groups");
+  MT_CHECK(qkv.contiguous() && qkv.shape().rank() == 2 && qkv.size(1) == layout.width(), qkv.shape(), " for width ",
+           layout.width());
+}
+
+}  // namespace
+
+Tensor rope(Tensor&& qkv, const HeadLayout& layout, const RopeTable& table, const Tensor& positions) {
+  check(qkv, layout);
+  MT_CHECK(positions.numel() == qkv.size(0), positions.shape());
+  MT_CHECK(table.cos.size(1) * 2 <= layout.head_dim, table.cos.shape(), " for head dim ", layout.head_dim);
+  require_kernel(qkv.run(), qkv.run().kernels().rope, "rope");
+  Tensor own = std::move(qkv);
+  return apply(Rope{.layout = layout, .table = table, .positions = positions}, own);
+}
+
+Tensor attention(const Tensor& qkv, const HeadLayout& layout, const SequenceBounds& bounds, float scale, bool causal) {
+  check(qkv, layout);
+  MT_CHECK(bounds && bounds->size() >= 2 && bounds->back() == qkv.size(0), "sequence bounds of ", qkv.size(0), " tokens");
+  require_kernel(qkv.run(), qkv.run().kernels().attention, "attention");
+  return apply(Attention{.layout = layout, .bounds = bounds, .scale = scale, .causal = causal}, qkv);
+}
+
+}  // namespace mtrain

@@ -1,0 +1,52 @@
+// loss[t] = lse[t] - logits[t, target[t]];  d_logits = (softmax - onehot) * d_loss[t].
+#include "mtrain/autograd/ops.h"
+
+namespace mtrain {
+namespace {
+
+struct CrossEntropy {
+  Tensor targets;
+  int64_t valid = 0;
+  Tensor logits, lse;
+
+  Tensor forward(Run& run, const Tensor& logits_in) {
+    logits = logits_in.detach();
+    Tensor loss = run.empty({logits.size(0)}, DType::f32);
+    lse = run.empty({logits.size(0)}, DType::f32);
+    run.kernels().cross_entropy(run.stream(), {.logits = logits.raw(),
+                                               .targets = targets.data<int32_t>(),
+                                               .loss = loss.data<float>(),
+                                               .lse = lse.data<float>(),
+                                               .rows = logits.size(0),
+                                               .cols = logits.size(1),
+                                               .valid_cols = valid,
+                                               .dtype = logits.dtype()});
+    return loss;
+  }
+  void backward(Run& run, const Tensor& dy, Grads<1>& g) {
+    Tensor d_logits = logits.unique() ? logits : run.empty(logits.shape(), logits.dtype());
+    run.kernels().cross_entropy_backward(run.stream(), {.d_loss = dy.data<float>(),
+                                                        .logits = logits.raw(),
+                                                        .targets = targets.data<int32_t>(),
+                                                        .lse = lse.data<float>(),
+                                                        .d_logits = d_logits.raw(),
+                                                        .rows = logits.size(0),
+                                                        .cols = logits.size(1),
+                                                        .valid_cols = valid,
+                                                        .dtype = logits.dtype()});
+    logits = {};
+    g[0].give(run, d_logits);
+  }
+};
+
+}  // namespace
+
+Tensor cross_entropy(Tensor&& logits, const Tensor& targets, int64_t valid_vocab) {
+  MT_CHECK(logits.shape().rank() == 2 && targets.numel() == logits.size(0), logits.shape(), ", targets ", targets.shape());
+  MT_CHECK(valid_vocab > 0 && valid_vocab <= logits.size(1), valid_vocab, " of ", logits.size(1));
+  require_kernel(logits.run(), logits.run().kernels().cross_entropy, "cross_entropy");
+  Tensor own = std::move(logits);
+  return apply(CrossEntropy{.targets = targets, .valid = valid_vocab}, own);
+}
+
+}  // namespace mtrain

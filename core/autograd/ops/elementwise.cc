@@ -1,0 +1,121 @@
+// Elementwise ops: residual add, gated and plain activations, dropout.
+#include "mtrain/autograd/ops.h"
+
+namespace mtrain {
+namespace {
+
+struct Add {  // y = a + b;  da = db = dy
+  Tensor forward(Run& run, const Tensor& a, const Tensor& b) {
+    Tensor y = run.empty(a.shape(), a.dtype());
+    run.kernels().add(run.stream(),
+                      {.a = a.raw(), .b = b.raw(), .y = y.raw(), .count = a.numel(), .dtype = a.dtype()});
+    return y;
+  }
+  void backward(Run& run, const Tensor& dy, Grads<2>& g) {
+    for (auto& input : g)
+      if (input.wanted()) input.give(run, dy);
+  }
+};
+
+struct SiluMul {  // y = silu(gate) * up
+  Tensor gate, up;
+  Tensor forward(Run& run, const Tensor& gate_in, const Tensor& up_in) {
+    gate = gate_in.detach();
+    up = up_in.detach();
+    Tensor y = run.empty(gate.shape(), gate.dtype());
+    run.kernels().silu_mul(run.stream(), {.gate = gate.raw(),
+                                          .up = up.raw(),
+                                          .y = y.raw(),
+                                          .count = gate.numel(),
+                                          .dtype = gate.dtype()});
+    return y;
+  }
+  void backward(Run& run, const Tensor& dy, Grads<2>& g) {
+    Tensor d_gate = run.empty(gate.shape(), gate.dtype()), d_up = run.empty(up.shape(), up.dtype());
+    run.kernels().silu_mul_backward(run.stream(), {.dy = dy.raw(),
+                                                   .gate = gate.raw(),
+                                                   .up = up.raw(),
+                                                   .d_gate = d_gate.raw(),
+                                                   .d_up = d_up.raw(),
+                                                   .count = gate.numel(),
+                                                   .dtype = gate.dtype()});
+    if (g[0].wanted()) g[0].give(run, d_gate);
+    if (g[1].wanted()) g[1].give(run, d_up);
+  }
+};
+
+struct Gelu {  // y = x Φ(x)
+  GeluKind kind = GeluKind::erf;
+  Tensor x;
+  Tensor forward(Run& run, const Tensor& x_in) {
+    x = x_in.detach();
+    Tensor y = run.empty(x.shape(), x.dtype());
+    run.kernels().gelu(run.stream(),
+                       {.x = x.raw(), .y = y.raw(), .count = x.numel(), .kind = kind, .dtype = x.dtype()});
+    return y;
+  }
+  void backward(Run& run, const Tensor& dy, Grads<1>& g) {
+    auto [dx, accumulate] = g[0].slot(run, x.shape(), x.dtype());
+    run.kernels().gelu_backward(run.stream(), {.dy = dy.raw(),
+                                               .x = x.raw(),
+                                               .dx = dx.raw(),
+                                               .count = x.numel(),
+                                               .kind = kind,
+                                               .accumulate = accumulate,
+                                               .dtype = x.dtype()});
+  }
+};
+
+struct Dropout {  // y = x * keep / (1 - p); the same mask turns dy into dx
+  float p = 0;
+  uint64_t name_key = 0, step = 0;
+  int64_t first_index = 0;
+
+  Tensor masked(Run& run, const Tensor& x) const {
+    Tensor y = run.empty(x.shape(), x.dtype());
+    run.kernels().dropout(run.stream(), {.x = x.raw(),
+                                         .y = y.raw(),
+                                         .count = x.numel(),
+                                         .first_index = first_index,
+                                         .seed = run.seed(),
+                                         .name_key = name_key,
+                                         .step = step,
+                                         .p = p,
+                                         .dtype = x.dtype()});
+    return y;
+  }
+  Tensor forward(Run& run, const Tensor& x) {
+    step = run.step;
+    first_index = run.first_token * x.size(1);
+    return masked(run, x);
+  }
+  void backward(Run& run, const Tensor& dy, Grads<1>& g) { g[0].give(run, masked(run, dy)); }
+};
+
+}  // namespace
+
+Tensor add(const Tensor& a, const Tensor& b) {
+  MT_CHECK(a.shape() == b.shape() && a.dtype() == b.dtype(), a.shape(), " vs ", b.shape());
+  require_kernel(a.run(), a.run().kernels().add, "add");
+  return apply(Add{}, a, b);
+}
+
+Tensor silu_mul(const Tensor& gate, const Tensor& up) {
+  MT_CHECK(gate.shape() == up.shape() && gate.dtype() == up.dtype(), gate.shape(), " vs ", up.shape());
+  require_kernel(gate.run(), gate.run().kernels().silu_mul, "silu_mul");
+  return apply(SiluMul{}, gate, up);
+}
+
+Tensor gelu(const Tensor& x, GeluKind kind) {
+  require_kernel(x.run(), x.run().kernels().gelu, "gelu");
+  return apply(Gelu{.kind = kind}, x);
+}
+
+Tensor dropout(const Tensor& x, float p, uint64_t name_key) {
+  if (p == 0 || !x.run().training) return x;
+  MT_CHECK(p > 0 && p < 1, p);
+  require_kernel(x.run(), x.run().kernels().dropout, "dropout");
+  return apply(Dropout{.p = p, .name_key = name_key}, x);
+}
+
+}  // namespace mtrain

@@ -1,0 +1,44 @@
+// y[t] = table[ids[t]];  d_table[ids[t]] += dy[t].
+#include "mtrain/autograd/ops.h"
+
+namespace mtrain {
+namespace {
+
+struct Embedding {
+  Tensor ids;
+  int64_t rows = 0;
+
+  Tensor forward(Run& run, const Tensor& table) {
+    rows = table.size(0);
+    Tensor y = run.empty({ids.size(0), table.size(1)}, table.dtype());
+    run.kernels().embedding(run.stream(), {.table = table.raw(),
+                                           .ids = ids.data<int32_t>(),
+                                           .y = y.raw(),
+                                           .tokens = ids.size(0),
+                                           .rows = rows,
+                                           .cols = table.size(1),
+                                           .dtype = table.dtype()});
+    return y;
+  }
+
+  void backward(Run& run, const Tensor& dy, Grads<1>& g) {
+    Tensor d_table = g[0].accumulator(run, {rows, dy.size(1)}, DType::f32);
+    run.kernels().embedding_backward(run.stream(), {.dy = dy.raw(),
+                                                    .ids = ids.data<int32_t>(),
+                                                    .d_table = d_table.data<float>(),
+                                                    .tokens = ids.size(0),
+                                                    .rows = rows,
+                                                    .cols = dy.size(1),
+                                                    .dtype = dy.dtype()});
+  }
+};
+
+}  // namespace
+
+Tensor embedding(const Tensor& table, const Tensor& ids) {
+  MT_CHECK(table.shape().rank() == 2 && ids.shape().rank() == 1, "table ", table.shape(), ", ids ", ids.shape());
+  require_kernel(table.run(), table.run().kernels().embedding, "embedding");
+  return apply(Embedding{.ids = ids}, table);
+}
+
+}  // namespace mtrain

@@ -1,0 +1,110 @@
+// Root-mean-square norm and layer norm, per token. Statistics are kept in float for backward.
+#include "mtrain/autograd/ops.h"
+
+namespace mtrain {
+namespace {
+
+struct RmsNorm {  // y = w * x * rstd,  rstd = 1/sqrt(mean(x²) + eps)
+  float eps = 0;
+  Tensor x, w, rstd;
+
+  Tensor forward(Run& run, const Tensor& x_in, const Tensor& w_in) {
+    x = x_in.detach();
+    w = w_in.detach();
+    rstd = run.empty({x.size(0)}, DType::f32);
+    Tensor y = run.empty(x.shape(), x.dtype());
+    run.kernels().rms_norm(run.stream(), {.x = x.raw(),
+                                          .w = w.raw(),
+                                          .y = y.raw(),
+                                          .rstd = rstd.data<float>(),
+                                          .rows = x.size(0),
+                                          .cols = x.size(1),
+                                          .eps = eps,
+                                          .dtype = x.dtype()});
+    return y;
+  }
+
+  void backward(Run& run, const Tensor& dy, Grads<2>& g) {
+    InputGrad::Slot dx{}, dw{};
+    if (g[0].wanted()) dx = g[0].slot(run, x.shape(), x.dtype());
+    if (g[1].wanted()) dw = g[1].slot(run, w.shape(), DType::f32);
+    run.kernels().rms_norm_backward(run.stream(), {.dy = dy.raw(),
+                                                   .x = x.raw(),
+                                                   .w = w.raw(),
+                                                   .rstd = rstd.data<float>(),
+                                                   .dx = dx.out.defined() ? dx.out.raw() : nullptr,
+                                                   .dw = dw.out.defined() ? dw.out.data<float>() : nullptr,
+                                                   .rows = x.size(0),
+                                                   .cols = x.size(1),
+                                                   .accumulate_dx = dx.accumulate,
+                                                   .accumulate_dw = dw.accumulate,
+                                                   .dtype = x.dtype()});
+  }
+};
+
+struct LayerNorm {  // y = w * (x - mean) * rstd + b
+  float eps = 0;
+  Tensor x, w, mean, rstd;
+
+  Tensor forward(Run& run, const Tensor& x_in, const Tensor& w_in, const Tensor& b) {
+    x = x_in.detach();
+    w = w_in.detach();
+    mean = run.empty({x.size(0)}, DType::f32);
+    rstd = run.empty({x.size(0)}, DType::f32);
+    Tensor y = run.empty(x.shape(), x.dtype());
+    run.kernels().layer_norm(run.stream(), {.x = x.raw(),
+                                            .w = w.raw(),
+                                            .b = b.defined() ? b.raw() : nullptr,
+                                            .y = y.raw(),
+                                            .mean = mean.data<float>(),
+                                            .rstd = rstd.data<float>(),
+                                            .rows = x.size(0),
+                                            .cols = x.size(1),
+                                            .eps = eps,
+                                            .dtype = x.dtype()});
+    return y;
+  }
+
+  void backward(Run& run, const Tensor& dy, Grads<3>& g) {
+    InputGrad::Slot dx{}, dw{}, db{};
+    if (g[0].wanted()) dx = g[0].slot(run, x.shape(), x.dtype());
+    if (g[1].wanted()) dw = g[1].slot(run, w.shape(), DType::f32);
+    if (g[2].wanted()) db = g[2].slot(run, w.shape(), DType::f32);
+    run.kernels().layer_norm_backward(run.stream(), {.dy = dy.raw(),
+                                                     .x = x.raw(),
+                                                     .w = w.raw(),
+                                                     .mean = mean.data<float>(),
+                                                     .rstd = rstd.data<float>(),
+                                                     .dx = dx.out.defined() ? dx.out.raw() : nullptr,
+                                                     .dw = dw.out.defined() ? dw.out.data<float>() : nullptr,
+                                                     .db = db.out.defined() ? db.out.data<float>() : nullptr,
+                                                     .rows = x.size(0),
+                                                     .cols = x.size(1),
+                                                     .accumulate_dx = dx.accumulate,
+                                                     .accumulate_dw = dw.accumulate,
+                                                     .accumulate_db = db.accumulate,
+                                                     .dtype = x.dtype()});
+  }
+};
+
+void check(const Tensor& x, const Tensor& w) {
+  MT_CHECK(x.shape().rank() == 2 && w.numel() == x.size(1), "x ", x.shape(), ", w ", w.shape());
+  MT_CHECK(x.contiguous() && x.dtype() == w.dtype(), name(x.dtype()), " vs ", name(w.dtype()));
+}
+
+}  // namespace
+
+Tensor rms_norm(const Tensor& x, const Tensor& w, float eps) {
+  check(x, w);
+  require_kernel(x.run(), x.run().kernels().rms_norm, "rms_norm");
+  return apply(RmsNorm{.eps = eps}, x, w);
+}
+
+Tensor layer_norm(const Tensor& x, const Tensor& w, const Tensor& b, float eps) {
+  check(x, w);
+  MT_CHECK(!b.defined() || b.numel() == w.numel(), b.shape());
+  require_kernel(x.run(), x.run().kernels().layer_norm, "layer_norm");
+  return apply(LayerNorm{.eps = eps}, x, w, b);
+}
+
+}  // namespace mtrain

@@ -1,0 +1,120 @@
+// The tape: coarse ops with hand-written backward. An op is a struct with
+//   Tensor forward(Run&, const Tensor& …);                       keeps what backward needs as members
+//   void backward(Run&, const Tensor& dy, Grads<N>& g);          directly under forward; g[i] feeds input i
+// and `apply(Op{…}, inputs…)` runs it and, when any input wants a gradient, hangs the op on the result.
+// The op object is the saved context and is released as soon as its backward has run. One tape per Run, on its thread.
+#pragma once
+#include <array>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "mtrain/tensor/run.h"
+
+namespace mtrain {
+
+/// Anything a gradient can flow into: an op's result or a parameter.
+class MT_API GradTarget : public NodeBase {
+ public:
+  ~GradTarget() override;
+  /// Where the gradient adds up. Leaves keep float; results keep their own dtype.
+  Tensor grad;
+  /// False: `grad` holds nothing of this step yet and is to be overwritten.
+  bool has_grad = false;
+  bool is_leaf = false;
+};
+
+/// A parameter's end of the tape: `grad` is its float main gradient, allocated by its owner.
+class MT_API Leaf final : public GradTarget {
+ public:
+  Leaf() { is_leaf = true; }
+  ~Leaf() override;
+};
+
+/// An op on the tape.
+class MT_API Node : public GradTarget {
+ public:
+  ~Node() override;
+  /// Runs the op's backward on `dy`, feeding the inputs, and drops what it kept.
+  virtual void run_backward(const Tensor& dy) = 0;
+  uint64_t order = 0;  // creation number: larger runs first, which is a valid order
+  bool queued = false;
+  std::vector<std::shared_ptr<NodeBase>> inputs;
+};
+
+/// Backward's view of one input.
+class MT_API InputGrad {
+ public:
+  InputGrad() = default;
+  explicit InputGrad(GradTarget* target) : target_(target) {}
+  bool wanted() const { return target_ != nullptr; }
+
+  struct Slot {
+    Tensor out;
+    bool accumulate;  // "+=" into what other uses left there
+  };
+  /// The tensor to write this input's gradient into: float for parameters, `dtype` otherwise. REQUIRES: wanted().
+  Slot slot(Run& run, const Shape& shape, DType dtype);
+  /// As slot(), but already zero when nothing is there yet, for kernels that always add.
+  Tensor accumulator(Run& run, const Shape& shape, DType dtype);
+  /// Hands over a finished gradient without copying where that is possible. The giver must not write it afterwards.
+  void give(Run& run, const Tensor& gradient);
+
+ private:
+  void own(Run& run);
+  GradTarget* target_ = nullptr;
+};
+
+template <size_t N>
+using Grads = std::array<InputGrad, N>;
+
+template <class Op, size_t N>
+class OpNode final : public Node {
+ public:
+  explicit OpNode(Op made) : op(std::move(made)) {}
+  void run_backward(const Tensor& dy) override {
+    Grads<N> grads;
+    for (size_t i = 0; i < N; ++i) grads[i] = InputGrad(static_cast<GradTarget*>(inputs[i].get()));
+    op.backward(dy.run(), dy, grads);
+    op = Op(std::move(blank_));
+  }
+  Op op;
+
+ private:
+  Op blank_{};
+};
+
+/// Runs an op; see the head of this file. Undefined inputs (an absent bias) are allowed.
+template <class Op, class... Inputs>
+Tensor apply(Op op, const Inputs&... in) {
+  Run& run = std::get<0>(std::forward_as_tuple(in...)).run();
+  bool record = run.grad_enabled && (... || (in.node() != nullptr));
+  if (!record) return op.forward(run, in...).detach();
+  auto node = std::make_shared<OpNode<Op, sizeof...(in)>>(std::move(op));
+  Tensor out = node->op.forward(run, in...).detach();
+  node->order = run.next_node++;
+  node->inputs = {in.node()...};
+  out.set_node(std::move(node));
+  return out;
+}
+
+/// Propagates `gradient` of `output` to all leaves. Consumes the tape: a second backward of the same output is a bug.
+MT_API void backward(const Tensor& output, const Tensor& gradient);
+
+/// Throws Error(config) when the backend has no such kernel.
+MT_API void require_kernel(const Run& run, bool present, std::string_view kernel);
+
+/// Turns the tape off (or on) for a scope.
+class GradMode {
+ public:
+  GradMode(Run& run, bool enabled) : run_(run), before_(std::exchange(run.grad_enabled, enabled)) {}
+  ~GradMode() { run_.grad_enabled = before_; }
+  GradMode(const GradMode&) = delete;
+  GradMode& operator=(const GradMode&) = delete;
+
+ private:
+  Run& run_;
+  bool before_;
+};
+
+}  // namespace mtrain

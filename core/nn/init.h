@@ -1,0 +1,24 @@
+// Start values of parameters: pure functions of (seed, parameter name, element index), so they do not depend on the
+// parallel layout, the thread count or the order in which modules are built.
+#pragma once
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "mtrain/base/export.h"
+
+namespace mtrain {
+
+struct Init {
+  enum class Kind : uint8_t { constant, normal } kind = Kind::constant;
+  float value = 0;  // the constant, or the standard deviation
+
+  static Init zeros() { return {Kind::constant, 0}; }
+  static Init ones() { return {Kind::constant, 1}; }
+  static Init normal(float stddev) { return {Kind::normal, stddev}; }
+};
+
+/// Fills elements first_index … of the parameter `name`.
+MT_API void fill(const Init& init, uint64_t seed, std::string_view name, std::span<float> values, uint64_t first_index = 0);
+
+}  // namespace mtrain

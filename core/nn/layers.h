@@ -1,0 +1,116 @@
+// The building blocks of transformers. Modules are values that hold references to parameters; building one adds its
+// parameters, calling it puts ops on the tape.
+// Legend: T tokens, D embed, H heads, G key/value groups, E head dim, F mlp, V vocab.
+#pragma once
+#include <optional>
+
+#include "mtrain/autograd/ops.h"
+#include "mtrain/config/fields.h"
+#include "mtrain/nn/model.h"
+#include "mtrain/nn/scope.h"
+
+namespace mtrain {
+
+struct LinearOptions {
+  float init_std = 0.02f;
+  bool bias = false;
+};
+
+/// y[T,out] = x[T,in] · w[out,in]ᵀ + b.
+class MT_API Linear {
+ public:
+  Linear(const Scope& scope, Dim out, Dim in, LinearOptions options = {});
+  Tensor operator()(const Tensor& x) const;
+  Parameter& weight;
+  Parameter* bias;
+};
+
+class MT_API Embedding {
+ public:
+  Embedding(const Scope& scope, Dim rows, Dim embed, float init_std = 0.02f);
+  Tensor operator()(const Tensor& ids_T) const { return embedding(weight.use(), ids_T); }
+  Parameter& weight;
+};
+
+/// RMSNorm, or LayerNorm with bias.
+class MT_API Norm {
+ public:
+  enum class Kind : uint8_t { rms, layer };
+  Norm(const Scope& scope, Kind kind, Dim embed, float eps);
+  Tensor operator()(const Tensor& x_TD) const;
+
+ private:
+  Parameter& weight_;
+  Parameter* bias_;
+  float eps_;
+};
+
+/// Frequencies of rotary positions, with the stretched ones of Llama 3.1 when `factor` > 1
+/// (Hugging Face rope_type "llama3": low frequencies are divided by `factor`, middle ones blended).
+struct RopeConfig {
+  double theta = 10000;
+  std::string scaling = "none";  // or "llama3"
+  double factor = 8, low_freq_factor = 1, high_freq_factor = 4;
+  int64_t original_max_positions = 8192;
+  void bind(Fields& f);
+};
+MT_API RopeTable make_rope_table(Run& run, const RopeConfig& config, int64_t max_positions, int64_t head_dim);
+
+struct AttentionOptions {
+  HeadLayout layout;
+  bool bias = false;
+  bool causal = true;
+  float init_std = 0.02f, out_init_std = 0.02f;
+  const RopeTable* rope = nullptr;  // null: no rotary positions; must outlive the module
+};
+
+/// Self-attention with one fused projection that holds queries, keys and values group by group.
+class MT_API Attention {
+ public:
+  Attention(const Scope& scope, Dim embed, const AttentionOptions& options);
+  Tensor operator()(const Tensor& x_TD, const ModelInput& input) const;
+
+ private:
+  AttentionOptions options_;
+  Linear qkv_, out_;
+};
+
+/// down(silu(gate(x)) * up(x)).
+class MT_API GatedMlp {
+ public:
+  GatedMlp(const Scope& scope, Dim embed, Dim mlp, float init_std, float out_init_std);
+  Tensor operator()(const Tensor& x_TD) const;
+
+ private:
+  Linear gate_, up_, down_;
+};
+
+/// down(gelu(up(x))).
+class MT_API Mlp {
+ public:
+  Mlp(const Scope& scope, Dim embed, Dim mlp, GeluKind kind, LinearOptions options, float out_init_std);
+  Tensor operator()(const Tensor& x_TD) const;
+
+ private:
+  GeluKind kind_;
+  Linear up_, down_;
+};
+
+/// The last stage's end: logits, or the loss per token when the input has targets. `tied` is the embedding's table, or
+/// null for a matrix of its own.
+class MT_API LmHead {
+ public:
+  LmHead(const Scope& scope, Dim vocab, Dim embed, int64_t valid_vocab, Parameter* tied, float init_std);
+  Tensor operator()(const Tensor& x_TD, const ModelInput& input) const;
+
+ private:
+  Parameter& weight_;
+  int64_t valid_vocab_;
+};
+
+/// The rows of a fused query/key/value projection in Hugging Face's separate matrices: "<prefix>.{q,k,v}" + suffix,
+/// or one matrix "<prefix>" of all queries, then keys, then values when `fused`.
+MT_API std::vector<HfPiece> hf_qkv_pieces(const HeadLayout& layout, const std::string& q, const std::string& k,
+                                          const std::string& v, bool transpose = false);
+
+}  // namespace mtrain

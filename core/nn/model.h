@@ -1,0 +1,67 @@
+// Model: the plugin kind that a model author writes. Built for one pipeline stage; knows no rank, device or optimizer.
+#pragma once
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "mtrain/autograd/ops.h"
+#include "mtrain/nn/scope.h"
+
+namespace mtrain {
+
+/// One micro-batch on the device. T tokens of all its sequences, folded into one dimension.
+struct ModelInput {
+  Tensor tokens_T;        // int32
+  Tensor positions_T;     // int32, restarting with each sequence
+  Tensor targets_T;       // int32, -1 = ignored; undefined: the last stage gives logits instead of losses
+  SequenceBounds bounds;  // where sequences begin and end
+};
+
+/// The part of the model that one pipeline stage builds.
+struct StageRange {
+  bool first = true, last = true;
+  int64_t stage = 0, stages = 1;
+  /// Indices [begin, end) of the blocks this stage owns, split as evenly as possible.
+  std::pair<int64_t, int64_t> layers(int64_t total) const {
+    return {total * stage / stages, total * (stage + 1) / stages};
+  }
+};
+
+/// What a model is given besides its own settings.
+struct ModelContext {
+  Scope scope;
+  StageRange stage;
+  int64_t vocab_size = 0;    // rows of the embedding, padding included
+  int64_t valid_vocab = 0;   // ids the tokenizer can produce
+  int64_t max_positions = 0;  // longest sequence
+  bool recompute = false;     // replay each block in backward instead of keeping its activations
+};
+
+/// Where one parameter's values lie in a Hugging Face checkpoint: rows of its first dimension, piece by piece.
+struct HfPiece {
+  std::string tensor;            // the name in the file
+  int64_t source_row = 0;        // first row taken there
+  int64_t row = 0, rows = -1;    // rows written here; -1: all
+  bool transpose = false;        // the file stores [in, out]
+};
+struct HfParameter {
+  std::string parameter;  // our name
+  std::vector<HfPiece> pieces;
+};
+
+class MT_API Model {
+ public:
+  static constexpr std::string_view kKind = "model";
+  using Context = ModelContext;
+  virtual ~Model();
+  /// Runs this stage. `x` is the stream of the stage before (undefined on the first). The last stage returns the loss per
+  /// token in float [T], or logits [T, V] when the input has no targets; other stages return the stream [T, D].
+  virtual Tensor forward(const ModelInput& input, Tensor x) = 0;
+  /// Multiply-add operations of one token's forward and backward pass at this sequence length, times two.
+  virtual double flops_per_token(int64_t seq_length) const = 0;
+  /// How the parameters are named in Hugging Face checkpoints of this family; empty when there are none.
+  virtual std::vector<HfParameter> hf_parameters() const { return {}; }
+};
+
+}  // namespace mtrain

@@ -1,0 +1,51 @@
+#include <cmath>
+#include <numbers>
+#include <vector>
+
+#include "mtrain/config/fields.h"
+#include "mtrain/nn/layers.h"
+
+namespace mtrain {
+
+void RopeConfig::bind(Fields& f) {
+  f("theta", theta, "base of the rotary frequencies").exclusive_min(0).renamed_from({"rope_theta", "rotary_base"});
+  f("scaling", scaling, "how frequencies are stretched for long context").one_of({"none", "llama3"});
+  f("factor", factor, "llama3: low frequencies are divided by this").min(1);
+  f("low_freq_factor", low_freq_factor, "llama3: wavelengths above original_max_positions/this are stretched whole")
+      .exclusive_min(0);
+  f("high_freq_factor", high_freq_factor, "llama3: wavelengths below original_max_positions/this stay as they are")
+      .exclusive_min(0);
+  f("original_max_positions", original_max_positions, "llama3: context length before stretching").min(1).unit("tokens");
+}
+
+namespace {
+
+double stretched(double frequency, const RopeConfig& c) {
+  if (c.scaling != "llama3") return frequency;
+  double wavelength = 2 * std::numbers::pi / frequency;
+  auto original = static_cast<double>(c.original_max_positions);
+  if (wavelength < original / c.high_freq_factor) return frequency;
+  if (wavelength > original / c.low_freq_factor) return frequency / c.factor;
+  double smooth = (original / wavelength - c.low_freq_factor) / (c.high_freq_factor - c.low_freq_factor);
+  return (1 - smooth) * frequency / c.factor + smooth * frequency;
+}
+
+}  // namespace
+
+RopeTable make_rope_table(Run& run, const RopeConfig& config, int64_t max_positions, int64_t head_dim) {
+  int64_t half = head_dim / 2;
+  std::vector<float> cos, sin;
+  cos.reserve(static_cast<size_t>(max_positions * half));
+  sin.reserve(cos.capacity());
+  for (int64_t position = 0; position < max_positions; ++position) {
+    for (int64_t i = 0; i < half; ++i) {
+      double exponent = static_cast<double>(2 * i) / static_cast<double>(head_dim);
+      double angle = static_cast<double>(position) * stretched(std::pow(config.theta, -exponent), config);
+      cos.push_back(static_cast<float>(std::cos(angle)));
+      sin.push_back(static_cast<float>(std::sin(angle)));
+    }
+  }
+  return {run.from_host<float>(cos, {max_positions, half}), run.from_host<float>(sin, {max_positions, half})};
+}
+
+}  // namespace mtrain

@@ -1,0 +1,38 @@
+// Scope: where a module is built — its path of names, the parameter list it adds to, and the run's settings that other
+// systems keep global. Cheap to copy; refers to objects that outlive the model.
+#pragma once
+#include <string>
+
+#include "mtrain/nn/init.h"
+#include "mtrain/nn/parameter.h"
+
+namespace mtrain {
+
+/// What every module of one model shares.
+struct BuildSettings {
+  Run& run;
+  ParamList& parameters;
+  DType dtype = DType::f32;  // of values and activations
+  bool initialise = true;    // false: values come from a checkpoint anyway
+};
+
+class MT_API Scope {
+ public:
+  explicit Scope(BuildSettings& settings, std::string path = {}) : settings_(&settings), path_(std::move(path)) {}
+
+  Scope operator/(std::string_view name) const;
+  Scope operator/(int64_t index) const { return *this / std::to_string(index); }
+
+  /// Adds a parameter named `<path>.<name>`; its start value depends on seed, name and element index only.
+  Parameter& param(std::string_view name, const Dims& dims, const Init& init, bool decay) const;
+
+  Run& run() const { return settings_->run; }
+  DType dtype() const { return settings_->dtype; }
+  const std::string& path() const { return path_; }
+
+ private:
+  BuildSettings* settings_;
+  std::string path_;
+};
+
+}  // namespace mtrain
