@@ -1,0 +1,182 @@
+#include "mtrain/data/loader.h"
+
+#include <algorithm>
+#include <condition_variable>
+#include <exception>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "mtrain/base/error.h"
+
+namespace mtrain {
+namespace {
+
+void add_sequences(const Sample& sample, int64_t row, int64_t seq_length, Batch& batch) {
+  MT_CHECK(!sample.starts.empty() && sample.starts.front() == 0, "a sample has no first sequence");
+  const auto base = static_cast<int32_t>(row * seq_length);
+  int32_t previous = -1;
+  for (int32_t start : sample.starts) {
+    MT_CHECK(start > previous && start < seq_length, "sequence start ", start, " after ", previous);
+    if (previous >= 0) batch.max_seqlen = std::max(batch.max_seqlen, start - previous);
+    batch.cu_seqlens.push_back(base + start);
+    previous = start;
+  }
+  batch.max_seqlen = std::max(batch.max_seqlen, static_cast<int32_t>(seq_length) - previous);
+}
+
+}  // namespace
+
+// Two sets of buffers: one is in the user's hands while the other is being filled.
+class Loader::Worker {
+ public:
+  Worker(const SampleSource& source, LoaderConfig config, int64_t consumed)
+      : source_(source), config_(config), consumed_(consumed) {
+    MT_CHECK(config.seq_length > 0 && config.micro_batch_size > 0 && config.num_micro_batches > 0, "sizes must be positive");
+    MT_CHECK(config.dp_size > 0 && config.dp_rank >= 0 && config.dp_rank < config.dp_size, "rank ", config.dp_rank, " of ", config.dp_size);
+    MT_CHECK(config.micro_batch_size <= INT32_MAX / config.seq_length, "micro-batch of ", config.micro_batch_size);
+    MT_CHECK(consumed >= 0, "cursor ", consumed);
+    for (auto& set : sets_) {
+      set.resize(static_cast<size_t>(config.num_micro_batches));
+      for (Batch& batch : set) allocate(batch);
+    }
+    if (config.prefetch) thread_ = std::thread([this] { run(); });
+  }
+
+  ~Worker() {
+    if (!thread_.joinable()) return;
+    {
+      std::lock_guard lock(mutex_);
+      stop_ = true;
+    }
+    changed_.notify_all();
+    thread_.join();
+  }
+
+  std::span<const Batch> next() {
+    if (!thread_.joinable()) {
+      fill(sets_[0], consumed_);
+      consumed_ += config_.global_batch_size();
+      return sets_[0];
+    }
+    std::unique_lock lock(mutex_);
+    if (!wanted_ && !ready_) ask(consumed_);
+    changed_.wait(lock, [this] { return ready_; });
+    ready_ = false;
+    if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
+    std::swap(front_, back_);
+    consumed_ += config_.global_batch_size();
+    if (has(consumed_)) ask(consumed_);
+    return sets_[front_];
+  }
+
+  void seek(int64_t consumed) {
+    MT_CHECK(consumed >= 0, "cursor ", consumed);
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return !wanted_; });
+    ready_ = false;
+    error_ = nullptr;
+    consumed_ = consumed;
+  }
+
+  int64_t consumed() const { return consumed_; }
+  const LoaderConfig& config() const { return config_; }
+
+ private:
+  void allocate(Batch& batch) const {
+    batch.rows = config_.micro_batch_size;
+    batch.seq_length = config_.seq_length;
+    auto count = static_cast<size_t>(batch.rows * batch.seq_length);
+    for (auto* values : {&batch.tokens, &batch.targets, &batch.positions}) values->resize(count);
+    batch.cu_seqlens.reserve(static_cast<size_t>(batch.rows) + 1);
+  }
+
+  bool has(int64_t first) const { return source_.repeats() || first + config_.global_batch_size() <= source_.size(); }
+
+  // REQUIRES: mutex_ held.
+  void ask(int64_t first) {
+    wanted_ = true;
+    wanted_first_ = first;
+    changed_.notify_all();
+  }
+
+  void run() {
+    std::unique_lock lock(mutex_);
+    for (;;) {
+      changed_.wait(lock, [this] { return wanted_ || stop_; });
+      if (stop_) return;
+      auto& set = sets_[back_];
+      int64_t first = wanted_first_;
+      lock.unlock();
+      std::exception_ptr error;
+      try {
+        fill(set, first);
+      } catch (...) {
+        error = std::current_exception();
+      }
+      lock.lock();
+      error_ = error;
+      wanted_ = false;
+      ready_ = true;
+      changed_.notify_all();
+    }
+  }
+
+  void fill(std::vector<Batch>& set, int64_t first) {
+    if (!has(first)) {
+      throw Error(ErrorClass::data,
+                  cat("the dataset is exhausted: it has ", source_.size(), " samples and the step wants samples ", first,
+                      " to ", first + config_.global_batch_size() - 1),
+                  "lower train.steps or add data");
+    }
+    int64_t at = first + config_.dp_rank * config_.micro_batch_size * config_.num_micro_batches;
+    for (Batch& batch : set) {
+      fill_batch(batch, at);
+      at += config_.micro_batch_size;
+    }
+  }
+
+  void fill_batch(Batch& batch, int64_t first) {
+    const auto seq = static_cast<size_t>(config_.seq_length);
+    batch.first_sample = first;
+    batch.cu_seqlens.clear();
+    batch.max_seqlen = 0;
+    for (int64_t row = 0; row < batch.rows; ++row) {
+      auto at = static_cast<size_t>(row) * seq;
+      sample_.tokens = std::span(batch.tokens).subspan(at, seq);
+      sample_.targets = std::span(batch.targets).subspan(at, seq);
+      sample_.positions = std::span(batch.positions).subspan(at, seq);
+      int64_t index = first + row;
+      source_.get(source_.repeats() ? index % source_.size() : index, sample_);
+      add_sequences(sample_, row, config_.seq_length, batch);
+    }
+    batch.cu_seqlens.push_back(static_cast<int32_t>(batch.tokens.size()));
+    batch.num_target_tokens = static_cast<int64_t>(batch.targets.size()) -
+                              std::count(batch.targets.begin(), batch.targets.end(), kIgnoredTarget);
+  }
+
+  const SampleSource& source_;
+  const LoaderConfig config_;
+  int64_t consumed_;              // used by the caller's thread only
+  std::vector<Batch> sets_[2];
+  Sample sample_;                 // used by whichever thread fills
+  std::thread thread_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  // Guarded by mutex_: the worker owns sets_[back_] while wanted_ is set.
+  int front_ = 0, back_ = 1;
+  bool wanted_ = false, ready_ = false, stop_ = false;
+  int64_t wanted_first_ = 0;
+  std::exception_ptr error_;
+};
+
+Loader::Loader(const SampleSource& source, LoaderConfig config, int64_t consumed_samples)
+    : worker_(std::make_unique<Worker>(source, config, consumed_samples)) {}
+Loader::~Loader() = default;
+Loader::Loader(Loader&&) noexcept = default;
+std::span<const Batch> Loader::next() { return worker_->next(); }
+int64_t Loader::consumed_samples() const { return worker_->consumed(); }
+void Loader::seek(int64_t consumed_samples) { worker_->seek(consumed_samples); }
+const LoaderConfig& Loader::config() const { return worker_->config(); }
+
+}  // namespace mtrain

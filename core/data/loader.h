@@ -1,0 +1,56 @@
+// Loader: the micro-batches of each step, on the host. Global batch i holds the samples [cursor, cursor + global) of the
+// source whatever the layout; data-parallel rank r takes the r-th contiguous chunk of them. A worker thread fills the next
+// step while the current one is used. Holds a reference to the source, which must outlive it. For one thread at a time.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "mtrain/base/export.h"
+#include "mtrain/data/dataset.h"
+
+namespace mtrain {
+
+/// One micro-batch: `rows` samples laid end to end.
+struct Batch {
+  std::vector<int32_t> tokens, targets, positions;  // [rows * seq_length]
+  std::vector<int32_t> cu_seqlens;                  // sequence i is [cu_seqlens[i], cu_seqlens[i + 1]); 0 first, T last
+  int32_t max_seqlen = 0;                           // the longest of them
+  int64_t num_target_tokens = 0;                    // targets that are not kIgnoredTarget
+  int64_t first_sample = 0;                         // index of the first row in the source
+  int64_t rows = 0, seq_length = 0;
+};
+
+struct LoaderConfig {
+  int64_t seq_length = 0;
+  int64_t micro_batch_size = 1;   // samples per micro-batch
+  int64_t num_micro_batches = 1;  // micro-batches per step and rank
+  int64_t dp_rank = 0, dp_size = 1;
+  bool prefetch = true;
+  /// Samples per step over all ranks.
+  int64_t global_batch_size() const { return micro_batch_size * num_micro_batches * dp_size; }
+};
+
+class MT_API Loader {
+ public:
+  /// Starts at `consumed_samples`, the number of samples that all ranks together have used so far.
+  Loader(const SampleSource& source, LoaderConfig config, int64_t consumed_samples = 0);
+  ~Loader();
+  Loader(Loader&&) noexcept;
+
+  /// This rank's micro-batches of the next step, valid until the following call. Allocates nothing once warm.
+  /// Throws Error(data) when the source is exhausted, and what the source throws.
+  std::span<const Batch> next();
+  /// The cursor: samples handed out so far over all ranks. Goes into checkpoints.
+  int64_t consumed_samples() const;
+  /// Moves the cursor; what was fetched ahead is dropped.
+  void seek(int64_t consumed_samples);
+  const LoaderConfig& config() const;
+
+ private:
+  class Worker;
+  std::unique_ptr<Worker> worker_;
+};
+
+}  // namespace mtrain

@@ -1,0 +1,157 @@
+#include "mtrain/data/loader.h"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "mtrain/base/error.h"
+
+using namespace mtrain;
+
+namespace {
+
+// Sample i holds i*seq, i*seq+1, …; odd samples are two sequences, and their last target is ignored.
+class Counting final : public SampleSource {
+ public:
+  Counting(int64_t size, int64_t seq, bool repeats = false) : size_(size), seq_(seq), repeats_(repeats) {}
+  int64_t size() const override { return size_; }
+  bool repeats() const override { return repeats_; }
+  void get(int64_t index, Sample& out) const override {
+    if (index < 0 || index >= size_) throw Error(ErrorClass::bug, cat("index ", index));
+    if (index == fails_at) throw Error(ErrorClass::data, "broken sample");
+    std::iota(out.tokens.begin(), out.tokens.end(), static_cast<int32_t>(index * seq_));
+    std::iota(out.targets.begin(), out.targets.end(), static_cast<int32_t>(index * seq_ + 1));
+    std::iota(out.positions.begin(), out.positions.end(), 0);
+    out.starts.assign(1, 0);
+    if (index % 2) {
+      out.targets.back() = kIgnoredTarget;
+      out.starts.push_back(static_cast<int32_t>(seq_ / 4));
+    }
+  }
+  int64_t fails_at = -1;
+
+ private:
+  int64_t size_, seq_;
+  bool repeats_;
+};
+
+std::vector<int32_t> tokens_of(std::span<const Batch> batches) {
+  std::vector<int32_t> out;
+  for (const Batch& batch : batches) out.insert(out.end(), batch.tokens.begin(), batch.tokens.end());
+  return out;
+}
+
+}  // namespace
+
+TEST_CASE("a micro-batch lays samples end to end and counts what the loss uses") {
+  Counting source(100, 8);
+  for (bool prefetch : {false, true}) {
+    Loader loader(source, {.seq_length = 8, .micro_batch_size = 2, .num_micro_batches = 3, .prefetch = prefetch});
+    auto step = loader.next();
+    REQUIRE(step.size() == 3);
+    const Batch& batch = step[1];
+    CHECK(batch.first_sample == 2);
+    CHECK(batch.tokens.front() == 16);
+    CHECK(batch.tokens.back() == 31);
+    CHECK(batch.cu_seqlens == std::vector<int32_t>{0, 8, 10, 16});
+    CHECK(batch.max_seqlen == 8);
+    CHECK(batch.num_target_tokens == 15);
+    CHECK(batch.positions[8] == 0);
+    CHECK(loader.consumed_samples() == 6);
+  }
+}
+
+TEST_CASE("the global batch depends on the cursor, not on the layout") {
+  Counting source(4096, 4);
+  std::vector<std::vector<int32_t>> wanted;
+  Loader whole(source, {.seq_length = 4, .micro_batch_size = 12, .num_micro_batches = 1});
+  for (int step = 0; step < 5; ++step) wanted.push_back(tokens_of(whole.next()));
+  struct Layout { int64_t micro, count, dp; };
+  for (Layout layout : {Layout{12, 1, 1}, Layout{1, 12, 1}, Layout{3, 2, 2}, Layout{2, 2, 3}, Layout{1, 1, 12}}) {
+    std::vector<std::vector<int32_t>> got(5);
+    for (int64_t rank = 0; rank < layout.dp; ++rank) {
+      Loader loader(source, {.seq_length = 4, .micro_batch_size = layout.micro, .num_micro_batches = layout.count,
+                             .dp_rank = rank, .dp_size = layout.dp});
+      for (auto& step : got) {
+        auto part = tokens_of(loader.next());
+        step.insert(step.end(), part.begin(), part.end());
+      }
+    }
+    CHECK(got == wanted);
+  }
+}
+
+TEST_CASE("a cursor taken from one loader continues in another") {
+  Counting source(1000, 4);
+  LoaderConfig config{.seq_length = 4, .micro_batch_size = 2, .num_micro_batches = 2};
+  Loader first(source, config);
+  for (int i = 0; i < 7; ++i) first.next();
+  Loader resumed(source, config, first.consumed_samples());
+  Loader sought(source, config);
+  sought.next();
+  sought.seek(first.consumed_samples());
+  for (int i = 0; i < 10; ++i) {
+    auto wanted = tokens_of(first.next());
+    CHECK(tokens_of(resumed.next()) == wanted);
+    CHECK(tokens_of(sought.next()) == wanted);
+  }
+  CHECK(first.consumed_samples() == 68);
+}
+
+TEST_CASE("steady state reuses its buffers") {
+  Counting source(1000, 4);
+  Loader loader(source, {.seq_length = 4, .micro_batch_size = 2, .num_micro_batches = 2});
+  std::vector<const int32_t*> seen;
+  for (int i = 0; i < 50; ++i) {
+    auto step = loader.next();
+    for (const Batch& batch : step) {
+      seen.push_back(batch.tokens.data());
+      seen.push_back(batch.cu_seqlens.data());
+    }
+  }
+  auto early = std::vector(seen.begin() + 40, seen.begin() + 48), late = std::vector(seen.end() - 8, seen.end());
+  std::sort(early.begin(), early.end());
+  std::sort(late.begin(), late.end());
+  CHECK(early == late);
+}
+
+TEST_CASE("the end of the data is an error unless the source repeats") {
+  LoaderConfig config{.seq_length = 4, .micro_batch_size = 2, .num_micro_batches = 2};
+  Counting finite(10, 4), endless(10, 4, true);
+  Loader loader(finite, config);
+  loader.next();
+  loader.next();
+  for (int twice = 0; twice < 2; ++twice) {
+    try {
+      loader.next();
+      FAIL("read beyond the end");
+    } catch (const Error& error) {
+      CHECK(error.error_class() == ErrorClass::data);
+      CHECK(error.message().find("10 samples") != std::string::npos);
+    }
+  }
+  CHECK(loader.consumed_samples() == 8);
+  Loader again(endless, config, 8);
+  CHECK(again.next()[1].tokens.front() == 0);
+}
+
+TEST_CASE("a failing sample is reported by the step that wants it, and a seek gets past it") {
+  Counting source(100, 4);
+  source.fails_at = 6;
+  Loader loader(source, {.seq_length = 4, .micro_batch_size = 2, .num_micro_batches = 2});
+  CHECK(tokens_of(loader.next()).front() == 0);
+  CHECK_THROWS_WITH(loader.next(), doctest::Contains("broken sample"));
+  CHECK_THROWS_WITH(loader.next(), doctest::Contains("broken sample"));
+  loader.seek(8);
+  CHECK(loader.next()[0].first_sample == 8);
+}
+
+TEST_CASE("loaders end cleanly at any moment") {
+  Counting source(100000, 64);
+  for (int i = 0; i < 50; ++i) {
+    Loader loader(source, {.seq_length = 64, .micro_batch_size = 8, .num_micro_batches = 4});
+    for (int step = 0; step < i % 4; ++step) loader.next();
+    if (i % 3 == 0) loader.seek(320);
+  }
+}
