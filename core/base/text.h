@@ -14,7 +14,7 @@ namespace mtrain {
 template <class... Args>
 std::string cat(const Args&... args) {
   std::ostringstream out;
-  (out << ... << args);
+  (void)(out << ... << args);
   return std::move(out).str();
 }
 

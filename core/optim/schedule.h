@@ -1,0 +1,29 @@
+// Learning-rate schedules: pure functions of the step.
+#pragma once
+#include <cstdint>
+#include <string>
+
+#include "mtrain/config/fields.h"
+
+namespace mtrain {
+
+/// The `scheduler` section.
+struct ScheduleConfig {
+  std::string type = "cosine";
+  int64_t warmup_steps = 0;
+  int64_t decay_steps = 0;    // end of the decay; 0: the end of training
+  int64_t stable_steps = -1;  // wsd: length of the plateau; -1: 80 % of what follows warmup
+  double min_lr = 0;
+  std::string wsd_decay = "cosine";
+  void bind(Fields& f);
+};
+
+/// The rate of update number `step` (0 for the first): linear warmup to `lr`, then by type down to min_lr.
+///   constant      lr
+///   linear        straight to min_lr at decay_steps
+///   cosine        half a cosine to min_lr at decay_steps (Loshchilov & Hutter 2017, arXiv:1608.03983)
+///   wsd           plateau, then linear or cosine to min_lr (Hu et al. 2024, arXiv:2404.06395)
+///   inverse_sqrt  lr * sqrt(warmup / step) (Vaswani et al. 2017), never below min_lr
+MT_API double learning_rate(const ScheduleConfig& config, double lr, int64_t step, int64_t total_steps);
+
+}  // namespace mtrain

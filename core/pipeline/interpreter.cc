@@ -1,0 +1,63 @@
+#include "mtrain/pipeline/interpreter.h"
+
+#include <algorithm>
+
+namespace mtrain {
+
+double Interpreter::sum(const Tensor& loss) {
+  host_.resize(static_cast<size_t>(loss.numel()));
+  run_.download(loss, host_.data());
+  double total = 0;
+  for (float value : host_) total += value;
+  return total;
+}
+
+StepLoss Interpreter::run(const Program& program, const InputOf& input_of, int64_t num_targets, double loss_scale) {
+  StepLoss result;
+  result.num_targets = num_targets;
+  auto weight = static_cast<float>(loss_scale / static_cast<double>(std::max<int64_t>(1, num_targets)));
+  parameters_.clear_gradients();
+  for (size_t i = 0; i < program.size(); ++i) {
+    try {
+      execute(program[i], input_of, weight, result);
+    } catch (const Error& error) {
+      losses_.clear();
+      if (error.error_class() != ErrorClass::bug) throw;
+      throw Error(ErrorClass::bug, cat(error.message(), "\n  in action ", i, " (", to_text(program[i]), ") of: ",
+                                       to_text(Program(program.begin(), program.begin() + std::min<ptrdiff_t>(
+                                                                            static_cast<ptrdiff_t>(i) + 1, 64)))),
+                  error.hint());
+    }
+  }
+  return result;
+}
+
+void Interpreter::execute(const Action& action, const InputOf& input_of, float token_weight, StepLoss& result) {
+  auto micro = static_cast<size_t>(action.micro);
+  switch (action.what) {
+    case Do::F: {
+      if (losses_.size() <= micro) losses_.resize(micro + 1);
+      losses_[micro] = model_.forward(input_of(action.micro), {});
+      result.loss_sum += sum(losses_[micro]);
+      break;
+    }
+    case Do::B: {
+      Tensor loss = std::exchange(losses_[micro], {});
+      host_.assign(static_cast<size_t>(loss.numel()), token_weight);
+      backward(loss, run_.from_host<float>(host_, loss.shape()));
+      break;
+    }
+    case Do::Reduce: parameters_.settle_gradients(run_); break;
+  }
+}
+
+StepLoss Interpreter::evaluate(const ModelInput& input) {
+  GradMode off(run_, false);
+  bool before = std::exchange(run_.training, false);
+  StepLoss result;
+  result.loss_sum = sum(model_.forward(input, {}));
+  run_.training = before;
+  return result;
+}
+
+}  // namespace mtrain

@@ -1,0 +1,153 @@
+// GPT-2 and GPT-3: learned positions, LayerNorm, attention and MLP with biases, tied embeddings.
+// T tokens (batch folded in), D embed, H heads, E head dim, F mlp, V vocab.
+#include <cmath>
+#include <memory>
+
+#include "mtrain/base/rng.h"
+#include "mtrain/nn/layers.h"
+#include "mtrain/plugin/plugin.h"
+
+namespace mtrain {
+namespace {
+
+struct Gpt2Config {
+  int64_t layers = 12, hidden_size = 768, heads = 12, ffn_hidden_size = 0;
+  double norm_eps = 1e-5, init_std = 0.02, dropout = 0;
+  bool tie_embeddings = true;
+  std::string activation = "gelu_new";
+
+  void bind(Fields& f) {
+    using enum ResumeClass;
+    f("layers", layers, "decoder blocks").min(1).resume(impossible).renamed_from({"num_layers", "n_layer"});
+    f("hidden_size", hidden_size, "width of the residual stream").min(1).resume(impossible).renamed_from({"n_embd"});
+    f("heads", heads, "attention heads").min(1).resume(impossible).renamed_from({"num_attention_heads", "n_head"});
+    f("ffn_hidden_size", ffn_hidden_size, "width of the MLP; 0: 4 * hidden_size").min(0).resume(impossible).renamed_from({"n_inner"});
+    f("norm_eps", norm_eps, "added to the variance").exclusive_min(0).renamed_from({"layer_norm_epsilon", "layernorm_epsilon"});
+    f("init_std", init_std, "standard deviation of start weights").min(0).renamed_from({"init_method_std", "initializer_range"});
+    f("dropout", dropout, "probability of dropping an element of embeddings and block outputs")
+        .min(0)
+        .exclusive_max(1)
+        .renamed_from({"hidden_dropout", "resid_pdrop"});
+    f("tie_embeddings", tie_embeddings, "the head uses the embedding's matrix").resume(impossible).renamed_from({"tie_word_embeddings"});
+    f("activation", activation, "gelu_new is the tanh approximation")
+        .one_of({"gelu_new", "gelu"})
+        .renamed_from({"activation_function"});
+  }
+  Dim embed() const { return {"embed", hidden_size}; }
+  Dim mlp() const { return {"mlp", ffn_hidden_size > 0 ? ffn_hidden_size : 4 * hidden_size}; }
+  HeadLayout head_layout() const { return {heads, heads, hidden_size / heads}; }
+  GeluKind gelu() const { return activation == "gelu" ? GeluKind::erf : GeluKind::tanh; }
+  float std() const { return static_cast<float>(init_std); }
+  // Projections into the residual stream start smaller, so that its variance does not grow with depth (GPT-2, §2.3).
+  float out_std() const { return static_cast<float>(init_std / std::sqrt(2.0 * static_cast<double>(layers))); }
+};
+
+struct Block {
+  Block(const Gpt2Config& c, const Scope& s)
+      : norm1(s / "norm1", Norm::Kind::layer, c.embed(), static_cast<float>(c.norm_eps)),
+        attn(s / "attn", c.embed(),
+             {.layout = c.head_layout(), .bias = true, .init_std = c.std(), .out_init_std = c.out_std()}),
+        norm2(s / "norm2", Norm::Kind::layer, c.embed(), static_cast<float>(c.norm_eps)),
+        mlp(s / "mlp", c.embed(), c.mlp(), c.gelu(), {c.std(), true}, c.out_std()),
+        drop(static_cast<float>(c.dropout)),
+        key1(name_key((s / "drop1").path())),
+        key2(name_key((s / "drop2").path())) {}
+
+  Tensor operator()(Tensor x_TD, const ModelInput& input) const {
+    x_TD = add(x_TD, dropout(attn(norm1(x_TD), input), drop, key1));
+    return add(x_TD, dropout(mlp(norm2(x_TD)), drop, key2));
+  }
+  Norm norm1;
+  Attention attn;
+  Norm norm2;
+  Mlp mlp;
+  float drop;
+  uint64_t key1, key2;
+};
+
+class Gpt2 final : public Model {
+ public:
+  Gpt2(const Gpt2Config& c, ModelContext& context) : config_(c), context_(context) {
+    const Scope& s = context.scope;
+    check();
+    Dim vocab{"vocab", context.vocab_size};
+    if (context.stage.first) {
+      embed_.emplace(s / "embed", vocab, c.embed(), c.std());
+      positions_.emplace(s / "positions", Dim{"positions", context.max_positions}, c.embed(), c.std());
+    }
+    auto [begin, end] = context.stage.layers(c.layers);
+    for (int64_t i = begin; i < end; ++i) blocks_.push_back(std::make_unique<Block>(c, s / "layers" / i));
+    if (!context.stage.last) return;
+    norm_.emplace(s / "norm", Norm::Kind::layer, c.embed(), static_cast<float>(c.norm_eps));
+    head_.emplace(s / "head", vocab, c.embed(), context.valid_vocab, c.tie_embeddings ? &embed_->weight : nullptr, c.std());
+  }
+
+  Tensor forward(const ModelInput& input, Tensor x_TD) override {
+    if (embed_) {
+      x_TD = add((*embed_)(input.tokens_T), (*positions_)(input.positions_T));
+      x_TD = dropout(x_TD, static_cast<float>(config_.dropout), name_key("embed.drop"));
+    }
+    for (auto& block : blocks_) {
+      if (context_.recompute) x_TD = recompute([&block, input](const Tensor& x) { return (*block)(x, input); }, x_TD);
+      else x_TD = (*block)(x_TD, input);
+    }
+    return head_ ? (*head_)((*norm_)(x_TD), input) : x_TD;
+  }
+
+  double flops_per_token(int64_t seq_length) const override {
+    auto d = static_cast<double>(config_.hidden_size), f = static_cast<double>(config_.mlp().size);
+    double block = 4 * d * d + 2 * d * f;
+    double attention = d * static_cast<double>(seq_length);  // scores and values, half of them masked
+    return 6 * (static_cast<double>(config_.layers) * (block + attention) + d * static_cast<double>(context_.vocab_size));
+  }
+
+  std::vector<HfParameter> hf_parameters() const override {
+    const std::string root = "transformer.";
+    std::vector<HfParameter> map = {{"embed.weight", {{root + "wte.weight"}}},
+                                    {"positions.weight", {{root + "wpe.weight"}}},
+                                    {"norm.weight", {{root + "ln_f.weight"}}},
+                                    {"norm.bias", {{root + "ln_f.bias"}}}};
+    if (!config_.tie_embeddings) map.push_back({"head.weight", {{"lm_head.weight"}}});
+    for (int64_t i = 0; i < config_.layers; ++i) {
+      std::string ours = cat("layers.", i, "."), theirs = cat(root, "h.", i, ".");
+      for (const char* kind : {"weight", "bias"}) {
+        bool transpose = kind[0] == 'w';  // the file's linears are stored [in, out]
+        std::string qkv = cat(theirs, "attn.c_attn.", kind);
+        auto plain = [&](const char* to, const char* from, bool flip) {
+          map.push_back({cat(ours, to, ".", kind), {{.tensor = cat(theirs, from, ".", kind), .transpose = flip}}});
+        };
+        plain("norm1", "ln_1", false);
+        map.push_back({cat(ours, "attn.qkv.", kind), hf_qkv_pieces(config_.head_layout(), qkv, qkv, qkv, transpose)});
+        plain("attn.out", "attn.c_proj", transpose);
+        plain("norm2", "ln_2", false);
+        plain("mlp.up", "mlp.c_fc", transpose);
+        plain("mlp.down", "mlp.c_proj", transpose);
+      }
+    }
+    return map;
+  }
+
+ private:
+  void check() const {
+    MT_USER_CHECK(config_.hidden_size % config_.heads == 0, ErrorClass::config,
+                  cat("model.hidden_size (", config_.hidden_size, ") is not a multiple of model.heads (", config_.heads, ")"),
+                  "choose a number of heads that divides the width");
+    MT_USER_CHECK(!config_.tie_embeddings || context_.stage.stages == 1, ErrorClass::config,
+                  "tied embeddings across pipeline stages are not built", "set model.tie_embeddings=false or dist.pp=1");
+  }
+
+  Gpt2Config config_;
+  ModelContext context_;
+  std::optional<Embedding> embed_, positions_;
+  std::vector<std::unique_ptr<Block>> blocks_;
+  std::optional<Norm> norm_;
+  std::optional<LmHead> head_;
+};
+
+}  // namespace
+}  // namespace mtrain
+
+MT_PLUGIN("gpt2", "GPT-2 and GPT-3 family") {
+  using namespace mtrain;
+  registry.add<Model, Gpt2, Gpt2Config>("gpt2", "learned positions, LayerNorm, GELU, biases");
+}
