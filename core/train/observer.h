@@ -1,0 +1,65 @@
+// Observers: whatever watches training without taking part in it — the console line, metrics files, TensorBoard.
+// Called on the trainer's thread, in order; an observer's failure is logged once and never stops training.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "mtrain/base/export.h"
+
+namespace mtrain {
+
+/// What does not change during a run.
+struct RunInfo {
+  std::string name;                 // of the recipe
+  std::string directory;            // the run's folder
+  std::string device;               // "cpu, 2 threads"
+  std::string dtype;
+  int64_t parameters = 0;
+  int64_t total_steps = 0;
+  int64_t first_step = 0;           // steps already done when this process began
+  int64_t global_batch_size = 0;    // samples
+  int64_t seq_length = 0;           // tokens
+  double flops_per_token = 0;
+  double peak_flops = 0;            // of the device in this dtype; 0: unknown, then there is no mfu
+};
+
+/// One optimizer step. `step` counts finished steps: 1 after the first.
+struct StepMetrics {
+  int64_t step = 0;
+  double loss = 0;                  // mean over the step's target tokens, nats
+  double grad_norm = 0;             // before clipping
+  double lr = 0;
+  double loss_scale = 1;
+  bool skipped = false;             // overflow or non-finite gradients: no update
+  int64_t tokens = 0;               // consumed since step 0
+  int64_t samples = 0;              // consumed since step 0
+  double step_seconds = 0;
+  double tokens_per_second = 0;
+  double tflops = 0;
+  double mfu = 0;                   // share of peak_flops; 0 when unknown
+  uint64_t memory_bytes = 0;        // most tensor memory ever in use
+};
+
+/// An evaluation after `step` steps.
+struct EvalMetrics {
+  int64_t step = 0;
+  std::string split;                // "valid" or "test"
+  double loss = 0;                  // mean over all target tokens, nats
+  int64_t tokens = 0;
+  double seconds = 0;
+};
+
+class MT_API Observer {
+ public:
+  virtual ~Observer();
+  virtual void on_start(const RunInfo&) {}
+  virtual void on_step(const StepMetrics&) {}
+  virtual void on_eval(const EvalMetrics&) {}
+  /// A line worth telling ("checkpoint of step 50 written in 0.1 s").
+  virtual void on_event(const std::string&) {}
+  /// Training ended after this many steps, by itself or by a signal.
+  virtual void on_end(int64_t /*step*/) {}
+};
+
+}  // namespace mtrain
