@@ -26,11 +26,12 @@ void append(std::vector<std::byte>& buffer, std::span<const T> values) {
 
 template <class T>
 void append_narrow(std::vector<std::byte>& buffer, std::span<const int32_t> ids) {
+  for (int32_t id : ids)
+    if (!std::in_range<T>(id))
+      throw Error(ErrorClass::data, cat("token id ", id, " does not fit the file's ", name(DTypeOf<T>::value)));
   size_t at = buffer.size();
   buffer.resize(at + ids.size() * sizeof(T));
   for (int32_t id : ids) {
-    if (!std::in_range<T>(id))
-      throw Error(ErrorClass::data, cat("token id ", id, " does not fit the file's ", name(DTypeOf<T>::value)));
     T value = static_cast<T>(id);
     std::memcpy(buffer.data() + at, &value, sizeof(T));
     at += sizeof(T);

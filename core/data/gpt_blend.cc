@@ -1,0 +1,130 @@
+// The parts of gpt_index.h that divide and mix datasets.
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <string>
+
+#include "mtrain/base/error.h"
+#include "mtrain/data/gpt_index.h"
+
+namespace mtrain {
+namespace {
+
+/// numpy's add.reduce over float64: plain below 8 terms, eight partial sums to 128, halves above.
+double pairwise_sum(std::span<const double> x) {
+  const size_t n = x.size();
+  if (n < 8) {
+    double sum = 0;
+    for (double value : x) sum += value;
+    return sum;
+  }
+  if (n > 128) {
+    size_t half = n / 2;
+    half -= half % 8;
+    return pairwise_sum(x.first(half)) + pairwise_sum(x.subspan(half));
+  }
+  std::array<double, 8> r;
+  std::copy_n(x.begin(), 8, r.begin());
+  size_t i = 8;
+  for (; i < n - n % 8; i += 8)
+    for (size_t k = 0; k < 8; ++k) r[k] += x[i + k];
+  double sum = ((r[0] + r[1]) + (r[2] + r[3])) + ((r[4] + r[5]) + (r[6] + r[7]));
+  for (; i < n; ++i) sum += x[i];
+  return sum;
+}
+
+double parse_share(const std::string& text, std::string_view whole) {
+  std::string digits(trim(text));
+  char* end = nullptr;
+  double value = std::strtod(digits.c_str(), &end);
+  bool plain = !digits.empty() && digits.find_first_not_of("0123456789.") == std::string::npos;
+  MT_USER_CHECK(plain && *end == '\0' && std::isfinite(value), ErrorClass::config,
+                cat("dataset split '", printable(whole), "': '", printable(digits), "' is no share"),
+                "write the shares of train, valid and test, as in 969,30,1");
+  return value;
+}
+
+/// The dataset that lags its share of `done` items most; the first of them on a tie.
+size_t most_behind(std::span<const double> weights, std::span<const int64_t> counts, std::span<const int64_t> limits,
+                   int64_t done) {
+  const double items = std::max(static_cast<double>(done), 1.0);
+  size_t best = weights.size();
+  double worst = 0;
+  for (size_t d = 0; d < weights.size(); ++d) {
+    if (!limits.empty() && counts[d] >= limits[d]) continue;
+    const double share = weights[d] * items;  // a statement of its own: no fused multiply-add
+    const double lag = share - static_cast<double>(counts[d]);
+    if (best == weights.size() || lag > worst) best = d, worst = lag;
+  }
+  return best;
+}
+
+BlendIndex mix(std::span<const double> weights, std::span<const int64_t> limits, int64_t size) {
+  MT_USER_CHECK(!weights.empty() && weights.size() <= INT16_MAX, ErrorClass::config,
+                cat("a blend of ", weights.size(), " datasets"), "blend 1 to 32767 datasets");
+  BlendIndex index;
+  index.dataset.reserve(static_cast<size_t>(size));
+  index.sample.reserve(static_cast<size_t>(size));
+  std::vector<int64_t> counts(weights.size(), 0);
+  for (int64_t i = 0; i < size; ++i) {
+    size_t d = most_behind(weights, counts, limits, i);
+    index.dataset.push_back(static_cast<int16_t>(d));
+    index.sample.push_back(counts[d]++);
+  }
+  return index;
+}
+
+}  // namespace
+
+std::array<SequenceRange, 3> split_ranges(std::string_view shares, int64_t count) {
+  auto texts = split(shares, ',');
+  MT_USER_CHECK(!texts.empty() && texts.size() <= 3, ErrorClass::config,
+                cat("dataset split '", printable(shares), "' has ", texts.size(), " shares"),
+                "write the shares of train, valid and test, as in 969,30,1");
+  std::vector<double> values(3, 0.0);
+  for (size_t i = 0; i < texts.size(); ++i) values[i] = parse_share(texts[i], shares);
+  values = normalize_weights(values);
+  std::array<SequenceRange, 3> ranges;
+  double before = 0;
+  for (size_t i = 0; i < 3; ++i) {
+    const double after = before + values[i];
+    auto at = [count](double share) {
+      return std::min(count, static_cast<int64_t>(std::nearbyint(share * static_cast<double>(count))));
+    };
+    ranges[i] = {at(before), at(after)};
+    before = after;
+  }
+  return ranges;
+}
+
+BlendIndex blend(std::span<const double> normalized_weights, int64_t size) { return mix(normalized_weights, {}, size); }
+
+BlendIndex blend_exhaustive(std::span<const int64_t> sizes) {
+  int64_t total = 0;
+  for (int64_t size : sizes) total += size;
+  std::vector<double> weights;
+  for (int64_t size : sizes) weights.push_back(static_cast<double>(size) / static_cast<double>(total));
+  return mix(weights, sizes, total);
+}
+
+std::vector<double> normalize_weights(std::span<const double> weights) {
+  for (double weight : weights)
+    MT_USER_CHECK(weight >= 0 && std::isfinite(weight), ErrorClass::config, cat("dataset weight ", shortest(weight)),
+                  "weights are numbers of at least 0");
+  const double sum = pairwise_sum(weights);
+  MT_USER_CHECK(sum > 0 && std::isfinite(sum), ErrorClass::config, cat("dataset weights add up to ", shortest(sum)),
+                "give at least one weight above 0");
+  std::vector<double> out;
+  for (double weight : weights) out.push_back(weight / sum);
+  return out;
+}
+
+int64_t blend_share(int64_t size, double weight) {
+  return static_cast<int64_t>(std::ceil(static_cast<double>(size) * weight));
+}
+
+int64_t blend_share_with_surplus(int64_t size, double weight) {
+  return static_cast<int64_t>(std::ceil(std::ceil(static_cast<double>(size) * weight) * (1 + 0.005)));
+}
+
+}  // namespace mtrain

@@ -1,0 +1,38 @@
+// NumpyRandom: the generator and shuffle of numpy's RandomState, number for number, because Megatron's sample order is
+// defined by them. MT19937 (Matsumoto & Nishimura 1998) seeded by its init_genrand, 32 bits a draw; integers by masking and
+// rejection; shuffle by Fisher–Yates from the end. A value; for one thread at a time.
+#pragma once
+#include <bit>
+#include <cstdint>
+#include <random>
+#include <span>
+#include <utility>
+
+namespace mtrain {
+
+class NumpyRandom {
+ public:
+  explicit NumpyRandom(uint32_t seed) : engine_(seed) {}
+
+  uint32_t next32() { return static_cast<uint32_t>(engine_()); }
+  /// Uniform in [0, max], with the draws that numpy makes for it.
+  uint64_t interval(uint64_t max) {
+    if (max == 0) return 0;
+    const uint64_t mask = ~uint64_t{0} >> std::countl_zero(max);  // the least 2^k - 1 that is not below max
+    for (;;) {
+      uint64_t value = next32();
+      if (max > UINT32_MAX) value = value << 32 | next32();
+      value &= mask;
+      if (value <= max) return value;
+    }
+  }
+  template <class T>
+  void shuffle(std::span<T> values) {
+    for (size_t i = values.size(); i-- > 1;) std::swap(values[i], values[interval(i)]);
+  }
+
+ private:
+  std::mt19937 engine_;  // the standard fixes its seeding and output to the reference implementation's
+};
+
+}  // namespace mtrain
