@@ -10,6 +10,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "mtrain/base/error.h"
@@ -50,6 +51,9 @@ class MT_API Registry {
   const Entry* find(std::string_view kind, std::string_view name) const;
   std::vector<const Entry*> entries() const;
   std::vector<std::string> names(std::string_view kind) const;
+
+  /// Moves every entry of `other` in: all of them, or none and an Error(plugin) that names both owners of the first clash.
+  void take(Registry&& other);
 
   /// Set by the host around each plugin's registration call.
   void set_owner(std::string owner) { owner_ = std::move(owner); }

@@ -1,9 +1,64 @@
-# mtrain_add_plugin(NAME KIND kind SOURCES ...): builds <kind>_<name>.so, links it to the core alone.
+# mtrain_add_plugin(NAME KIND kind SOURCES … [LIBS …]): builds <kind>_<name>.so and, beside it, the sidecar
+# <kind>_<name>.json with the schema of its settings. The same text serves this tree and, through find_package(mtrain),
+# projects outside it.
+
 function(mtrain_add_plugin name)
-  cmake_parse_arguments(ARG "" "KIND" "SOURCES" ${ARGN})
-  add_library(plugin_${ARG_KIND}_${name} MODULE ${ARG_SOURCES})
-  set_target_properties(plugin_${ARG_KIND}_${name} PROPERTIES PREFIX "" OUTPUT_NAME ${ARG_KIND}_${name}
-    LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/lib/mtrain/plugins)
-  target_link_libraries(plugin_${ARG_KIND}_${name} PRIVATE mtrain_options mtrain_core)
-  target_link_options(plugin_${ARG_KIND}_${name} PRIVATE -Wl,--no-undefined)
+  cmake_parse_arguments(ARG "" "KIND" "SOURCES;LIBS" ${ARGN})
+  set(kinds model tokenizer dataset optimizer backend comm)
+  if(NOT ARG_KIND IN_LIST kinds)
+    message(FATAL_ERROR "mtrain_add_plugin(${name}): KIND must be one of ${kinds}, got '${ARG_KIND}'")
+  endif()
+  if(NOT name MATCHES "^[a-z][a-z0-9_]*$")
+    message(FATAL_ERROR "mtrain_add_plugin(${name}): a name is lower-case letters, digits and '_'")
+  endif()
+  if(NOT ARG_SOURCES)
+    message(FATAL_ERROR "mtrain_add_plugin(${name}): SOURCES is missing")
+  endif()
+  set(target plugin_${ARG_KIND}_${name})
+  mtrain_add_plugin_library(${target} ${ARG_KIND}_${name} "${ARG_SOURCES}" "${ARG_LIBS}")
+  mtrain_write_sidecar(${target})
+  get_property(in_tree GLOBAL PROPERTY MTRAIN_IN_TREE)
+  if(in_tree)
+    set_target_properties(${target} PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/lib/mtrain/plugins
+      BUILD_RPATH "$ORIGIN/../.." INSTALL_RPATH "$ORIGIN/../.." BUILD_WITH_INSTALL_RPATH ON)
+    install(TARGETS ${target} LIBRARY DESTINATION lib/mtrain/plugins)
+    if(NOT CMAKE_CROSSCOMPILING OR CMAKE_CROSSCOMPILING_EMULATOR)
+      install(FILES $<TARGET_FILE_DIR:${target}>/${ARG_KIND}_${name}.json DESTINATION lib/mtrain/plugins)
+    endif()
+  endif()
+endfunction()
+
+# The library alone, without its sidecar.
+function(mtrain_add_plugin_library target file sources libs)
+  add_library(${target} MODULE ${sources})
+  set_target_properties(${target} PROPERTIES PREFIX "" SUFFIX ".so" OUTPUT_NAME ${file}
+    CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON)
+  target_link_libraries(${target} PRIVATE mtrain::core ${libs})
+  # The build id tells whether a sidecar belongs to the file beside it, also after strip and a changed RPATH.
+  target_link_options(${target} PRIVATE -Wl,--no-undefined -Wl,--build-id=sha1 -Wl,-z,relro -Wl,-z,now -Wl,-z,noexecstack)
+  get_property(in_tree GLOBAL PROPERTY MTRAIN_IN_TREE)
+  if(in_tree)
+    target_link_libraries(${target} PRIVATE mtrain_options)
+  else()
+    target_compile_options(${target} PRIVATE -fno-math-errno -ffp-contract=on)
+    if(mtrain_SANITIZE)
+      target_compile_options(${target} PRIVATE -fsanitize=${mtrain_SANITIZE} -fno-sanitize-recover=all)
+      target_link_options(${target} PRIVATE -fsanitize=${mtrain_SANITIZE})
+    endif()
+  endif()
+endfunction()
+
+# A step after linking that asks the mtrain executable for the schema. `mtrain` runs on the machine that builds, through
+# CMAKE_CROSSCOMPILING_EMULATOR where there is one; otherwise the sidecar is to be written on the target machine.
+function(mtrain_write_sidecar target)
+  if(CMAKE_CROSSCOMPILING AND NOT CMAKE_CROSSCOMPILING_EMULATOR)
+    message(STATUS "${target}: cross-compiled without an emulator; run `mtrain plugins export-schema FILE.so` where it runs")
+    return()
+  endif()
+  add_custom_command(TARGET ${target} POST_BUILD
+    COMMAND mtrain::mtrain --quiet plugins export-schema $<TARGET_FILE:${target}> VERBATIM)
+  get_property(in_tree GLOBAL PROPERTY MTRAIN_IN_TREE)
+  if(in_tree)
+    add_dependencies(${target} mtrain)
+  endif()
 endfunction()

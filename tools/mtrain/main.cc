@@ -1,1 +1,29 @@
-int main() { return 2; }
+// mtrain: trains language models from YAML recipes. Only the frame is here; each subcommand is a file of this folder.
+#include <CLI/CLI.hpp>
+
+#include "cli.h"
+
+int main(int argc, char** argv) {
+  mtrain::Cli cli;
+  CLI::App app("mtrain trains language models from YAML recipes.", "mtrain");
+  app.set_help_flag("-h,--help", "show this help");
+  app.set_version_flag("--version", std::string("mtrain ") + MT_VERSION, "show the version");
+  app.require_subcommand(1);
+  app.fallthrough();  // the options below may also stand after a command
+  app.add_option("--plugin-path", cli.plugin_path, "search this folder for plugins first (repeatable)")
+      ->type_name("DIR")
+      ->allow_extra_args(false);
+  app.add_flag("-q,--quiet", cli.quiet, "print results and errors only");
+  app.footer(
+      "Examples:\n"
+      "  mtrain recipes/quickstart.yaml                 train (the same as: mtrain train recipes/quickstart.yaml)\n"
+      "  mtrain recipes/quickstart.yaml train.steps=50  train with one setting changed\n"
+      "  mtrain plugins ls                              list the models, tokenizers, datasets and optimizers\n"
+      "  mtrain doctor                                  check this machine\n"
+      "Run `mtrain COMMAND --help` for the options of a command.");
+
+  mtrain::add_plugins_command(app, cli);
+  mtrain::add_doctor_command(app, cli);
+
+  return mtrain::run_cli(app, cli, std::vector<std::string>(argv + 1, argv + argc));
+}

@@ -1,0 +1,86 @@
+// PluginHost: finds plugin files, judges them by their stamps, loads the ones a run needs, and keeps them for the life of
+// the process. It owns the Registry that they fill. A file <folder>/<kind>_<name>.so holds exactly the component <name> of
+// <kind>; recipes name components, never paths. Fill it from one thread at start; const members are safe from any thread.
+#pragma once
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "mtrain/base/export.h"
+#include "mtrain/base/file.h"
+#include "mtrain/plugin/plugin_image.h"
+#include "mtrain/plugin/registry.h"
+
+namespace mtrain {
+
+/// A plugin file as found on disk; nothing of it has run.
+struct PluginFileInfo {
+  fs::path path;  // absolute
+  std::string kind, name;
+  std::string doc, version, identity;
+  std::string problem;   // one line: why it cannot be used; empty when it can
+  bool shadowed = false;  // an earlier folder holds a file of the same name
+};
+
+/// A loaded plugin: what ranks compare to be sure that they run the same code.
+struct LoadedPlugin {
+  std::string kind, name, identity;
+  fs::path path;
+};
+
+/// The folders to search, first to last: `from_command_line`, MTRAIN_PLUGIN_PATH (separated by ':'), and the built-in folder
+/// ../lib/mtrain/plugins beside the executable's. Absolute, without repetitions, not checked for existence.
+MT_API std::vector<fs::path> plugin_folders(const std::vector<std::string>& from_command_line);
+
+/// Splits "optimizer_lion.so" into its kind and name; false when the file name is not of that form.
+MT_API bool parse_plugin_file_name(std::string_view file_name, std::string& kind, std::string& name);
+
+class MT_API PluginHost {
+ public:
+  explicit PluginHost(std::vector<fs::path> folders);
+  ~PluginHost();  // the code of loaded plugins stays: what they made may outlive the host
+  PluginHost(const PluginHost&) = delete;
+  PluginHost& operator=(const PluginHost&) = delete;
+
+  /// Loads the plugin of that kind and name, and nothing else; does nothing when it is loaded already. Throws Error(plugin)
+  /// with one line: unknown (nearest, available, folders searched), untrusted, wrong stamp, unloadable, or a registration
+  /// that failed. A failed plugin leaves nothing in the registry.
+  const Registry::Entry& load(std::string_view kind, std::string_view name);
+
+  /// Loads one file by its path, for tools that were given it by the user. Its name must be <kind>_<name>.so.
+  const Registry::Entry& load_file(const fs::path& path);
+
+  /// load() and then make a component of it.
+  template <class Kind>
+  std::unique_ptr<Kind> make(std::string_view name, const Node& section, typename Kind::Context& context) {
+    load(Kind::kKind, name);
+    return registry_.template make<Kind>(name, section, context);
+  }
+
+  /// Every plugin file in the folders, by folder order and then name. Runs no plugin code; never throws for a bad file.
+  std::vector<PluginFileInfo> list() const;
+
+  /// The file that load(kind, name) would open, judged but not run. Throws as load() does.
+  PluginFileInfo locate(std::string_view kind, std::string_view name) const;
+
+  const Registry& registry() const { return registry_; }
+  const std::vector<fs::path>& folders() const { return folders_; }
+  const std::vector<LoadedPlugin>& loaded() const { return loaded_; }
+
+ private:
+  struct Libraries;
+  const Registry::Entry& open_and_register(const PluginFileInfo& file);
+  Error unknown(std::string_view kind, std::string_view name) const;
+
+  std::vector<fs::path> folders_;
+  Registry registry_;
+  std::vector<LoadedPlugin> loaded_;
+  std::unique_ptr<Libraries> libraries_;
+};
+
+/// Judges one plugin file without running it: trust, format, stamp, and that its stamp's name is the file's. Throws
+/// Error(plugin). The path may be relative.
+MT_API PluginFileInfo inspect_plugin_file(const fs::path& path);
+
+}  // namespace mtrain

@@ -1,0 +1,103 @@
+#include "mtrain/plugin/sidecar.h"
+
+#include <nlohmann/json.hpp>
+
+#include "mtrain/base/error.h"
+#include "mtrain/base/text.h"
+#include "mtrain/config/schema.h"
+
+namespace mtrain {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int kSidecarVersion = 1;
+constexpr uint64_t kMaxSidecar = 1 << 20;  // bytes
+
+Error bad_sidecar(const fs::path& path, const std::string& reason, const fs::path& plugin) {
+  return {ErrorClass::plugin, cat(path.string(), ": ", reason),
+          cat("write it again: mtrain plugins export-schema ", plugin.string())};
+}
+
+std::string text_at(const Json& object, const char* key) {
+  auto found = object.find(key);
+  return found != object.end() && found->is_string() ? found->get<std::string>() : std::string();
+}
+
+/// Parses the outer object; too deep or oversized files never reach the schema reader.
+Json parse_sidecar(const fs::path& path, const fs::path& plugin) {
+  std::string text;
+  try {
+    text = read_file(path, kMaxSidecar);
+  } catch (const Error& error) {
+    throw bad_sidecar(path, cat("cannot be read: ", error.message()), plugin);
+  }
+  constexpr int kMaxDepth = 16;
+  bool too_deep = false;
+  auto watch = [&](int depth, Json::parse_event_t, Json&) {
+    too_deep = too_deep || depth > kMaxDepth;
+    return !too_deep;
+  };
+  Json json = Json::parse(text, watch, false);
+  if (too_deep || !json.is_object()) throw bad_sidecar(path, "is damaged (no JSON object)", plugin);
+  return json;
+}
+
+}  // namespace
+
+fs::path sidecar_path(const fs::path& plugin) {
+  fs::path out = plugin;
+  return out.replace_extension(".json");
+}
+
+fs::path write_sidecar(const fs::path& plugin) {
+  PluginHost host({});
+  const Registry::Entry& entry = host.load_file(plugin);
+  Json json;
+  json["mtrain_sidecar"] = kSidecarVersion;
+  json["kind"] = entry.kind;
+  json["name"] = entry.name;
+  json["built_from"] = host.loaded().front().identity;
+  json["schema"] = Json::parse(schema_to_json(entry.schema));
+  fs::path path = sidecar_path(plugin);
+  write_file_atomic(path, json.dump(2) + "\n", "sidecar");
+  return path;
+}
+
+Schema read_sidecar(const PluginFileInfo& file) {
+  fs::path path = sidecar_path(file.path);
+  std::error_code error;
+  if (!fs::exists(path, error))
+    throw bad_sidecar(path, cat("is missing: the settings of ", file.kind, " '", file.name, "' are not known"), file.path);
+  Json json = parse_sidecar(path, file.path);
+  if (json.value("mtrain_sidecar", Json()) != kSidecarVersion)
+    throw bad_sidecar(path, "is no sidecar of this version of mtrain", file.path);
+  if (text_at(json, "kind") != file.kind || text_at(json, "name") != file.name)
+    throw bad_sidecar(path, cat("describes ", printable(text_at(json, "kind"), 64), " '", printable(text_at(json, "name"), 64), "'"),
+                      file.path);
+  if (text_at(json, "built_from") != file.identity)
+    throw bad_sidecar(path, "was made from another build of the plugin", file.path);
+  try {
+    return schema_from_json(json.value("schema", Json()).dump());
+  } catch (const Error& bad) {
+    throw bad_sidecar(path, cat("is damaged: ", bad.message()), file.path);
+  } catch (const nlohmann::json::exception& bad) {
+    throw bad_sidecar(path, cat("is damaged: ", printable(bad.what())), file.path);
+  }
+}
+
+const Schema& Catalog::require(std::string_view kind, std::string_view name) {
+  std::pair key{std::string(kind), std::string(name)};
+  auto found = schemas_.find(key);
+  if (found == schemas_.end()) found = schemas_.emplace(key, read_sidecar(host_->locate(kind, name))).first;
+  return found->second;
+}
+
+std::vector<std::string> Catalog::names(std::string_view kind) const {
+  std::vector<std::string> out;
+  for (const auto& file : host_->list())
+    if (file.kind == kind && file.problem.empty() && !file.shadowed) out.push_back(file.name);
+  return out;
+}
+
+}  // namespace mtrain

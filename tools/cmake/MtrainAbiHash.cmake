@@ -1,0 +1,24 @@
+# cmake -DROOT=core -DOUTPUT=abi_hash.h -DVERSION=x -P MtrainAbiHash.cmake: writes the hash of every public header.
+# Lines that are comments alone do not count, so that a better comment does not orphan the plugins built before it.
+file(GLOB_RECURSE headers RELATIVE ${ROOT} ${ROOT}/*.h)
+list(SORT headers)
+set(all "")
+foreach(header IN LISTS headers)
+  file(READ ${ROOT}/${header} text)
+  string(REGEX REPLACE "(^|\n)[ \t]*//[^\n]*" "" text "${text}")
+  string(APPEND all "${header}\n${text}\n")
+endforeach()
+string(SHA256 hash "${all}")
+string(SUBSTRING ${hash} 0 16 hash)
+set(content "// Generated: what the ABI stamp of mtrain/plugin/stamp.h compares.
+#pragma once
+#define MT_HEADERS_HASH \"${hash}\"
+#define MT_VERSION \"${VERSION}\"
+")
+set(before "")
+if(EXISTS ${OUTPUT})
+  file(READ ${OUTPUT} before)
+endif()
+if(NOT before STREQUAL content)
+  file(WRITE ${OUTPUT} "${content}")
+endif()

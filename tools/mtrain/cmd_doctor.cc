@@ -1,0 +1,274 @@
+// mtrain doctor: looks at the machine as a training run would, and says for each fault how to mend it.
+#include <gnu/libc-version.h>
+#include <sched.h>
+#include <sys/resource.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdlib>
+#include <fstream>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "cli.h"
+#include "mtrain/base/text.h"
+
+namespace mtrain {
+namespace {
+
+enum class State { ok, warn, fail };
+
+struct Finding {
+  std::string name;
+  State state = State::ok;
+  std::string text, fix;
+  ErrorClass error_class = ErrorClass::bug;  // of a failure
+};
+
+/// The first line of a file of /proc or /sys; absent when there is none.
+std::optional<std::string> first_line(const fs::path& path) {
+  std::ifstream file(path);
+  std::string line;
+  if (!std::getline(file, line)) return std::nullopt;
+  return line;
+}
+
+/// The value of a "key : value" file such as /proc/cpuinfo; "" when absent.
+std::string value_of(const fs::path& path, std::string_view key) {
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line);) {
+    size_t colon = line.find(':');
+    if (colon != std::string::npos && trim(std::string_view(line).substr(0, colon)) == key)
+      return std::string(trim(std::string_view(line).substr(colon + 1)));
+  }
+  return {};
+}
+
+std::optional<uint64_t> number_of(const std::optional<std::string>& text) {
+  if (!text || text->empty() || text->find_first_not_of("0123456789") != std::string::npos || text->size() > 19)
+    return std::nullopt;
+  return std::stoull(*text);
+}
+
+uint64_t kilobytes_of(std::string_view key) {
+  std::string value = value_of("/proc/meminfo", key);
+  return number_of(value.substr(0, value.find(' '))).value_or(0) * 1024;
+}
+
+/// The folder of this process's control group (version 2); absent outside of one.
+std::optional<fs::path> control_group() {
+  std::ifstream file("/proc/self/cgroup");
+  for (std::string line; std::getline(file, line);) {
+    if (!line.starts_with("0::")) continue;
+    fs::path folder = "/sys/fs/cgroup" + line.substr(3);
+    return fs::exists(folder / "cgroup.controllers") ? folder : fs::path("/sys/fs/cgroup");
+  }
+  return std::nullopt;
+}
+
+/// A limit of the control group or of one above it: the smallest counts.
+template <class Read>
+auto smallest_limit(const char* file, Read read) -> decltype(read(std::string())) {
+  decltype(read(std::string())) least;
+  auto group = control_group();
+  if (!group) return least;
+  for (fs::path at = *group; at.string().starts_with("/sys/fs/cgroup"); at = at.parent_path())
+    if (auto line = first_line(at / file))
+      if (auto limit = read(*line); limit && (!least || *limit < *least)) least = limit;
+  return least;
+}
+
+std::optional<double> quota_of(const std::string& line) {  // "200000 100000" or "max 100000"
+  auto parts = split(line, ' ');
+  if (parts.size() != 2) return std::nullopt;
+  auto quota = number_of(parts[0]), period = number_of(parts[1]);
+  if (!quota || !period || *period == 0) return std::nullopt;
+  return static_cast<double>(*quota) / static_cast<double>(*period);
+}
+
+Finding cpu_features() {
+  std::string model = value_of("/proc/cpuinfo", "model name");
+  std::string flags = " " + value_of("/proc/cpuinfo", "flags") + " ";
+  std::vector<std::string> have;
+  for (const char* flag : {"avx2", "fma", "f16c", "avx512f", "avx512_bf16", "avx512_fp16", "amx_bf16", "amx_tile"})
+    if (flags.find(cat(" ", flag, " ")) != std::string::npos) have.emplace_back(flag);
+  Finding out{"cpu", State::ok, cat(model.empty() ? "unknown processor" : model, ": ", join(have, " ")), ""};
+  auto has = [&](const char* flag) { return std::find(have.begin(), have.end(), flag) != have.end(); };
+  if (!has("avx512_bf16") && !has("amx_bf16")) {
+    out.text += "; no bf16 arithmetic: it is emulated";
+    out.fix = "nothing is wrong; mixed_precision fp32 is the faster choice on this processor";
+  }
+  if (!has("avx2")) {
+    out.state = State::warn;
+    out.text += "; no avx2";
+    out.fix = "expect slow training: use a processor of 2013 or later";
+  }
+  return out;
+}
+
+Finding cores() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  int allowed = ::sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+  long online = ::sysconf(_SC_NPROCESSORS_ONLN);
+  Finding out{"cores", State::ok, cat(allowed, " usable of ", online, " online"), ""};
+  if (auto quota = smallest_limit("cpu.max", quota_of); quota && *quota < allowed) {
+    out.state = State::warn;
+    out.text += cat(", but the control group grants the time of ", *quota, " only");
+    out.fix = cat("set OMP_NUM_THREADS=", std::max(1, static_cast<int>(*quota)), ", or raise the limit of the container");
+  } else if (allowed < online) {
+    out.fix = "nothing is wrong if that is meant (taskset, mpirun binding); else start without the binding";
+  }
+  if (const char* threads = std::getenv("OMP_NUM_THREADS")) {
+    out.text += cat(", OMP_NUM_THREADS=", printable(threads, 20));
+    auto count = number_of(std::string(threads));
+    if (count && *count > static_cast<uint64_t>(allowed)) {
+      out.state = State::warn;
+      out.fix = cat("more threads than cores slow each other down: unset OMP_NUM_THREADS or set it to ", allowed);
+    }
+  }
+  return out;
+}
+
+Finding memory() {
+  uint64_t total = kilobytes_of("MemTotal"), free = kilobytes_of("MemAvailable");
+  Finding out{"memory", State::ok, cat(human_bytes(free), " free of ", human_bytes(total)), ""};
+  auto limit = smallest_limit("memory.max", [](const std::string& line) { return number_of(line); });
+  if (limit && *limit < total) {
+    out.text += cat(", the control group allows ", human_bytes(*limit));
+    free = std::min(free, *limit);
+  }
+  if (free < uint64_t{2} << 30) {
+    out.state = State::warn;
+    out.fix = "the quickstart needs 1.5 GiB: close other programs, or train with a smaller model or micro-batch";
+  }
+  return out;
+}
+
+Finding limits() {
+  rlimit files{}, stack{}, space{};
+  ::getrlimit(RLIMIT_NOFILE, &files);
+  ::getrlimit(RLIMIT_STACK, &stack);
+  ::getrlimit(RLIMIT_AS, &space);
+  auto text = [](rlim_t value, bool bytes) {
+    return value == RLIM_INFINITY ? std::string("unlimited") : bytes ? human_bytes(value) : std::to_string(value);
+  };
+  Finding out{"limits", State::ok,
+              cat("open files ", text(files.rlim_cur, false), ", stack ", text(stack.rlim_cur, true), ", address space ",
+                  text(space.rlim_cur, true)),
+              ""};
+  if (files.rlim_cur < 1024) {
+    out.state = State::warn;
+    out.fix = "large sharded datasets and checkpoints open many files: ulimit -n 4096";
+  }
+  if (stack.rlim_cur < (1 << 20)) {
+    out.state = State::warn;
+    out.fix = "ulimit -s 8192";
+  }
+  if (space.rlim_cur != RLIM_INFINITY) {
+    out.state = State::warn;
+    out.fix = "datasets are mapped into the address space: ulimit -v unlimited";
+  }
+  return out;
+}
+
+Finding working_folder() {
+  std::error_code error;
+  fs::path here = fs::current_path(error);
+  Finding out{"folder", State::ok, here.string(), "", ErrorClass::io};
+  if (error || ::access(here.c_str(), W_OK | X_OK) != 0) {
+    out.state = State::fail;
+    out.text += ": not writable, a run could not be saved here";
+    out.fix = "start in a folder of your own, or give run.dir=PATH";
+    return out;
+  }
+  fs::space_info space = fs::space(here, error);
+  if (error) return out;
+  out.text += cat(": writable, ", human_bytes(space.available), " free");
+  if (space.available < uint64_t{1} << 30) {
+    out.state = State::warn;
+    out.fix = "checkpoints may fill the disk: free some space, or give run.dir=PATH on another one";
+  }
+  return out;
+}
+
+std::vector<Finding> plugins(const Cli& cli) {
+  std::vector<Finding> out;
+  PluginHost host = plugin_host(cli);
+  std::vector<PluginFileInfo> files = host.list();
+  for (const auto& folder : host.folders()) {
+    bool built_in = folder == host.folders().back(), exists = fs::is_directory(folder);
+    auto in_folder = [&](const PluginFileInfo& file) { return file.path.parent_path() == folder && file.problem.empty(); };
+    auto count = std::count_if(files.begin(), files.end(), in_folder);
+    Finding finding{"plugins", State::ok, cat(folder.string(), ": ", count, " usable"), "", ErrorClass::plugin};
+    if (!exists) finding.text = cat(folder.string(), ": absent");
+    if (built_in && count == 0) {
+      finding.state = State::fail;
+      finding.fix = "the built-in plugins are missing: build or install mtrain again";
+    } else if (!exists) {
+      finding.state = State::warn;
+      finding.fix = "correct --plugin-path or MTRAIN_PLUGIN_PATH";
+    }
+    out.push_back(std::move(finding));
+  }
+  for (const auto& file : files)
+    if (!file.problem.empty())
+      out.push_back({"plugin", State::fail, file.problem, cat("mtrain plugins inspect ", file.path.string()), ErrorClass::plugin});
+  return out;
+}
+
+Finding versions() {
+  utsname system{};
+  ::uname(&system);
+  return {"versions", State::ok,
+          cat("mtrain ", MT_VERSION, " (", describe(host_stamp()), "), g++ or clang ", __VERSION__, ", glibc ",
+              ::gnu_get_libc_version(), ", ", system.sysname, " ", system.release, " ", system.machine),
+          ""};
+}
+
+const char* name(State state) { return state == State::ok ? "ok" : state == State::warn ? "warn" : "FAIL"; }
+
+void print_json(const std::vector<Finding>& findings) {
+  auto list = nlohmann::ordered_json::array();
+  for (const auto& finding : findings)
+    list.push_back({{"check", finding.name}, {"state", name(finding.state)}, {"text", finding.text}, {"fix", finding.fix}});
+  std::cout << nlohmann::ordered_json{{"findings", list}}.dump(2, ' ', false, nlohmann::json::error_handler_t::replace)
+            << '\n';
+}
+
+void print_text(const std::vector<Finding>& findings) {
+  for (const auto& finding : findings) {
+    std::string state = name(finding.state), label = finding.name;
+    state.resize(5, ' ');
+    label.resize(9, ' ');
+    std::cout << state << label << finding.text << '\n';
+    if (!finding.fix.empty()) std::cout << std::string(14, ' ') << "-> " << finding.fix << '\n';
+  }
+}
+
+void doctor(Cli& cli, bool json) {
+  std::vector<Finding> findings = {versions(), cpu_features(), cores(), memory(), limits(), working_folder()};
+  for (auto& finding : plugins(cli)) findings.push_back(std::move(finding));
+  json ? print_json(findings) : print_text(findings);
+  for (const auto& finding : findings)
+    if (finding.state == State::fail && cli.status == 0) cli.status = static_cast<int>(finding.error_class);
+}
+
+}  // namespace
+
+void add_doctor_command(CLI::App& app, Cli& cli) {
+  auto* command = app.add_subcommand("doctor", "check this machine and say how to mend what is wrong");
+  auto json = std::make_shared<bool>(false);
+  command->add_flag("--json", *json, "print the findings as JSON");
+  command->footer(
+      "Exits with 0 when nothing is wrong enough to stop a run, else with the class of the first failure\n"
+      "(13 plugin, 18 io).\n"
+      "Examples:\n"
+      "  mtrain doctor\n"
+      "  mtrain doctor --json | jq '.findings[] | select(.state != \"ok\")'");
+  command->callback([&cli, json] { doctor(cli, *json); });
+}
+
+}  // namespace mtrain
