@@ -1,0 +1,60 @@
+#include "mtrain/cpu/cpu_backend.h"
+
+#include <cstring>
+
+#include "mtrain/base/error.h"
+#include "mtrain/cpu/cpu_stream.h"
+#include "mtrain/cpu/gemm.h"
+#include "mtrain/cpu/isa.h"
+#include "mtrain/cpu/memory.h"
+#include "mtrain/cpu/threads.h"
+
+namespace mtrain {
+
+namespace cpu {
+namespace {
+
+class CpuBackend final : public Backend {
+ public:
+  CpuBackend(const Isa& isa, int threads) : threads_(threads > 0 ? threads : default_threads()) {
+    isa.fill(kernels_);
+    kernels_.gemm = gemm;
+  }
+
+  std::string_view name() const override { return "cpu"; }
+  Probe probe() const override { return {1, ""}; }
+  void* allocate(Device device, size_t bytes) override {
+    MT_CHECK_EQ(device.index, 0);
+    return allocate_host(bytes);
+  }
+  void deallocate(Device, void* data, size_t) override { deallocate_host(data); }
+  std::unique_ptr<Stream> stream(Device device) override {
+    MT_CHECK_EQ(device.index, 0);
+    return std::make_unique<CpuStream>(threads_, kernels_);
+  }
+  const KernelTable& kernels() const override { return kernels_; }
+  void copy(Stream&, void* to, const void* from, size_t bytes) override {
+    if (bytes > 0) std::memmove(to, from, bytes);
+  }
+  void fill_zero(Stream&, void* data, size_t bytes) override {
+    if (bytes > 0) std::memset(data, 0, bytes);
+  }
+
+ private:
+  int threads_;
+  KernelTable kernels_;
+};
+
+}  // namespace
+
+std::unique_ptr<Backend> make_cpu_backend_at(const Isa& isa, int threads) {
+  return std::make_unique<CpuBackend>(isa, threads);
+}
+
+}  // namespace cpu
+
+std::unique_ptr<Backend> make_cpu_backend(int threads) {
+  return cpu::make_cpu_backend_at(cpu::usable_isas().front(), threads);
+}
+
+}  // namespace mtrain

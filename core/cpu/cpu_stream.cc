@@ -1,0 +1,27 @@
+#include "mtrain/cpu/cpu_stream.h"
+
+#include <algorithm>
+
+#include "mtrain/cpu/gemm.h"
+#include "mtrain/cpu/memory.h"
+
+namespace mtrain::cpu {
+
+CpuStream::CpuStream(int threads, const KernelTable& kernels)
+    : threads_(threads), kernels_(kernels), gemm_(std::make_unique<GemmCache>()) {}
+
+CpuStream::~CpuStream() { deallocate_host(scratch_); }
+
+std::byte* CpuStream::scratch(size_t bytes) {
+  if (bytes > scratch_bytes_) {
+    size_t grown = std::max({bytes, scratch_bytes_ + scratch_bytes_ / 2, size_t{1} << 16});
+    deallocate_host(scratch_);
+    scratch_ = nullptr;
+    scratch_bytes_ = 0;
+    scratch_ = static_cast<std::byte*>(allocate_host(grown));
+    scratch_bytes_ = grown;
+  }
+  return scratch_;
+}
+
+}  // namespace mtrain::cpu

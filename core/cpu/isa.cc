@@ -1,0 +1,25 @@
+#include "mtrain/cpu/isa.h"
+
+namespace mtrain::cpu {
+
+namespace base { void fill_kernels(KernelTable&); }
+namespace v3 { void fill_kernels(KernelTable&); }
+namespace v4 { void fill_kernels(KernelTable&); }
+
+std::vector<Isa> usable_isas() {
+  std::vector<Isa> usable;
+#ifdef MT_X86_LEVELS
+  __builtin_cpu_init();
+  bool v3 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi") &&
+            __builtin_cpu_supports("bmi2") && __builtin_cpu_supports("popcnt");
+  bool v4 = v3 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+            __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
+            __builtin_cpu_supports("avx512vl");
+  if (v4) usable.push_back({"v4", v4::fill_kernels});
+  if (v3) usable.push_back({"v3", v3::fill_kernels});
+#endif
+  usable.push_back({"base", base::fill_kernels});
+  return usable;
+}
+
+}  // namespace mtrain::cpu

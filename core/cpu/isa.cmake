@@ -1,0 +1,18 @@
+# core/cpu/kernels is compiled once per x86-64 level, each time into a namespace of its own (MT_ISA); isa.cc picks one at
+# run time. The plain build (level "base") runs on every CPU. FMA contraction and if-conversion are allowed there: neither
+# changes what NaN and infinity do.
+file(GLOB kernel_sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/cpu/kernels/*.cc)
+set(kernel_flags -ffp-contract=fast -fno-trapping-math $<$<NOT:$<CONFIG:Debug>>:-O3>)
+set_source_files_properties(${kernel_sources} PROPERTIES COMPILE_OPTIONS "${kernel_flags}")
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
+  foreach(level v3 v4)
+    add_library(mtrain_cpu_${level} OBJECT ${kernel_sources})
+    target_compile_definitions(mtrain_cpu_${level} PRIVATE MT_ISA=${level})
+    target_compile_options(mtrain_cpu_${level} PRIVATE -march=x86-64-${level})
+    target_include_directories(mtrain_cpu_${level} PRIVATE ${MT_INCLUDE_ROOT}/cpu)
+    target_link_libraries(mtrain_cpu_${level} PRIVATE mtrain_options mtrain_tensor mtrain_kernel OpenMP::OpenMP_CXX)
+    target_sources(mtrain_cpu PRIVATE $<TARGET_OBJECTS:mtrain_cpu_${level}>)
+  endforeach()
+  target_compile_options(mtrain_cpu_v4 PRIVATE -mprefer-vector-width=512)
+  target_compile_definitions(mtrain_cpu PRIVATE MT_X86_LEVELS)
+endif()

@@ -1,0 +1,31 @@
+#include "mtrain/kernel/embedding.h"
+
+#include "mtrain/cpu/kernels/launch.h"
+
+namespace mtrain::cpu::MT_ISA {
+
+void embedding(Stream& stream, const EmbeddingArgs& args) {
+  with_float_type(args.dtype, [&]<class T>(T) {
+    auto table = static_cast<const T*>(args.table);
+    auto y = static_cast<T*>(args.y);
+    for_blocks(cpu_stream(stream), args.tokens, rows_per_task(args.cols), [&](int64_t begin, int64_t end) {
+      for (int64_t t = begin; t < end; ++t)
+        embedding_row(SerialTeam{}, table + args.ids[t] * args.cols, y + t * args.cols, args.cols);
+    });
+  });
+}
+
+/// Tasks are bands of columns: each walks the tokens in order, so equal ids are added in the same order everywhere.
+void embedding_backward(Stream& stream, const EmbeddingBackwardArgs& args) {
+  constexpr int64_t kBand = 64;
+  with_float_type(args.dtype, [&]<class T>(T) {
+    auto dy = static_cast<const T*>(args.dy);
+    for_blocks(cpu_stream(stream), args.cols, kBand, [&](int64_t begin, int64_t end) {
+      for (int64_t t = 0; t < args.tokens; ++t)
+        embedding_row_backward(SerialTeam{}, dy + t * args.cols + begin,
+                               args.d_table + args.ids[t] * args.cols + begin, end - begin);
+    });
+  });
+}
+
+}  // namespace mtrain::cpu::MT_ISA

@@ -1,0 +1,37 @@
+// The kernels of one instruction-set level. This folder is compiled several times with MT_ISA naming the level; everything
+// lives in that namespace (and templates take a type of it), so that no two levels share a symbol.
+#pragma once
+#include "mtrain/tensor/kernel_table.h"
+
+#ifndef MT_ISA
+#define MT_ISA base
+#endif
+
+namespace mtrain::cpu::MT_ISA {
+
+void rms_norm(Stream&, const RmsNormArgs&);
+void rms_norm_backward(Stream&, const RmsNormBackwardArgs&);
+void layer_norm(Stream&, const LayerNormArgs&);
+void layer_norm_backward(Stream&, const LayerNormBackwardArgs&);
+void rope(Stream&, const RopeArgs&);
+void attention(Stream&, const AttentionArgs&);
+void attention_backward(Stream&, const AttentionBackwardArgs&);
+void silu_mul(Stream&, const SiluMulArgs&);
+void silu_mul_backward(Stream&, const SiluMulBackwardArgs&);
+void gelu(Stream&, const GeluArgs&);
+void gelu_backward(Stream&, const GeluBackwardArgs&);
+void embedding(Stream&, const EmbeddingArgs&);
+void embedding_backward(Stream&, const EmbeddingBackwardArgs&);
+void cross_entropy(Stream&, const CrossEntropyArgs&);
+void cross_entropy_backward(Stream&, const CrossEntropyBackwardArgs&);
+void add(Stream&, const AddArgs&);
+void cast(Stream&, const CastArgs&);
+void column_sum(Stream&, const ColumnSumArgs&);
+void dropout(Stream&, const DropoutArgs&);
+void squared_norm(Stream&, const SquaredNormArgs&);
+void adamw(Stream&, const AdamWArgs&);
+
+/// Fills every entry but gemm, which does not depend on the level.
+void fill_kernels(KernelTable& table);
+
+}  // namespace mtrain::cpu::MT_ISA

@@ -1,0 +1,37 @@
+// Sums over rows and over whole buffers, in a fixed order.
+#include "mtrain/cpu/kernels/launch.h"
+#include "mtrain/cpu/kernels/row_blocks.h"
+
+namespace mtrain::cpu::MT_ISA {
+
+void column_sum(Stream& stream, const ColumnSumArgs& args) {
+  with_float_type(args.dtype, [&]<class T>(T) {
+    auto x = static_cast<const T*>(args.x);
+    RowBlocks blocks(cpu_stream(stream), args.rows, args.cols, 1);
+    blocks.run([&](int64_t r, float* sums) {
+      const T* row = x + r * args.cols;
+      SerialTeam{}.each(args.cols, [&](int64_t c) { sums[c] += to_float(row[c]); });
+    });
+    blocks.combine(0, args.out, args.accumulate);
+  });
+}
+
+void squared_norm(Stream& stream, const SquaredNormArgs& args) {
+  auto& cpu = cpu_stream(stream);
+  int64_t blocks = (args.count + kElementBlock - 1) / kElementBlock;
+  auto partial = reinterpret_cast<double*>(cpu.scratch(sizeof(double) * static_cast<size_t>(blocks)));
+  for_blocks(cpu, args.count, kElementBlock, [&](int64_t begin, int64_t end) {
+    double total = 0;
+#pragma omp simd reduction(+ : total)
+    for (int64_t i = begin; i < end; ++i) {
+      double v = args.x[i];
+      total += v * v;
+    }
+    partial[begin / kElementBlock] = total;
+  });
+  double total = 0;
+  for (int64_t b = 0; b < blocks; ++b) total += partial[b];
+  *args.out = total;
+}
+
+}  // namespace mtrain::cpu::MT_ISA

@@ -1,0 +1,53 @@
+// Sums over rows in a fixed order: each block of rows adds into its own partial sums in the stream's scratch memory, and
+// combine() adds the blocks' partial sums from the first block to the last. For one kernel call.
+#pragma once
+#include <algorithm>
+#include <cstring>
+
+#include "mtrain/cpu/kernels/launch.h"
+
+namespace mtrain::cpu::MT_ISA {
+
+class RowBlocks {
+ public:
+  /// `sums` vectors of `cols` floats are kept per block; 0 when only the rows themselves are wanted.
+  RowBlocks(CpuStream& stream, int64_t rows, int64_t cols, int sums)
+      : stream_(stream), rows_(rows), cols_(cols), sums_(sums) {
+    // At most 256 blocks, so that the partial sums stay small beside the rows they come from.
+    block_ = std::max({int64_t{64}, rows_per_task(cols), (rows + 255) / 256});
+    blocks_ = (rows + block_ - 1) / block_;
+    stride_ = (cols * sums + 15) / 16 * 16;  // a cache line belongs to one block
+    if (sums > 0) partial_ = reinterpret_cast<float*>(stream.scratch(sizeof(float) * static_cast<size_t>(blocks_ * stride_)));
+  }
+
+  /// Calls f(row, sums of the row's block or null) for all rows, ascending within a block.
+  template <class F>
+  void run(F&& f) const {
+    for_tasks(stream_, blocks_, [&](int64_t b) {
+      float* sums = partial_ ? partial_ + b * stride_ : nullptr;
+      if (sums) std::memset(sums, 0, sizeof(float) * static_cast<size_t>(cols_ * sums_));
+      for (int64_t r = b * block_, end = std::min(rows_, r + block_); r < end; ++r) f(r, sums);
+    });
+  }
+
+  /// out[c] (+)= Σ over blocks of sum number `which`.
+  void combine(int which, float* out, bool accumulate) const {
+    for_blocks(stream_, cols_, 256, [&](int64_t begin, int64_t end) {
+      SerialTeam team;
+      if (!accumulate) team.each(end - begin, [&](int64_t c) { out[begin + c] = 0; });
+      for (int64_t b = 0; b < blocks_; ++b) {
+        const float* sums = partial_ + b * stride_ + which * cols_ + begin;
+        team.each(end - begin, [&](int64_t c) { out[begin + c] += sums[c]; });
+      }
+    });
+  }
+
+ private:
+  CpuStream& stream_;
+  int64_t rows_, cols_;
+  int sums_;
+  int64_t block_ = 0, blocks_ = 0, stride_ = 0;
+  float* partial_ = nullptr;
+};
+
+}  // namespace mtrain::cpu::MT_ISA

@@ -1,0 +1,49 @@
+// LayerNorm of one row: y = w * (x - mean) * rstd + b, rstd = 1/sqrt(variance + eps) with the biased variance
+// (Ba et al. 2016, arXiv:1607.06450). `y` may be `x`, `dx` may be `dy`.
+#pragma once
+#include <cmath>
+
+#include "mtrain/base/float16.h"
+#include "mtrain/kernel/team.h"
+
+namespace mtrain {
+
+/// `b` may be null. The variance takes a second pass, so that a large mean does not cancel it away.
+template <class Team, class T>
+MT_HD void layer_norm_row(Team team, const T* x, const T* w, const T* b, T* y, float* mean, float* rstd, int64_t n,
+                          float eps) {
+  float m = team.sum(n, [&](int64_t i) { return to_float(x[i]); }) / static_cast<float>(n);
+  float ss = team.sum(n, [&](int64_t i) { return square(to_float(x[i]) - m); });
+  float r = 1.0f / std::sqrt(ss / static_cast<float>(n) + eps);
+  team.once([&] {
+    *mean = m;
+    *rstd = r;
+  });
+  if (b)
+    team.each(n, [&](int64_t i) { y[i] = T((to_float(x[i]) - m) * r * to_float(w[i]) + to_float(b[i])); });
+  else
+    team.each(n, [&](int64_t i) { y[i] = T((to_float(x[i]) - m) * r * to_float(w[i])); });
+}
+
+/// dx (+)= rstd * (g - mean(g) - xhat * mean(g*xhat)), g = dy*w, xhat = (x - mean)*rstd.
+template <class Team, class T>
+MT_HD void layer_norm_row_backward(Team team, const T* dy, const T* x, const T* w, float mean, float rstd, T* dx,
+                                   int64_t n, bool accumulate) {
+  auto xhat = [&](int64_t i) { return (to_float(x[i]) - mean) * rstd; };
+  auto g = [&](int64_t i) { return to_float(dy[i]) * to_float(w[i]); };
+  Pair s = team.sum2(n, [&](int64_t i) { return Pair{g(i), g(i) * xhat(i)}; });
+  float g_mean = s.first / static_cast<float>(n), gx_mean = s.second / static_cast<float>(n);
+  auto at = [&](int64_t i) { return rstd * (g(i) - g_mean - xhat(i) * gx_mean); };
+  if (accumulate)
+    team.each(n, [&](int64_t i) { dx[i] = T(to_float(dx[i]) + at(i)); });
+  else
+    team.each(n, [&](int64_t i) { dx[i] = T(at(i)); });
+}
+
+/// One row's share of dw[i] += dy[i] * xhat[i].
+template <class Team, class T>
+MT_HD void layer_norm_row_dw(Team team, const T* dy, const T* x, float mean, float rstd, float* dw, int64_t n) {
+  team.each(n, [&](int64_t i) { dw[i] += to_float(dy[i]) * ((to_float(x[i]) - mean) * rstd); });
+}
+
+}  // namespace mtrain

@@ -1,0 +1,151 @@
+#include "mtrain/cpu/gemm.h"
+
+#include <omp.h>
+
+#include "kernel_harness.h"
+#include "mtrain/base/text.h"
+#include "mtrain/cpu/cpu_stream.h"
+
+namespace mtrain::testing {
+namespace {
+
+struct GemmCase {
+  int64_t m, n, k;
+  bool ta = false, tb = false;
+  int64_t pad = 0, batch = 1;
+  float alpha = 1, beta = 0;
+  bool bias = false;
+};
+
+std::string text(const GemmCase& c) {
+  return cat(c.m, "x", c.n, "x", c.k, c.ta ? " At" : "", c.tb ? " Bt" : "", " pad ", c.pad, " batch ", c.batch, " alpha ",
+             c.alpha, " beta ", c.beta, c.bias ? " bias" : "");
+}
+
+/// Runs one case and compares each element with a double sum; padding between rows must stay untouched.
+template <class T, class C, class B>
+void check_gemm(Level& level, const GemmCase& c) {
+  std::string what = cat(text(c), " ", name(DTypeOf<T>::value), " to ", name(DTypeOf<C>::value));
+  INFO(what);
+  int64_t a_rows = c.ta ? c.k : c.m, a_cols = c.ta ? c.m : c.k, b_rows = c.tb ? c.n : c.k, b_cols = c.tb ? c.k : c.n;
+  int64_t lda = a_cols + c.pad, ldb = b_cols + 2 * c.pad, ldc = c.n + 3 * c.pad;
+  int64_t sa = a_rows * lda + c.pad, sb = b_rows * ldb, sc = c.m * ldc + c.pad;
+  auto a = Buffer<T>::random(sa * c.batch, "a"), b = Buffer<T>::random(sb * c.batch, "b");
+  auto out = Buffer<C>::random(sc * c.batch, "c");
+  auto bias = Buffer<B>::random(c.n, "bias");
+  Buffer<C> before(out);
+  if (c.beta == 0)
+    for (int64_t i = 0; i < out.count(); ++i)
+      if (i % sc / ldc < c.m && i % sc % ldc < c.n) out.set(i, std::nan(""));  // must not be read
+  GemmArgs g;
+  g.a = a.data(), g.b = b.data(), g.c = out.data(), g.bias = c.bias ? bias.data() : nullptr;
+  g.transpose_a = c.ta, g.transpose_b = c.tb, g.m = c.m, g.n = c.n, g.k = c.k, g.lda = lda, g.ldb = ldb, g.ldc = ldc;
+  g.batch = c.batch, g.stride_a = sa, g.stride_b = sb, g.stride_c = sc, g.alpha = c.alpha, g.beta = c.beta;
+  g.dtype = DTypeOf<T>::value, g.c_dtype = DTypeOf<C>::value, g.bias_dtype = DTypeOf<B>::value;
+  level.kernels.gemm(*level.stream, g);
+  double scale = std::sqrt(static_cast<double>(c.k)) + 1;
+  check_close(out, [&](int64_t i) {
+    int64_t z = i / sc, r = i % sc / ldc, col = i % sc % ldc;
+    if (r >= c.m || col >= c.n) return before[i];
+    double sum = 0;
+    for (int64_t p = 0; p < c.k; ++p)
+      sum += a[z * sa + (c.ta ? p * lda + r : r * lda + p)] * b[z * sb + (c.tb ? col * ldb + p : p * ldb + col)];
+    return c.alpha * sum + (c.beta == 0 ? 0 : c.beta * before[i]) + (c.bias ? bias[col] : 0);
+  }, what, scale);
+}
+
+}  // namespace
+
+TEST_CASE("gemm matches the definition for every type, layout and odd shape") {
+  std::vector<GemmCase> cases;
+  for (bool ta : {false, true})
+    for (bool tb : {false, true}) {
+      for (int64_t m : {1, 3, 33})
+        for (int64_t n : {1, 17, 65})
+          for (int64_t k : {1, 3, 129}) cases.push_back({m, n, k, ta, tb, 0, 1, 1, 0, false});
+      cases.push_back({65, 33, 17, ta, tb, 0, 1, 1, 1, false});
+      cases.push_back({65, 33, 17, ta, tb, 0, 1, 0.5, 0, false});
+      cases.push_back({5, 7, 9, ta, tb, 0, 3, 1, 0, false});
+      cases.push_back({33, 17, 65, ta, tb, 0, 2, 1, 1, false});
+    }
+  each_level_and_dtype([&]<class T>(T, Level& level) {
+    for (const GemmCase& c : cases) {
+      check_gemm<T, T, T>(level, c);
+      check_gemm<T, float, T>(level, c);
+    }
+  });
+}
+
+TEST_CASE("gemm adds a bias of any type, with and without a factor") {
+  each_level_and_dtype([&]<class T>(T, Level& level) {
+    for (float alpha : {1.0f, 0.25f})
+      for (float beta : {0.0f, 1.0f}) {
+        GemmCase c{33, 17, 65, false, true, 0, 1, alpha, beta, true};
+        check_gemm<T, T, T>(level, c);
+        check_gemm<T, T, float>(level, c);
+        check_gemm<T, float, T>(level, c);
+        c.batch = 2;
+        check_gemm<T, T, T>(level, c);
+      }
+  });
+}
+
+TEST_CASE("gemm without a product scales C and adds the bias") {
+  each_level_and_dtype([&]<class T>(T, Level& level) {
+    for (float beta : {0.0f, 1.0f, 0.5f})
+      for (bool bias : {false, true}) {
+        check_gemm<T, T, T>(level, {3, 17, 0, false, false, 0, 2, 1, beta, bias});
+        check_gemm<T, float, T>(level, {3, 17, 5, false, false, 0, 1, 0, beta, bias});
+      }
+    check_gemm<T, T, T>(level, {0, 17, 5});
+    check_gemm<T, T, T>(level, {3, 0, 5});
+  });
+}
+
+TEST_CASE("gemm honours row strides and leaves the padding alone") {
+  each_level_and_dtype([&]<class T>(T, Level& level) {
+    for (int64_t m : {1, 17, 65})
+      for (bool ta : {false, true})
+        for (bool tb : {false, true}) {
+          GemmCase c{m, 33, 17, ta, tb, 5, 1, 1, 1, false};
+          check_gemm<T, T, T>(level, c);
+          check_gemm<T, float, T>(level, c);
+          c.batch = 3;
+          check_gemm<T, T, T>(level, c);
+        }
+    check_gemm<T, T, T>(level, {1100, 9, 8, false, true, 3, 1, 1, 1, true});  // more than one panel of rows
+    check_gemm<T, T, T>(level, {1100, 9, 8, true, false, 3, 1, 1, 1, true});
+  });
+}
+
+TEST_CASE("gemm passes NaN and infinity on") {
+  each_level_and_dtype([&]<class T>(T, Level& level) {
+    int64_t n = 33;
+    auto a = Buffer<T>::random(n * n, "a"), b = Buffer<T>::random(n * n, "b");
+    a.set(5 * n + 3, std::nan(""));
+    b.set(7 * n + 30, HUGE_VAL);
+    Buffer<T> c(n * n);
+    GemmArgs g;
+    g.a = a.data(), g.b = b.data(), g.c = c.data(), g.m = g.n = g.k = g.lda = g.ldb = g.ldc = n;
+    g.dtype = g.c_dtype = DTypeOf<T>::value;
+    level.kernels.gemm(*level.stream, g);
+    for (int64_t j = 0; j < n; ++j) CHECK(std::isnan(c[5 * n + j]));
+    CHECK(std::isinf(c[30]));
+    CHECK(std::isfinite(c[0]));
+  });
+}
+
+TEST_CASE("gemm keeps a bounded number of primitives and the caller's thread setting") {
+  Level level(cpu::usable_isas().front(), 2);
+  int before = omp_get_max_threads();
+  Buffer<float> a(700), b(700), c(1);
+  for (int64_t k = 1; k <= 600; ++k) {
+    GemmArgs g;
+    g.a = a.data(), g.b = b.data(), g.c = c.data(), g.m = g.n = 1, g.k = g.lda = k, g.ldb = g.ldc = 1;
+    level.kernels.gemm(*level.stream, g);
+  }
+  CHECK(cpu::cpu_stream(*level.stream).gemm().size() == cpu::GemmCache::kMaxEntries);
+  CHECK(omp_get_max_threads() == before);
+}
+
+}  // namespace mtrain::testing
