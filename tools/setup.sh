@@ -1,0 +1,100 @@
+#!/usr/bin/env bash
+# Installs what building mtrain needs and this Debian machine lacks; does nothing when all is there.
+#   tools/setup.sh            install what is missing
+#   tools/setup.sh --corpus   also the public-domain text of the quickstart
+#   tools/setup.sh --check    only say what is missing (exit status 1 when something is)
+set -euo pipefail
+
+check=0 corpus=0
+for argument in "$@"; do
+  case "$argument" in
+    --check) check=1 ;;
+    --corpus) corpus=1 ;;
+    -h | --help) sed -n '2,5s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    *) echo "setup: unknown option '$argument' (known: --check --corpus)" >&2; exit 2 ;;
+  esac
+done
+
+has() { command -v "$1" > /dev/null 2>&1; }
+installed() { [[ "$(dpkg-query -W -f '${db:Status-Status}' "$1" 2> /dev/null)" == installed ]]; }
+recent_cmake() {
+  has cmake || return 1
+  local version
+  version=$(cmake --version | sed -n '1s/[^0-9]*//p')
+  [[ "$(printf '3.25\n%s\n' "$version" | sort -V | head -n 1)" == 3.25 ]]
+}
+
+missing=()
+need() { # need PACKAGE [another way to have it…]
+  local package=$1
+  shift
+  if (($#)) && "$@"; then return 0; fi
+  if has dpkg-query && installed "$package"; then return 0; fi
+  missing+=("$package")
+}
+need g++ has "${CXX:-g++}"
+need cmake recent_cmake
+need ninja-build has ninja
+need libyaml-cpp-dev
+need libboost-dev test -e /usr/include/boost/dll.hpp  # any version's headers
+need libcli11-dev
+need libspdlog-dev
+need libfmt-dev
+need nlohmann-json3-dev
+need libdnnl-dev
+need doctest-dev
+if ((corpus)); then
+  need bible-kjv has bible
+  need bible-kjv-text
+fi
+
+if ((${#missing[@]} == 0)); then
+  if ((check)); then echo "setup: everything is installed"; fi
+  exit 0
+fi
+if ((check)); then
+  echo "setup: missing: ${missing[*]}"
+  exit 1
+fi
+if ! has apt-get; then
+  echo "setup: this is no Debian system (no apt-get), so these Debian packages could not be checked or installed:" >&2
+  echo "         ${missing[*]}" >&2
+  echo "       Going on; if the build fails, install their counterparts first." >&2
+  exit 0
+fi
+
+as_root=()
+if ((EUID != 0)); then
+  if ! has sudo; then
+    echo "setup: these packages are missing, and there is no sudo to install them. As root, run:" >&2
+    echo "         apt-get install ${missing[*]}" >&2
+    exit 1
+  fi
+  as_root=(sudo)
+fi
+echo "setup: installing from Debian${as_root:+ with sudo}: ${missing[*]}"
+
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+apt() {
+  "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive LC_ALL=C.UTF-8 \
+    apt-get -q -y -o DPkg::Lock::Timeout=120 -o Dpkg::Use-Pty=0 "$@"
+}
+# The whole output goes to the log; a terminal sees the latest line of it.
+shown() {
+  if [[ -t 1 ]]; then
+    tee -a "$log" | while IFS= read -r line; do printf '\r\033[K  %s' "${line:0:76}"; done
+    printf '\r\033[K'
+  else
+    cat >> "$log"
+  fi
+}
+if ! apt update 2>&1 | shown; then
+  echo "setup: the package lists could not be refreshed (no network?); trying with those at hand" >&2
+fi
+if ! apt install --no-install-recommends "${missing[@]}" 2>&1 | shown; then
+  echo "setup: apt-get could not install them. Its last words:" >&2
+  tail -n 15 "$log" | sed 's/^/  /' >&2
+  exit 1
+fi
+echo "setup: done"
