@@ -24,6 +24,8 @@ class MT_API Tokenizer {
   using Context = TokenizerContext;
   virtual ~Tokenizer() = default;
 
+  /// The name under which recipes ask for it.
+  virtual std::string name() const = 0;
   /// One more than the largest id that encode_to() or a special token may give.
   virtual int64_t vocab_size() const = 0;
   /// The id that ends a document, when there is one.

@@ -1,0 +1,54 @@
+// Sources over indexed files: one split of one file in GptIndex order, and a blend of several sources.
+// Immutable; get() is safe from any thread and allocates nothing once the caller's Sample is warm.
+#pragma once
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "mtrain/data/dataset.h"
+#include "mtrain/data/gpt_index.h"
+#include "mtrain/data/indexed_file.h"
+
+namespace mtrain {
+
+/// What happens at an end-of-document token among the inputs of a sample. Each is Megatron's setting of that name.
+struct GptSourceConfig {
+  int64_t seq_length = 0;
+  std::optional<int32_t> eod;         // needed by the three below
+  bool reset_position_ids = false;    // positions count from 0 again after it
+  bool reset_attention_mask = false;  // what follows it is a sequence of its own
+  bool eod_mask_loss = false;         // the target after it is ignored
+  int64_t vocab_size = 0;             // ids must be below it; 0: not checked
+};
+
+class MT_API GptSource final : public SampleSource {
+ public:
+  /// REQUIRES: `index` was built over sequences of `file` with the same seq_length and one extra token.
+  GptSource(std::shared_ptr<const IndexedFile> file, GptIndex index, GptSourceConfig config);
+  int64_t size() const override { return static_cast<int64_t>(index_.shuffle.size()); }
+  void get(int64_t index, Sample& out) const override;
+  const GptIndex& index() const { return index_; }
+
+ private:
+  int64_t copy_tokens(SampleStart begin, SampleStart end, Sample& out) const;
+  void copy_part(int32_t sequence, int64_t offset, std::span<int32_t> out) const;
+  void mark_documents(Sample& out) const;
+
+  std::shared_ptr<const IndexedFile> file_;
+  GptIndex index_;
+  GptSourceConfig config_;
+};
+
+class MT_API BlendSource final : public SampleSource {
+ public:
+  /// REQUIRES: `index` names no sample that its source does not have.
+  BlendSource(std::vector<std::unique_ptr<SampleSource>> sources, BlendIndex index);
+  int64_t size() const override { return static_cast<int64_t>(index_.dataset.size()); }
+  void get(int64_t index, Sample& out) const override;
+
+ private:
+  std::vector<std::unique_ptr<SampleSource>> sources_;
+  BlendIndex index_;
+};
+
+}  // namespace mtrain
