@@ -37,20 +37,26 @@ class Checked {
   Checked(T value) : value_(value) {}  // NOLINT(google-explicit-constructor): arithmetic reads naturally
   Checked operator+(Checked other) const { return combine(other, [](T a, T b) { return checked_add(a, b); }); }
   Checked operator*(Checked other) const { return combine(other, [](T a, T b) { return checked_mul(a, b); }); }
-  [[nodiscard]] bool valid() const { return value_.has_value(); }
+  [[nodiscard]] bool valid() const { return valid_; }
   /// REQUIRES: valid()
-  [[nodiscard]] T value() const { return value_.value(); }
+  [[nodiscard]] T value() const {
+    if (!valid_) throw std::bad_optional_access();
+    return value_;
+  }
   /// True when valid and equal to `other`.
-  [[nodiscard]] bool equals(T other) const { return value_ == other; }
+  [[nodiscard]] bool equals(T other) const { return valid_ && value_ == other; }
 
  private:
   template <class Op>
   Checked combine(Checked other, Op op) const {
     Checked out(0);
-    out.value_ = value_ && other.value_ ? op(*value_, *other.value_) : std::nullopt;
+    auto result = op(value_, other.value_);
+    out.valid_ = valid_ && other.valid_ && result.has_value();
+    out.value_ = out.valid_ ? *result : T{0};
     return out;
   }
-  std::optional<T> value_;
+  T value_;  // not an optional: GCC 12 warns of one that it believes uninitialised
+  bool valid_ = true;
 };
 
 }  // namespace mtrain

@@ -1,0 +1,58 @@
+#include "mtrain/checkpoint/digest.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "mtrain/base/hash.h"
+#include "mtrain/checkpoint/step_reader.h"
+
+namespace mtrain {
+namespace {
+
+constexpr int64_t kPieceBytes = 16 << 20;
+
+/// Visits boxes that together are `box` in row-major order, each of at most `max_elements` unless it is one element.
+template <class Visit>
+void for_each_piece(const Box& box, int dim, int64_t max_elements, Visit&& visit) {
+  if (box.extent.numel() <= max_elements || dim == box.extent.rank()) return visit(box);
+  int64_t row = box.extent.numel() / box.extent[dim];
+  int64_t step = std::max<int64_t>(1, max_elements / row);
+  for (int64_t at = 0; at < box.extent[dim]; at += step) {
+    Box piece = box;
+    piece.offset[dim] += at;
+    piece.extent[dim] = std::min(step, box.extent[dim] - at);
+    for_each_piece(piece, dim + 1, max_elements, visit);
+  }
+}
+
+}  // namespace
+
+std::string checkpoint_digest(const fs::path& step_folder) {
+  StepReader reader(step_folder);
+  reader.verify_all();
+  const Manifest& manifest = reader.manifest();
+  Sha256 hash;
+  auto line = [&](std::string_view key, std::string_view value) { hash.update(cat(key, ' ', value.size(), '\n', value, '\n')); };
+  line("step", cat(manifest.step));
+  auto meta = nlohmann::json::parse(manifest.meta);
+  for (const char* key : {"rng", "cursor", "state"})
+    if (meta.contains(key)) line(key, meta[key].dump());
+
+  std::vector<std::byte> piece_bytes;
+  for (const auto& tensor : manifest.tensors) {
+    line("tensor", tensor.name);
+    line("dtype", name(tensor.dtype));
+    line("shape", cat(tensor.global));
+    Box all{tensor.global, tensor.global};
+    for (int d = 0; d < all.offset.rank(); ++d) all.offset[d] = 0;
+    const auto width = static_cast<int64_t>(size_of(tensor.dtype));
+    for_each_piece(all, 0, kPieceBytes / width, [&](const Box& piece) {
+      piece_bytes.resize(static_cast<size_t>(piece.extent.numel() * width));
+      reader.read(tensor, piece, piece_bytes);
+      hash.update(piece_bytes);
+    });
+  }
+  return hash.hex();
+}
+
+}  // namespace mtrain

@@ -1,0 +1,41 @@
+// A model in Hugging Face's layout: config.json beside model.safetensors, or beside model.safetensors.index.json and the
+// shards that it names. Opening checks that index and shards agree to the last tensor and that every file really lies in
+// the folder. Owns its files; immutable, so const calls are safe from any thread.
+#pragma once
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "mtrain/checkpoint/safetensors.h"
+
+namespace mtrain {
+
+class MT_API HfDir {
+ public:
+  /// `path`: the folder, or one .safetensors file in it (then that file alone). Error(checkpoint) naming file and fault.
+  explicit HfDir(const fs::path& path);
+
+  const fs::path& path() const { return folder_; }
+  /// All tensors, sorted by name; they live as long as this object.
+  const std::vector<const TensorInfo*>& tensors() const { return tensors_; }
+  /// Null when absent.
+  const TensorInfo* find(std::string_view name) const;
+  /// Error(checkpoint) with the nearest names when absent.
+  const TensorInfo& at(std::string_view name) const;
+  /// The text of config.json; Error(checkpoint) when absent.
+  std::string config_text() const;
+  /// The text of any other small file of the folder (tokenizer.json, generation_config.json …), absent when there is none.
+  std::optional<std::string> text(std::string_view file_name) const;
+
+ private:
+  void open_single(const fs::path& file);
+  void open_index(const fs::path& file);
+  void finish(const fs::path& origin);
+
+  fs::path folder_;
+  std::vector<std::unique_ptr<SafetensorsFile>> files_;
+  std::vector<const TensorInfo*> tensors_;
+};
+
+}  // namespace mtrain

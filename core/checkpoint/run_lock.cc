@@ -1,0 +1,66 @@
+#include "mtrain/checkpoint/run_lock.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "mtrain/base/error.h"
+#include "mtrain/base/log.h"
+
+namespace mtrain {
+namespace {
+
+std::string host_name() {
+  std::array<char, 256> name{};
+  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown";
+}
+
+std::string holder(int fd) {
+  std::array<char, 512> text{};
+  ssize_t got = ::pread(fd, text.data(), text.size() - 1, 0);
+  return got > 0 ? printable(trim(std::string_view(text.data(), static_cast<size_t>(got)))) : "unknown";
+}
+
+}  // namespace
+
+RunLock::RunLock(const fs::path& folder) {
+  make_directories(folder);
+  fs::path path = folder / "run.lock";
+  fd_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
+  if (fd_ < 0)
+    throw Error(ErrorClass::io, cat("cannot create ", path.string(), ": ", std::strerror(errno)),
+                "check the permissions of the folder, or write elsewhere (run.dir=PATH)");
+  if (::flock(fd_, LOCK_EX | LOCK_NB) != 0) {
+    int error = errno;
+    std::string who = holder(fd_);
+    ::close(std::exchange(fd_, -1));
+    if (error == EWOULDBLOCK)
+      throw Error(ErrorClass::io, cat(folder.string(), " is in use by another job (", who, ")"),
+                  "stop that job, or give this one its own folder (run.dir=PATH)");
+    log_warn("cannot lock ", path.string(), ": ", std::strerror(error), "; see to it that no other job uses the folder");
+    return;
+  }
+  std::string text = cat("pid ", ::getpid(), " host ", host_name(), "\n");
+  if (::ftruncate(fd_, 0) != 0 || ::pwrite(fd_, text.data(), text.size(), 0) != static_cast<ssize_t>(text.size())) {
+    int error = errno;
+    ::close(std::exchange(fd_, -1));
+    throw Error(ErrorClass::io, cat("cannot write ", path.string(), ": ", std::strerror(error)),
+                "free some space or write elsewhere (run.dir=PATH)");
+  }
+}
+
+RunLock::~RunLock() {
+  if (fd_ >= 0) ::close(fd_);
+}
+RunLock::RunLock(RunLock&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+RunLock& RunLock::operator=(RunLock&& other) noexcept {
+  std::swap(fd_, other.fd_);
+  return *this;
+}
+
+}  // namespace mtrain

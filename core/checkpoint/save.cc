@@ -1,0 +1,289 @@
+// CheckpointStore's writing half: the protocol of docs/checkpoints.md, one failpoint before each of its points.
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <ctime>
+#include <map>
+#include <unordered_map>
+
+#include "mtrain/base/error.h"
+#include "mtrain/base/failpoint.h"
+#include "mtrain/base/hash.h"
+#include "mtrain/base/log.h"
+#include "mtrain/checkpoint/safetensors.h"
+#include "mtrain/checkpoint/step_reader.h"
+#include "mtrain/checkpoint/store.h"
+
+namespace mtrain {
+namespace {
+
+constexpr size_t kPieceBytes = 4u << 20;  // hashed, then written while still in the cache
+
+void point(std::string_view site) {
+  Fault fault = failpoint(site);
+  if (fault.action == FaultAction::fail_errno)
+    throw Error(ErrorClass::io, cat("cannot save a checkpoint: ", std::strerror(fault.error), " (at ", site, ")"));
+}
+
+std::string now_utc() {
+  std::time_t now = std::time(nullptr);
+  std::tm parts{};
+  ::gmtime_r(&now, &parts);
+  std::array<char, 32> text{};
+  std::strftime(text.data(), text.size(), "%Y-%m-%dT%H:%M:%SZ", &parts);
+  return text.data();
+}
+
+/// The tensor's own name when the box is all of it, so that other programs can read a one-rank checkpoint's weights.
+std::string key_of(const Slice& slice) {
+  if (slice.local == slice.global) return slice.name;
+  std::string key = slice.name;
+  for (int d = 0; d < slice.offset.rank(); ++d) key += cat(d ? "," : "@", slice.offset[d]);
+  return key;
+}
+
+void check_slice(const Slice& slice) {
+  if (std::string why = bad_tensor_name(slice.name); !why.empty()) throw Error(ErrorClass::checkpoint, cat("cannot save: ", why));
+  MT_CHECK(fits(slice.box(), slice.global), slice.name, " ", describe(slice.box()), " of ", slice.global);
+  MT_CHECK_EQ(slice.data.size(), static_cast<size_t>(slice.local.numel()) * size_of(slice.dtype));
+}
+
+/// What `stored` would have to say about the slices if it were made of them.
+bool holds_exactly(const Manifest& stored, std::span<const Slice> slices, int rank, int world) {
+  const std::string shard = shard_name(rank, world);
+  size_t in_shard = 0;
+  for (const auto& tensor : stored.tensors)
+    for (const auto& box : tensor.boxes) in_shard += stored.files[box.file].name == shard;
+  if (in_shard != slices.size()) return false;
+  for (const Slice& slice : slices) {
+    const StoredTensor* tensor = stored.find(slice.name);
+    if (!tensor || tensor->dtype != slice.dtype || !(tensor->global == slice.global)) return false;
+    bool found = std::any_of(tensor->boxes.begin(), tensor->boxes.end(), [&](const StoredBox& box) {
+      return box.box == slice.box() && stored.files[box.file].name == shard && box.crc == crc32c(slice.data);
+    });
+    if (!found) return false;
+  }
+  return true;
+}
+
+/// Only proof of damage counts: a system that cannot read at the moment is Error(io).
+bool is_damaged(const fs::path& folder, int64_t step) {
+  try {
+    StepReader reader(folder);
+    reader.verify_all();
+    return reader.manifest().step != step;
+  } catch (const Error& error) {
+    if (error.error_class() != ErrorClass::checkpoint) throw;
+    return true;
+  }
+}
+
+void rename_folder(const fs::path& from, const fs::path& to, std::string_view site) {
+  point(site);
+  if (::rename(from.c_str(), to.c_str()) != 0)
+    throw Error(ErrorClass::io, cat("cannot rename ", from.string(), " to ", to.string(), ": ", std::strerror(errno)));
+}
+
+fs::path part_name(int rank, int world) { return fs::path(shard_name(rank, world)).replace_extension(".json"); }
+
+}  // namespace
+
+void CheckpointStore::clean() {
+  for (const auto& entry : fs::directory_iterator(folder_)) {
+    std::string name = entry.path().filename().string();
+    bool stale = name.starts_with("trash-") || name.starts_with("latest.tmp-") ||
+                 (name.starts_with("step-") && name.find(".tmp-") != std::string::npos);
+    if (!stale) continue;
+    point("ckpt.clean");
+    std::error_code error;
+    fs::remove_all(entry.path(), error);
+    if (error) log_warn("cannot remove the leftover ", entry.path().string(), ": ", error.message());
+  }
+}
+
+/// Runs this rank's part, then agrees with the others on whether all succeeded. On failure the temporary folder goes away.
+void CheckpointStore::collectively(const fs::path& temporary, const std::function<void()>& part) {
+  std::exception_ptr failure;
+  try {
+    part();
+  } catch (...) {
+    failure = std::current_exception();
+  }
+  if (vote(!failure)) return;
+  std::error_code ignored;
+  if (options_.rank == 0) fs::remove_all(temporary, ignored);
+  if (!failure) throw Error(ErrorClass::io, "another rank could not save its part of the checkpoint", "see that rank's message");
+  try {
+    std::rethrow_exception(failure);
+  } catch (const Error&) {
+    throw;
+  } catch (const std::bad_alloc&) {
+    throw Error(ErrorClass::io, "not enough memory to save a checkpoint", "free some memory; the next save is tried again");
+  } catch (const std::exception& error) {
+    throw Error(ErrorClass::io, cat("cannot save a checkpoint: ", error.what()));
+  }
+}
+
+SaveResult CheckpointStore::save(int64_t step, std::span<const Slice> slices, std::string_view meta) {
+  MT_CHECK(writable_ && step >= 0, "step ", step);
+  const auto start = std::chrono::steady_clock::now();
+  SaveResult result{.path = step_folder(step)};
+  const fs::path temporary = folder_ / cat("step-", step, ".tmp-", options_.token, "-", ++serial_);
+  std::string canonical;
+  bool exists = false, damaged = false, same = false;
+  collectively(temporary, [&] {
+    point("ckpt.p0");
+    canonical = canonical_meta(meta, "metadata");
+    for (const Slice& slice : slices) check_slice(slice);
+    exists = fs::exists(result.path) && !fs::is_empty(result.path);
+    damaged = exists && is_damaged(result.path, step);
+    if (!exists || damaged) return;
+    Manifest stored = read_manifest(result.path);
+    same = stored.meta == canonical && holds_exactly(stored, slices, options_.rank, options_.world);
+    result.bytes = stored.bytes();
+  });
+  if (vote(same)) {
+    result.already_saved = true;
+    return result;
+  }
+  Manifest manifest;
+  collectively(temporary, [&] {
+    if (exists && !damaged)
+      throw Error(ErrorClass::checkpoint, cat(result.path.string(), ": exists and holds another state of step ", step),
+                  "two runs share this folder, or the run was changed: give it another one (run.dir=PATH), or move that away");
+    if (damaged && options_.rank == 0) {
+      log_warn("replacing the damaged checkpoint ", result.path.string());
+      discard(result.path);
+    }
+    point("ckpt.p1");
+    std::error_code error;
+    bool created = fs::create_directory(temporary, error);
+    if (error || (!created && options_.world == 1))
+      throw Error(ErrorClass::io, cat("cannot create the folder ", temporary.string(), ": ", error ? error.message() : "it exists"),
+                  "check the permissions and the space of the file system");
+    manifest = write_shard(temporary, slices);
+    point("ckpt.p5");
+  });
+  collectively(temporary, [&] {
+    if (options_.rank != 0) return;
+    manifest.meta = std::move(canonical);
+    result.bytes = commit(temporary, step, std::move(manifest));
+  });
+  if (options_.rank == 0) retire(step, result.warnings);
+  result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return result;
+}
+
+Manifest CheckpointStore::write_shard(const fs::path& folder, std::span<const Slice> slices) {
+  point("ckpt.p2");
+  std::vector<TensorSpec> specs;
+  std::unordered_map<std::string, const Slice*> by_key;
+  for (const Slice& slice : slices) {
+    specs.push_back({key_of(slice), slice.dtype, slice.local});
+    by_key[specs.back().name] = &slice;
+  }
+  const std::string file_name = shard_name(options_.rank, options_.world);
+  SafetensorsWriter writer(folder / file_name, "ckpt.shard", std::move(specs));
+  Manifest out;
+  std::map<std::string, StoredTensor> tensors;
+  for (size_t i = 0; i < writer.order().size(); ++i) {
+    const std::string& key = writer.order()[i].name;
+    const Slice& slice = *by_key.at(key);
+    uint32_t crc = 0;
+    for (auto rest = std::span<const std::byte>(slice.data); !rest.empty();) {
+      auto piece = rest.first(std::min(kPieceBytes, rest.size()));
+      crc = crc32c(piece, crc);
+      writer.write(piece);
+      rest = rest.subspan(piece.size());
+    }
+    StoredTensor& tensor = tensors[slice.name];
+    if (!tensor.boxes.empty()) MT_CHECK(tensor.dtype == slice.dtype && tensor.global == slice.global, slice.name);
+    tensor.name = slice.name, tensor.dtype = slice.dtype, tensor.global = slice.global;
+    tensor.boxes.push_back({.file = 0, .key = key, .box = slice.box(), .at = writer.offset(i), .bytes = slice.data.size(), .crc = crc});
+  }
+  for (auto& [name, tensor] : tensors) out.tensors.push_back(std::move(tensor));
+  out.files.push_back({file_name, writer.file_bytes(), writer.header_bytes(), writer.header_crc32c()});
+  point("ckpt.p3");
+  writer.finish();
+  if (options_.rank != 0) {
+    FileWriter part(folder / part_name(options_.rank, options_.world), "ckpt.part");
+    part.write(encode(out));
+    part.close();
+  }
+  point("ckpt.p4");
+  sync_directory(folder, "ckpt.shard");
+  return out;
+}
+
+uint64_t CheckpointStore::commit(const fs::path& temporary, int64_t step, Manifest manifest) {
+  point("ckpt.p6");
+  for (int rank = 1; rank < options_.world; ++rank) {
+    fs::path part = temporary / part_name(rank, options_.world);
+    merge(manifest, decode(read_file(part), part), part);
+    fs::remove(part);
+  }
+  for (const auto& tensor : manifest.tensors)
+    if (std::string why = cover_problem(tensor); !why.empty()) throw Error(ErrorClass::checkpoint, cat("cannot save: ", why));
+  manifest.step = step;
+  manifest.created = now_utc();
+  FileWriter file(temporary / kManifestName, "ckpt.manifest");
+  file.write(encode(manifest));
+  file.sync();
+  file.close();
+  sync_directory(temporary, "ckpt.manifest");
+
+  const fs::path target = step_folder(step);
+  rename_folder(temporary, target, "ckpt.p7");
+  try {
+    point("ckpt.p8");
+    sync_directory(folder_, "ckpt.commit");
+  } catch (...) {
+    // Whether the rename is on the disk is unknown, and asking again would not tell: a failed save leaves nothing behind.
+    std::error_code ignored;
+    fs::path trash = folder_ / cat("trash-step-", step, "-", options_.token, "-", serial_);
+    fs::rename(target, trash, ignored);
+    fs::remove_all(trash, ignored);
+    throw;
+  }
+  return manifest.bytes();
+}
+
+/// After the commit, nothing may turn the save into a failure.
+void CheckpointStore::retire(int64_t saved, std::vector<std::string>& warnings) {
+  try {
+    point("ckpt.p9");
+    write_file_atomic(folder_ / "latest", cat("step-", saved, "\n"), "ckpt.latest");
+  } catch (const std::exception& error) {
+    warnings.push_back(cat("the hint file 'latest' was not written: ", error.what()));
+  }
+  try {
+    point("ckpt.p10");
+    if (options_.keep == 0) return;
+    int kept = 1;  // the one just saved, even if newer ones of another try are about
+    auto all = list();
+    for (auto info = all.rbegin(); info != all.rend(); ++info) {
+      if (info->step == saved) continue;
+      if (options_.keep_every > 0 && info->step % options_.keep_every == 0) continue;
+      if (kept >= options_.keep) discard(info->path);
+      else if (info->problem.empty()) ++kept;
+    }
+  } catch (const std::exception& error) {
+    warnings.push_back(cat("old checkpoints were not removed: ", error.what()));
+  }
+}
+
+/// Out of the way in one step, then piece by piece.
+void CheckpointStore::discard(const fs::path& folder) {
+  fs::path trash = folder_ / cat("trash-", folder.filename().string(), "-", options_.token, "-", ++serial_);
+  rename_folder(folder, trash, "ckpt.trash");
+  point("ckpt.trash.delete");
+  std::error_code error;
+  fs::remove_all(trash, error);
+  if (error) throw Error(ErrorClass::io, cat("cannot remove ", trash.string(), ": ", error.message()));
+}
+
+}  // namespace mtrain

@@ -1,0 +1,126 @@
+// CheckpointStore: a folder of checkpoints, each a folder step-N of safetensors shards and a manifest. Saving is atomic (a
+// crash at any moment leaves the old checkpoints and perhaps the new one, never a mixture) and durable when save() returns;
+// loading compares the checksum of every byte before it hands any out. Layout-free: slices saved in one partition load in any
+// other. See docs/checkpoints.md for the protocol. For one thread at a time.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "mtrain/checkpoint/run_lock.h"
+#include "mtrain/checkpoint/slice.h"
+
+namespace mtrain {
+
+struct Manifest;
+
+struct StoreOptions {
+  int keep = 3;            // newest checkpoints kept; 0 keeps all; 1 is refused, as one file may turn out damaged
+  int64_t keep_every = 0;  // steps that are multiples of it are kept for ever; 0: none
+  int rank = 0, world = 1;
+  std::string token;       // names temporary folders; the same on all ranks and unique to the job. Needed for world > 1.
+  /// True on every rank when all said true. Needed for world > 1; called the same number of times by each rank.
+  std::function<bool(bool)> vote;
+};
+
+struct SaveResult {
+  fs::path path;
+  uint64_t bytes = 0;
+  double seconds = 0;
+  bool already_saved = false;         // this very content was there
+  std::vector<std::string> warnings;  // of what came after the commit: the hint file, the removal of old checkpoints
+};
+
+struct CheckpointInfo {
+  int64_t step = 0;
+  fs::path path;
+  std::string created;  // ISO 8601, UTC
+  uint64_t bytes = 0;
+  size_t num_tensors = 0;
+  std::string problem;  // one line; empty when manifest and sizes are right
+};
+
+/// A checkpoint that was found damaged, and why.
+struct RefusedCheckpoint {
+  int64_t step = 0;
+  std::string reason;  // one line
+};
+
+struct LatestCheckpoint {
+  std::optional<int64_t> step;             // absent: there are no checkpoints at all
+  std::vector<RefusedCheckpoint> refused;  // newer ones that were passed over: to be told loudly
+};
+
+struct StoredTensorInfo {
+  std::string name;
+  DType dtype = DType::f32;
+  Shape shape;
+};
+
+struct LoadOptions {
+  bool allow_nonfinite = false;  // otherwise NaN or Inf in a floating tensor is Error(numeric) naming it
+};
+
+class MT_API CheckpointStore {
+ public:
+  /// For reading only: takes no lock, creates nothing.
+  explicit CheckpointStore(fs::path folder);
+  /// For writing: creates the folder, locks it (Error(io) when another job has it) and removes what a killed one left.
+  CheckpointStore(fs::path folder, StoreOptions options);
+
+  const fs::path& folder() const { return folder_; }
+
+  /// Saves `slices` (together, over all ranks, an exact cover of each tensor) and `meta` (a JSON object) as step `step`.
+  /// Error(io) when the system fails it; what was there before is untouched and a later save may succeed. Error(checkpoint)
+  /// when that step exists with other content. The data must not change meanwhile.
+  SaveResult save(int64_t step, std::span<const Slice> slices, std::string_view meta);
+
+  /// All checkpoints, oldest first, with the quick check of manifest and sizes.
+  std::vector<CheckpointInfo> list() const;
+  /// The newest checkpoint whose every byte is right. Error(checkpoint) when there are some and none is.
+  LatestCheckpoint latest_valid() const;
+  /// Why the checkpoint is not valid, comparing every byte; empty when it is.
+  std::string problem(int64_t step) const;
+
+  /// Fills the slices. Error(checkpoint) naming file or tensor when anything is missing, damaged or of another dtype or shape;
+  /// then no slice was touched.
+  void load(int64_t step, std::span<Slice> slices, LoadOptions options = {}) const;
+  /// The metadata, as canonical JSON (sorted keys).
+  std::string meta(int64_t step) const;
+  std::vector<StoredTensorInfo> tensors(int64_t step) const;
+  fs::path step_folder(int64_t step) const;
+
+ private:
+  std::vector<int64_t> steps() const;
+  void clean();
+  Manifest write_shard(const fs::path& folder, std::span<const Slice> slices);
+  uint64_t commit(const fs::path& temporary, int64_t step, Manifest manifest);
+  void retire(int64_t saved, std::vector<std::string>& warnings);
+  void discard(const fs::path& folder);
+  void collectively(const fs::path& temporary, const std::function<void()>& part);
+  bool vote(bool mine) const { return options_.vote ? options_.vote(mine) : mine; }
+
+  fs::path folder_;
+  StoreOptions options_;
+  std::optional<RunLock> lock_;
+  bool writable_ = false;
+  int64_t serial_ = 0;  // makes temporary names unique
+};
+
+/// Where checkpoints are: `step` is given when the path was one step's folder.
+struct CheckpointPlace {
+  fs::path folder;
+  std::optional<int64_t> step;
+};
+/// Understands a run's folder (with checkpoints/ in it), a folder of checkpoints, or one step-N folder. Error(checkpoint) when
+/// it is none of them.
+MT_API CheckpointPlace locate_checkpoints(const fs::path& path);
+
+/// Position of the first NaN or Inf among floating elements; absent when there is none or the type has none.
+MT_API std::optional<size_t> first_nonfinite(DType dtype, std::span<const std::byte> data);
+
+}  // namespace mtrain
