@@ -23,7 +23,7 @@
 
 namespace mtrain {
 
-enum class FieldType : uint8_t { boolean, integer, number, string, integer_list, number_list, string_list };
+enum class FieldType : uint8_t { boolean, integer, number, string, integer_list, number_list, string_list, tree };  // tree: any YAML
 /// What a changed value means for a run that resumes.
 enum class ResumeClass : uint8_t { safe, changes_result, impossible };
 
@@ -39,6 +39,7 @@ struct FieldSpec {
   std::vector<std::string> renamed_from;  // older or foreign names, accepted with a warning
   std::string plugin_kind;                // the value names a plugin of this kind
   int64_t list_size = -1;                 // exact length of a list; -1: any
+  int bits = 64;                          // of the bound variable: 32 for int and float
   bool required = false, nullable = false, secret = false;
   ResumeClass resume = ResumeClass::changes_result;
 };
@@ -49,10 +50,13 @@ struct Schema {
   std::vector<FieldSpec> fields;
 };
 
+class Node;  // tree.h: one place of a parsed recipe
+
 /// Points at the bound variable. An optional is null when absent.
 using FieldTarget =
     std::variant<bool*, int64_t*, int*, double*, float*, std::string*, std::vector<int64_t>*, std::vector<double>*,
-                 std::vector<std::string>*, std::optional<int64_t>*, std::optional<double>*, std::optional<std::string>*>;
+                 std::vector<std::string>*, std::optional<int64_t>*, std::optional<double>*, std::optional<std::string>*,
+                 Node*>;
 
 struct MT_API Field {
   FieldSpec spec;
@@ -112,8 +116,6 @@ Schema schema_of(std::string name, std::string doc) {
   for (auto& field : fields.fields()) schema.fields.push_back(field.spec);
   return schema;
 }
-
-class Node;  // tree.h: one place of a parsed recipe
 
 /// Fills the bound variables from a section. Throws Error(config) that lists every fault, each with its place.
 MT_API void read_fields(const Node& section, Fields& fields);

@@ -1,0 +1,53 @@
+#include "mtrain/config/container.h"
+
+namespace mtrain {
+
+void SchemaCatalog::add_section(Schema schema) {
+  for (auto& known : sections_) {
+    if (known.name != schema.name) continue;
+    known = std::move(schema);
+    return;
+  }
+  sections_.push_back(std::move(schema));
+}
+
+void SchemaCatalog::add_component(const std::string& kind, Schema schema) {
+  std::string name = schema.name;
+  components_[kind].insert_or_assign(std::move(name), std::move(schema));
+}
+
+const Schema* SchemaCatalog::section(std::string_view name) const {
+  for (const auto& schema : sections_)
+    if (schema.name == name) return &schema;
+  return nullptr;
+}
+
+const Schema* SchemaCatalog::component(const std::string& kind, const std::string& name) const {
+  auto of_kind = components_.find(kind);
+  if (of_kind == components_.end()) return nullptr;
+  auto found = of_kind->second.find(name);
+  return found == of_kind->second.end() ? nullptr : &found->second;
+}
+
+std::vector<std::string> SchemaCatalog::components(const std::string& kind) const {
+  std::vector<std::string> out;
+  if (auto of_kind = components_.find(kind); of_kind != components_.end())
+    for (const auto& [name, schema] : of_kind->second) out.push_back(name);
+  return out;
+}
+
+const std::string& SchemaCatalog::note_of(const std::string& kind) const {
+  static const std::string kNone;
+  auto found = notes_.find(kind);
+  return found == notes_.end() ? kNone : found->second;
+}
+
+std::string SchemaCatalog::kind_of(std::string_view section_name) const {
+  const Schema* schema = section(section_name);
+  if (!schema) return {};
+  for (const auto& spec : schema->fields)
+    if (spec.path == "type") return spec.plugin_kind;
+  return {};
+}
+
+}  // namespace mtrain

@@ -1,0 +1,219 @@
+#include "mtrain/config/container.h"
+
+#include <algorithm>
+#include <unordered_map>
+
+#include "mtrain/base/error.h"
+#include "mtrain/base/text.h"
+#include "mtrain/config/yaml_load.h"
+#include "mtrain/config/yaml_write.h"
+
+namespace mtrain {
+namespace {
+
+/// "optimizer: adamw" -> "optimizer: {type: adamw}".
+Node expanded(Node value) {
+  if (!value.is_scalar() || value.is_null()) return value;
+  Location where = value.loc();
+  Node map = Node::map().at_location(where);
+  map.append("type", where, std::move(value));
+  return map;
+}
+
+void expand_shorthands(Node& root, const SchemaCatalog& catalog) {
+  for (auto& entry : root.entries())
+    if (!catalog.kind_of(entry.key).empty()) entry.value = expanded(std::move(entry.value));
+}
+
+/// The recipe with its overrides, not yet checked against anything.
+std::optional<Node> load_tree(const ConfigRequest& request, const SchemaCatalog& catalog, Report& report, std::string& raw) {
+  std::optional<Node> root;
+  if (request.text) {
+    auto source = std::make_shared<Source>(SourceKind::file, request.recipe, *request.text);
+    root = load_yaml(source, report);
+  } else {
+    root = load_yaml_file(request.recipe, report);
+  }
+  if (root && root->loc()) raw = root->loc().source->text();
+  bool usable = root.has_value();
+  if (root && root->is_null()) {
+    report.error("empty", "", root->loc(), "the recipe is empty").fix("a recipe says at least which model and which data");
+    usable = false;
+  } else if (root && !root->is_map()) {
+    report.error("wrong-type", "", root->loc(), cat("a recipe is a map of sections, this is ", describe(root->kind())));
+    usable = false;
+  }
+  // Without a usable recipe the overrides are still read, so that their faults come in the same report.
+  Node tree = usable ? std::move(*root) : Node::map();
+  expand_shorthands(tree, catalog);
+  for (const auto& text : request.overrides) {
+    auto override = parse_override(text, report);
+    if (!override) continue;
+    if (override->value && !catalog.kind_of(override->key).empty()) override->value = expanded(std::move(*override->value));
+    if (usable) apply_override(tree, *override, report);
+  }
+  if (!usable) return std::nullopt;
+  return tree;
+}
+
+KeyIndex all_names(const SchemaCatalog& catalog, const std::vector<std::pair<std::string, const Schema*>>& chosen) {
+  KeyIndex index;
+  for (const auto& schema : catalog.sections()) {
+    index.add(schema.name);
+    index.add_schema(schema, schema.name);
+  }
+  for (const auto& [section, schema] : chosen) index.add_schema(*schema, section);
+  return index;
+}
+
+/// The component that a section's `type` names; null when there is none, which is then reported.
+const Schema* component_of(const Schema& section, const Node& given, const SchemaCatalog& catalog, Report& report) {
+  std::string kind = catalog.kind_of(section.name), wanted;
+  if (kind.empty()) return nullptr;
+  const Node* type = given.get("type");
+  if (type && !type->is_null()) {
+    if (!type->is_scalar() || type->is_missing()) return nullptr;  // reported as a wrong or a missing value
+    wanted = type->as_text();
+  } else {
+    for (const auto& spec : section.fields)
+      if (spec.path == "type") wanted = spec.default_value;
+  }
+  if (wanted.empty() || resolve_scalar(wanted) == NodeKind::null) return nullptr;
+  if (const Schema* found = catalog.component(kind, wanted)) return found;
+  auto names = catalog.components(kind);
+  auto& fault = report.error("unknown-plugin", section.name + ".type", type ? type->loc() : Location(),
+                             cat("there is no ", kind, " '", visible(wanted, 60), "'"));
+  fault.note(names.empty() ? cat("no ", kind, " is installed") : "there are: " + join(names, ", "));
+  if (!catalog.note_of(kind).empty()) fault.note(catalog.note_of(kind));
+  auto near = nearest(wanted, names, 1);
+  if (!near.empty()) fault.fix(cat("did you mean ", near[0], "?"));
+  return nullptr;
+}
+
+/// Settings elsewhere than in `type` that name a plugin.
+void check_plugin_names(const Schema& schema, const Node& values, const std::string& path, const SchemaCatalog& catalog, Report& report) {
+  for (const auto& spec : schema.fields) {
+    if (spec.plugin_kind.empty() || spec.path == "type") continue;
+    const Node* value = values.find(spec.path);
+    if (!value || value->is_null() || catalog.component(spec.plugin_kind, value->as_text())) continue;
+    auto names = catalog.components(spec.plugin_kind);
+    auto& fault = report.error("unknown-plugin", path + "." + spec.path, value->loc(),
+                               cat("there is no ", spec.plugin_kind, " '", visible(value->as_text(), 60), "'"));
+    fault.note(names.empty() ? cat("no ", spec.plugin_kind, " is installed") : "there are: " + join(names, ", "));
+    if (!catalog.note_of(spec.plugin_kind).empty()) fault.note(catalog.note_of(spec.plugin_kind));
+    auto near = nearest(value->as_text(), names, 1);
+    if (!near.empty()) fault.fix(cat("did you mean ", near[0], "?"));
+  }
+}
+
+void unknown_section(const Node::Entry& entry, const KeyIndex& known, Report& report) {
+  std::string meant = entry.key;
+  for (const Node* at = &entry.value; at->is_map() && at->size() == 1; at = &at->entries()[0].value)
+    meant = join_path(meant, at->entries()[0].key);
+  auto& fault = report.error("unknown-key", meant, entry.key_where, "no such setting");
+  auto near = known.suggest(meant);
+  if (near.empty()) near = known.suggest(entry.key);
+  if (!near.empty()) fault.fix("did you mean " + join(near, " or ") + "?");
+}
+
+std::string history_line(std::string_view what, const std::string& value, const Location& where) {
+  return cat(what, value, "   ", where ? where.text() : "nowhere", "\n");
+}
+
+}  // namespace
+
+ConfigContainer ConfigContainer::load(const ConfigRequest& request, const SchemaCatalog& catalog, Report& report) {
+  ConfigContainer out;
+  out.overrides_ = request.overrides;
+  auto tree = load_tree(request, catalog, report, out.raw_);
+  if (!tree) return out;
+  Node empty;
+  auto given_of = [&](const std::string& name) -> const Node& {
+    const Node* given = tree->get(name);
+    return given ? *given : empty;
+  };
+  std::vector<std::pair<std::string, const Schema*>> chosen;
+  std::map<std::string, const Schema*> component;
+  for (const auto& schema : catalog.sections()) {
+    const Schema* found = component_of(schema, given_of(schema.name), catalog, report);
+    component[schema.name] = found;
+    if (found) chosen.emplace_back(schema.name, found);
+  }
+  KeyIndex known = all_names(catalog, chosen);
+  constexpr size_t kMaxUnknownSections = 64;
+  size_t unknown = 0;
+  for (const auto& entry : tree->entries())
+    if (!catalog.section(entry.key) && ++unknown <= kMaxUnknownSections) unknown_section(entry, known, report);
+  out.root_ = Node::map().at_location(tree->loc());
+  for (const auto& schema : catalog.sections()) out.read_section(schema, component[schema.name], given_of(schema.name), known, catalog, report);
+  return out;
+}
+
+void ConfigContainer::read_section(const Schema& schema, const Schema* component, const Node& given, const KeyIndex& known,
+                                   const SchemaCatalog& catalog, Report& report) {
+  ValidateOptions options;
+  options.path = schema.name;
+  options.known = &known;
+  // A section whose component is unknown cannot tell its settings from typos: only the core's are checked.
+  bool open = !component && !catalog.kind_of(schema.name).empty();
+  options.allow_unknown = open;
+  std::vector<const Schema*> owners = {&schema};
+  if (component) owners.push_back(component);
+  auto parts = validate(given, owners, report, options);
+  check_plugin_names(schema, parts[0], schema.name, catalog, report);
+  Node whole = parts[0];
+  if (component) {
+    check_plugin_names(*component, parts[1], schema.name, catalog, report);
+    whole.merge(parts[1]);
+  }
+  for (const auto* owner : owners)
+    for (const auto& spec : owner->fields)
+      if (spec.secret) secrets_.push_back(schema.name + "." + spec.path);
+  root_.append(schema.name, given.loc(), std::move(whole));
+  Node none = Node::map().at_location(given.loc()).with_base_path(schema.name);
+  parts_[schema.name] = {std::move(parts[0]), component ? std::move(parts[1]) : std::move(none)};
+}
+
+ConfigContainer ConfigContainer::load_or_throw(const ConfigRequest& request, const SchemaCatalog& catalog) {
+  Report report;
+  ConfigContainer out = load(request, catalog, report);
+  report.throw_if_errors();
+  return out;
+}
+
+const Node& ConfigContainer::section(std::string_view name) const {
+  auto found = parts_.find(name);
+  MT_CHECK(found != parts_.end(), "no section ", name);
+  return found->second.core;
+}
+
+const Node& ConfigContainer::component(std::string_view name) const {
+  auto found = parts_.find(name);
+  MT_CHECK(found != parts_.end(), "no section ", name);
+  return found->second.component;
+}
+
+std::string ConfigContainer::type_of(std::string_view name) const {
+  const Node* type = section(name).get("type");
+  return type && !type->is_null() ? type->as_text() : "";
+}
+
+std::string ConfigContainer::to_yaml() const {
+  if (secrets_.empty()) return write_yaml(root_);
+  Node shown = root_;
+  for (const auto& path : secrets_) shown.erase(path);
+  return write_yaml(shown);
+}
+
+std::string ConfigContainer::why(std::string_view path) const {
+  const Node& node = root_.at(path);
+  bool secret = std::find(secrets_.begin(), secrets_.end(), path) != secrets_.end();
+  auto shown = [&](std::string value) { return secret ? std::string("(secret)") : value; };
+  std::string computed = node.expression().empty() ? "" : "   computed " + node.expression();
+  std::string out = history_line(cat(path, " = "), shown(brief(node)) + computed, node.loc());
+  for (auto it = node.history().rbegin(); it != node.history().rend(); ++it)
+    out += history_line("  shadowed ", shown(it->value), it->where);
+  return out;
+}
+
+}  // namespace mtrain

@@ -1,0 +1,89 @@
+// ConfigContainer: a recipe made whole. It loads the YAML, applies the overrides, checks every section against the schemas
+// of its owners and fills in the defaults; all faults come in one report.
+//
+// A section has a core part, known to mtrain, and, when its `type` names a plugin, a component part with that plugin's
+// settings. Each owner is handed only its own keys: section("optimizer") and component("optimizer").
+// Values; many readers or one writer.
+#pragma once
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "mtrain/config/override.h"
+#include "mtrain/config/report.h"
+#include "mtrain/config/schema.h"
+#include "mtrain/config/tree.h"
+
+namespace mtrain {
+
+/// Every setting that can be said: the core's sections and the components of plugins. Filled from bind() and from the schema
+/// files beside plugins, so that checking a recipe runs no plugin code.
+class MT_API SchemaCatalog {
+ public:
+  /// A section of recipes; `schema.name` is its key. When it has a field `type` that names a plugin kind, a component of that
+  /// kind extends it, and "optimizer: adamw" is short for "optimizer: {type: adamw}".
+  void add_section(Schema schema);
+  /// A component; `schema.name` is what `type` says. A second one of the same kind and name replaces the first.
+  void add_component(const std::string& kind, Schema schema);
+  /// What to add to the message about an unknown component of this kind: the folders searched, the plugins that failed.
+  void explain_kind(const std::string& kind, std::string note) { notes_[kind] = std::move(note); }
+
+  const std::vector<Schema>& sections() const { return sections_; }
+  const Schema* section(std::string_view name) const;
+  const Schema* component(const std::string& kind, const std::string& name) const;
+  std::vector<std::string> components(const std::string& kind) const;
+  const std::string& note_of(const std::string& kind) const;
+  /// The plugin kind that a section's `type` names; empty when the core owns the section alone.
+  std::string kind_of(std::string_view section) const;
+
+ private:
+  std::vector<Schema> sections_;
+  std::map<std::string, std::map<std::string, Schema>> components_;
+  std::map<std::string, std::string> notes_;
+};
+
+struct ConfigRequest {
+  std::string recipe;                   // a file; its name in messages when `text` is given
+  std::optional<std::string> text;      // the recipe itself, instead of reading the file
+  std::vector<OverrideText> overrides;  // in the order of the command line
+};
+
+class MT_API ConfigContainer {
+ public:
+  /// Reads and checks everything. The report gets all faults; the container is for use only when report.ok().
+  static ConfigContainer load(const ConfigRequest& request, const SchemaCatalog& catalog, Report& report);
+  /// As load(), and throws Error(config) with the whole report when there is an error.
+  static ConfigContainer load_or_throw(const ConfigRequest& request, const SchemaCatalog& catalog);
+
+  /// All sections with every setting, canonical: a section's core part, then its component's.
+  const Node& root() const { return root_; }
+  /// The core's own settings of a section, for read_config. Throws Error(bug) for a section that is not in the catalog.
+  const Node& section(std::string_view name) const;
+  /// The settings of the section's component, for Registry::make. An empty map when the section has none.
+  const Node& component(std::string_view name) const;
+  /// The `type` of a section; empty when it has none.
+  std::string type_of(std::string_view section) const;
+
+  /// The resolved configuration as YAML; loading it again gives the same one. Secrets are left out.
+  std::string to_yaml() const;
+  /// The recipe's text as it was read, and the overrides.
+  const std::string& raw() const { return raw_; }
+  const std::vector<OverrideText>& overrides() const { return overrides_; }
+  /// Who set a value and which values it replaced, one line each, winner first. Throws Error(config) for an unknown path.
+  std::string why(std::string_view path) const;
+
+ private:
+  struct Part {
+    Node core, component;
+  };
+  void read_section(const Schema& schema, const Schema* component, const Node& given, const KeyIndex& known,
+                    const SchemaCatalog& catalog, Report& report);
+  std::map<std::string, Part, std::less<>> parts_;
+  Node root_;
+  std::vector<std::string> secrets_;  // paths
+  std::string raw_;
+  std::vector<OverrideText> overrides_;
+};
+
+}  // namespace mtrain

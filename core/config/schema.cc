@@ -1,0 +1,237 @@
+#include "mtrain/config/schema.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <unordered_map>
+
+#include "mtrain/base/text.h"
+#include "mtrain/config/value.h"
+#include "mtrain/config/yaml_load.h"
+#include "mtrain/config/yaml_write.h"
+
+namespace mtrain {
+namespace {
+
+constexpr size_t kMaxSuggestions = 64;  // faults that get a suggestion: finding one costs far more than reporting it
+
+std::string limit_text(double value) {
+  bool whole = std::abs(value) < 1e15 && std::trunc(value) == value;
+  return whole ? std::to_string(static_cast<int64_t>(value)) : shortest(value);
+}
+
+/// A setting as its owners see it. Several owners may name one setting; each checks it by its own spec.
+struct Slot {
+  struct Owner {
+    size_t schema;
+    const FieldSpec* spec;
+  };
+  std::vector<Owner> owners;
+  const Node* given = nullptr;
+  std::string given_as;  // the full path under which it was written
+};
+
+class SectionReader {
+ public:
+  SectionReader(const std::vector<const Schema*>& schemas, Report& report, const ValidateOptions& options)
+      : schemas_(schemas), report_(report), options_(options) {
+    for (size_t s = 0; s < schemas.size(); ++s)
+      for (const auto& spec : schemas[s]->fields) declare(s, spec);
+  }
+
+  std::vector<Node> read(const Node& section) {
+    if (section.is_map()) walk(section, "");
+    else if (!section.is_null())
+      report_.error("wrong-type", options_.path, section.loc(), cat("wanted a map of settings, got ", describe(section.kind())));
+    std::vector<Node> out;
+    bool usable = section.is_map() || section.is_null();
+    for (size_t s = 0; s < schemas_.size(); ++s) {
+      out.push_back(Node::map().at_location(section.loc()).with_base_path(options_.path));
+      if (!usable) continue;
+      for (const auto& spec : schemas_[s]->fields) place(out.back(), spec, section);
+    }
+    return out;
+  }
+
+ private:
+  void declare(size_t schema, const FieldSpec& spec) {
+    slots_[spec.path].owners.push_back({schema, &spec});
+    std::string parent = spec.path;
+    for (size_t dot; (dot = parent.rfind('.')) != std::string::npos;) {
+      parent.resize(dot);
+      sections_[parent] = true;
+    }
+    size_t dot = spec.path.rfind('.');
+    for (const auto& old : spec.renamed_from) {
+      renamed_.emplace(old, spec.path);
+      if (dot != std::string::npos) renamed_.emplace(spec.path.substr(0, dot + 1) + old, spec.path);
+    }
+  }
+
+  std::string full(const std::string& path) const {
+    return options_.path.empty() ? path : path.empty() ? options_.path : options_.path + "." + path;
+  }
+
+  void walk(const Node& map, const std::string& path) {
+    for (const auto& entry : map.entries()) {
+      std::string child = join_path(path, entry.key);
+      auto slot = slots_.find(child);
+      if (slot != slots_.end()) {
+        give(slot->second, entry, child);
+      } else if (sections_.count(child)) {
+        if (entry.value.is_map()) walk(entry.value, child);
+        else if (!entry.value.is_null())
+          report_.error("wrong-type", full(child), entry.value.loc(),
+                        cat("wanted a map of settings, got ", describe(entry.value.kind()), " (", brief(entry.value), ")"));
+      } else if (auto old = renamed_.find(child); old != renamed_.end()) {
+        report_.warning("renamed", full(child), entry.key_where, cat("is called ", full(old->second), " now"))
+            .fix(cat("write ", full(old->second)));
+        give(slots_.at(old->second), entry, child);
+      } else if (!options_.allow_unknown) {
+        unknown(entry, child);
+      }
+    }
+  }
+
+  void give(Slot& slot, const Node::Entry& entry, const std::string& path) {
+    if (!slot.given) {
+      slot.given = &entry.value;
+      slot.given_as = path;
+      return;
+    }
+    report_.error("conflict", full(path), entry.key_where, cat("says the same setting as ", full(slot.given_as)))
+        .note(cat(full(slot.given_as), " is at ", slot.given->loc().text()))
+        .fix("keep one of the two");
+  }
+
+  void unknown(const Node::Entry& entry, const std::string& path) {
+    // optimizr: {lr: 1} means optimizer.lr: follow single keys down to what was meant.
+    std::string meant = full(path);
+    for (const Node* at = &entry.value; at->is_map() && at->size() == 1; at = &at->entries()[0].value)
+      meant = join_path(meant, at->entries()[0].key);
+    auto& fault = report_.error("unknown-key", full(path), entry.key_where, "no such setting");
+    if (report_.errors() > kMaxSuggestions) return;
+    std::string unescaped = path;
+    std::erase(unescaped, '\\');
+    if (slots_.count(unescaped) || sections_.count(unescaped)) {
+      fault.fix("a dot in a YAML key is part of its name: write the sections as nested maps");
+      return;
+    }
+    std::vector<std::string> near = names().suggest(meant);
+    if (near.empty() && meant != full(path)) near = names().suggest(full(path));
+    if (!near.empty()) fault.fix("did you mean " + join(near, " or ") + "?");
+  }
+
+  const KeyIndex& names() {
+    if (options_.known) return *options_.known;
+    if (!own_built_)
+      for (const auto* schema : schemas_) own_.add_schema(*schema, options_.path);
+    own_built_ = true;
+    return own_;
+  }
+
+  /// Puts one owner's view of a setting into its map.
+  void place(Node& out, const FieldSpec& spec, const Node& section) {
+    const Slot& slot = slots_.at(spec.path);
+    Node value;
+    if (slot.given) {
+      // Two owners with the same idea of a setting would report the same fault twice.
+      Report faults;
+      auto read = read_value(*slot.given, spec, full(slot.given_as), faults);
+      bool first_owner = slot.owners.front().spec == &spec;
+      if (first_owner || reported_.count(spec.path) == 0) {
+        if (!faults.ok()) reported_[spec.path] = true;
+        report_.add(std::move(faults));
+      }
+      if (!read) return;
+      value = spec.type == FieldType::tree ? *slot.given : write_value(*read, spec);
+      value.at_location(slot.given->loc()).adopt_provenance(*slot.given);
+    } else if (spec.required) {
+      if (&spec == slot.owners.front().spec) missing(spec, section);
+      return;
+    } else {
+      const FieldSpec* source = &spec;
+      // The most specific owner's default counts for all.
+      if (!slot.owners.back().spec->default_value.empty()) source = slot.owners.back().spec;
+      const std::string& owner = schemas_[slot.owners.back().schema]->name;
+      bool component = !options_.path.empty() && owner != options_.path;
+      value = default_node(*source, component ? options_.path + "/" + owner : owner);
+    }
+    if (spec.path.find('.') == std::string::npos) out.append(spec.path, value.loc(), std::move(value));
+    else out.set(spec.path, std::move(value));
+  }
+
+  Node default_node(const FieldSpec& spec, const std::string& owner) {
+    bool simple = resolve_scalar(spec.default_value) != NodeKind::string || write_string(spec.default_value) == spec.default_value;
+    Node value = simple ? Node::plain(spec.default_value) : parse_yaml(spec.default_value, "default of " + spec.path);
+    auto& source = defaults_[owner];
+    if (!source) source = std::make_shared<Source>(SourceKind::built_in, cat("default of ", owner.empty() ? "the schema" : owner), "");
+    return value.at_location({source, 0, 0});
+  }
+
+  void missing(const FieldSpec& spec, const Node& section) {
+    auto& fault = report_.error("missing", full(spec.path), {}, cat("must be given: ", describe(spec)));
+    if (!spec.doc.empty()) fault.note(spec.doc);
+    if (section.loc() && section.is_map()) fault.note("the section is at " + section.loc().text());
+    if (!spec.example.empty()) fault.fix(cat("e.g. ", full(spec.path), "=", spec.example));
+  }
+
+  const std::vector<const Schema*>& schemas_;
+  Report& report_;
+  const ValidateOptions& options_;
+  std::unordered_map<std::string, Slot> slots_;
+  std::unordered_map<std::string, bool> sections_, reported_;
+  std::unordered_map<std::string, std::string> renamed_;
+  std::map<std::string, SourcePtr> defaults_;
+  KeyIndex own_;
+  bool own_built_ = false;
+};
+
+}  // namespace
+
+std::vector<Node> validate(const Node& section, const std::vector<const Schema*>& schemas, Report& report,
+                           const ValidateOptions& options) {
+  return SectionReader(schemas, report, options).read(section);
+}
+
+Node validate(const Node& section, const Schema& schema, Report& report, const ValidateOptions& options) {
+  return std::move(validate(section, std::vector<const Schema*>{&schema}, report, options)[0]);
+}
+
+const char* name(FieldType type) {
+  switch (type) {
+    case FieldType::boolean: return "boolean";
+    case FieldType::integer: return "integer";
+    case FieldType::number: return "number";
+    case FieldType::string: return "string";
+    case FieldType::integer_list: return "list of integers";
+    case FieldType::number_list: return "list of numbers";
+    case FieldType::string_list: return "list of strings";
+    case FieldType::tree: return "any value";
+  }
+  return "?";
+}
+
+const char* name(ResumeClass resume) {
+  switch (resume) {
+    case ResumeClass::safe: return "safe";
+    case ResumeClass::changes_result: return "changes_result";
+    case ResumeClass::impossible: return "impossible";
+  }
+  return "?";
+}
+
+std::string describe(const FieldSpec& spec) {
+  std::string out = name(spec.type);
+  if (spec.list_size >= 0) out += cat(" of length ", spec.list_size);
+  std::vector<std::string> limits;
+  if (spec.min) limits.push_back(cat(spec.exclusive_min ? "> " : ">= ", limit_text(*spec.min)));
+  if (spec.max) limits.push_back(cat(spec.exclusive_max ? "< " : "<= ", limit_text(*spec.max)));
+  if (!limits.empty()) out += " " + join(limits, " and ");
+  if (!spec.choices.empty()) out += ", one of " + join(spec.choices, ", ");
+  if (!spec.unit.empty()) out += " (" + spec.unit + ")";
+  if (spec.nullable && spec.type != FieldType::tree) out += " or null";
+  return out;
+}
+
+}  // namespace mtrain

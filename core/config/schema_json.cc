@@ -1,0 +1,205 @@
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "mtrain/base/error.h"
+#include "mtrain/config/schema.h"
+#include "mtrain/config/yaml_load.h"
+
+namespace mtrain {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int kFormat = 1;  // of the text beside a plugin
+constexpr FieldType kTypes[] = {FieldType::boolean,     FieldType::integer,     FieldType::number,      FieldType::string,
+                                FieldType::integer_list, FieldType::number_list, FieldType::string_list, FieldType::tree};
+constexpr ResumeClass kResumes[] = {ResumeClass::safe, ResumeClass::changes_result, ResumeClass::impossible};
+
+Json to_json(const FieldSpec& spec) {
+  Json out = {{"path", spec.path}, {"type", name(spec.type)}, {"doc", spec.doc}};
+  if (!spec.unit.empty()) out["unit"] = spec.unit;
+  if (!spec.example.empty()) out["example"] = spec.example;
+  if (!spec.required) out["default"] = spec.default_value;
+  if (spec.min) out["min"] = *spec.min;
+  if (spec.max) out["max"] = *spec.max;
+  if (spec.exclusive_min) out["exclusive_min"] = true;
+  if (spec.exclusive_max) out["exclusive_max"] = true;
+  if (!spec.choices.empty()) out["choices"] = spec.choices;
+  if (!spec.renamed_from.empty()) out["renamed_from"] = spec.renamed_from;
+  if (!spec.plugin_kind.empty()) out["plugin_kind"] = spec.plugin_kind;
+  if (spec.list_size >= 0) out["list_size"] = spec.list_size;
+  if (spec.bits != 64) out["bits"] = spec.bits;
+  if (spec.nullable) out["nullable"] = true;
+  if (spec.secret) out["secret"] = true;
+  if (spec.resume != ResumeClass::changes_result) out["resume"] = name(spec.resume);
+  return out;
+}
+
+[[noreturn]] void refuse(const std::string& why) { throw Error(ErrorClass::plugin, "not a settings schema: " + why); }
+
+/// Reads an optional member into `out`.
+template <class T>
+void take(const Json& object, const char* key, T& out) {
+  if (auto it = object.find(key); it != object.end()) it->get_to(out);
+}
+
+template <class T, size_t N>
+T by_name(const Json& object, const char* key, const T (&values)[N]) {
+  std::string wanted = object.at(key).get<std::string>();
+  for (T value : values)
+    if (wanted == name(value)) return value;
+  refuse(cat("unknown ", key, " '", printable(wanted), "'"));
+}
+
+FieldSpec spec_from_json(const Json& object) {
+  FieldSpec spec;
+  object.at("path").get_to(spec.path);
+  auto parts = parse_path(spec.path);
+  if (!parts || parts->empty()) refuse(cat("'", printable(spec.path), "' is no path"));
+  spec.type = by_name(object, "type", kTypes);
+  take(object, "doc", spec.doc);
+  take(object, "unit", spec.unit);
+  take(object, "example", spec.example);
+  spec.required = !object.contains("default");
+  take(object, "default", spec.default_value);
+  if (object.contains("min")) spec.min = object["min"].get<double>();
+  if (object.contains("max")) spec.max = object["max"].get<double>();
+  take(object, "exclusive_min", spec.exclusive_min);
+  take(object, "exclusive_max", spec.exclusive_max);
+  take(object, "choices", spec.choices);
+  take(object, "renamed_from", spec.renamed_from);
+  take(object, "plugin_kind", spec.plugin_kind);
+  take(object, "list_size", spec.list_size);
+  take(object, "bits", spec.bits);
+  take(object, "nullable", spec.nullable);
+  take(object, "secret", spec.secret);
+  if (object.contains("resume")) spec.resume = by_name(object, "resume", kResumes);
+  if (!spec.required) {
+    Report report;
+    auto source = std::make_shared<Source>(SourceKind::file, "default", spec.default_value);
+    if (!load_yaml(source, report)) refuse(cat("the default of ", printable(spec.path), " is no YAML"));
+  }
+  return spec;
+}
+
+/// The default of a setting as JSON.
+Json json_value(const Node& node) {
+  switch (node.kind()) {
+    case NodeKind::null: return nullptr;
+    case NodeKind::boolean: return node.as_bool();
+    case NodeKind::integer: return parse_integer(node.as_text()).value_or(0);
+    case NodeKind::number: {
+      double value = parse_number(node.as_text()).value_or(0);
+      return std::isfinite(value) ? Json(value) : Json(node.as_text());
+    }
+    case NodeKind::string: return node.as_text();
+    case NodeKind::list: {
+      Json out = Json::array();
+      for (const auto& item : node.items()) out.push_back(json_value(item));
+      return out;
+    }
+    case NodeKind::map: {
+      Json out = Json::object();
+      for (const auto& entry : node.entries()) out[entry.key] = json_value(entry.value);
+      return out;
+    }
+  }
+  return nullptr;
+}
+
+/// A whole limit is written as an integer, as editors show it.
+Json limit(double value) {
+  bool whole = std::trunc(value) == value && std::abs(value) < 9e15;
+  return whole ? Json(static_cast<int64_t>(value)) : Json(value);
+}
+
+Json scalar_schema(const FieldSpec& spec) {
+  Json out = Json::object();
+  switch (spec.type) {
+    case FieldType::boolean: out["type"] = "boolean"; break;
+    case FieldType::integer:
+    case FieldType::integer_list: out["type"] = "integer"; break;
+    case FieldType::number:
+    case FieldType::number_list: out["type"] = "number"; break;
+    // Any scalar is taken by its text: name: 123.
+    case FieldType::string:
+    case FieldType::string_list: out["type"] = Json::array({"string", "number", "boolean"}); break;
+    case FieldType::tree: break;
+  }
+  if (spec.min) out[spec.exclusive_min ? "exclusiveMinimum" : "minimum"] = limit(*spec.min);
+  if (spec.max) out[spec.exclusive_max ? "exclusiveMaximum" : "maximum"] = limit(*spec.max);
+  if (!spec.choices.empty() && (spec.type == FieldType::string || spec.type == FieldType::string_list)) out = {{"enum", spec.choices}};
+  return out;
+}
+
+Json value_schema(const FieldSpec& spec) {
+  bool list = spec.type == FieldType::integer_list || spec.type == FieldType::number_list || spec.type == FieldType::string_list;
+  Json value = scalar_schema(spec);
+  if (list) value = {{"type", "array"}, {"items", value}};
+  if (list && spec.list_size >= 0) value["minItems"] = value["maxItems"] = spec.list_size;
+  Json out = Json::object();
+  std::string doc = spec.doc;
+  if (!spec.unit.empty()) doc += " (" + spec.unit + ")";
+  if (!doc.empty()) out["description"] = doc;
+  if (!spec.required && !spec.secret) out["default"] = json_value(parse_yaml(spec.default_value, "default of " + spec.path));
+  if (!spec.example.empty()) out["examples"] = Json::array({json_value(Node::plain(spec.example))});
+  if (spec.type == FieldType::tree) return out;
+  out["anyOf"] = Json::array({value});
+  if (spec.nullable) out["anyOf"].push_back({{"type", "null"}});
+  // A value may be computed, or left for the command line.
+  out["anyOf"].push_back({{"type", "string"}, {"pattern", "\\$\\{|^\\?\\?\\?$"}});
+  return out;
+}
+
+/// The object in which a setting's leaf stands; makes the sections on the way.
+Json& section_of(Json& root, const std::vector<std::string>& parts) {
+  Json* at = &root;
+  for (size_t i = 0; i + 1 < parts.size(); ++i) {
+    Json& next = (*at)["properties"][parts[i]];
+    if (!next.contains("properties")) next = {{"type", "object"}, {"additionalProperties", false}, {"properties", Json::object()}};
+    at = &next;
+  }
+  return *at;
+}
+
+}  // namespace
+
+std::string schema_to_json(const Schema& schema) {
+  Json fields = Json::array();
+  for (const auto& spec : schema.fields) fields.push_back(to_json(spec));
+  return Json{{"format", kFormat}, {"name", schema.name}, {"doc", schema.doc}, {"fields", fields}}.dump(2) + "\n";
+}
+
+Schema schema_from_json(std::string_view text) {
+  try {
+    Json root = Json::parse(text);
+    if (root.at("format") != kFormat) refuse("an unknown format");
+    Schema schema;
+    root.at("name").get_to(schema.name);
+    take(root, "doc", schema.doc);
+    for (const auto& object : root.at("fields")) schema.fields.push_back(spec_from_json(object));
+    return schema;
+  } catch (const nlohmann::json::exception& fault) {
+    refuse(printable(fault.what()));
+  }
+}
+
+std::string json_schema_of(const Schema& schema) {
+  Json root = {{"$schema", "http://json-schema.org/draft-07/schema#"}, {"title", schema.name}, {"description", schema.doc},
+               {"type", "object"}, {"additionalProperties", false}, {"properties", Json::object()}};
+  for (const auto& spec : schema.fields) {
+    auto parts = parse_path(spec.path).value_or(std::vector<std::string>{spec.path});
+    Json& section = section_of(root, parts);
+    section["properties"][parts.back()] = value_schema(spec);
+    for (const auto& old : spec.renamed_from) {
+      if (old.find('.') != std::string::npos) continue;
+      Json former = value_schema(spec);
+      former["deprecated"] = true;
+      former["description"] = "is called " + spec.path + " now";
+      section["properties"][old] = std::move(former);
+    }
+  }
+  return root.dump(2) + "\n";
+}
+
+}  // namespace mtrain

@@ -1,0 +1,135 @@
+// Node: one place of a recipe, with everything below it. A value: a copy is deep and shares nothing, so writing through one
+// never changes another. Every node knows where it was written and which values it took the place of. Not synchronised:
+// many readers, or one writer.
+//
+// Paths are dotted, "optimizer.betas.0" or "optimizer.betas[0]"; a dot inside a key is written "\.".
+#pragma once
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "mtrain/config/location.h"
+#include "mtrain/config/scalar.h"
+
+namespace mtrain {
+
+/// A value that another one has replaced.
+struct Shadowed {
+  Location where;
+  std::string value;  // as one line of YAML, cut when long
+};
+
+class MT_API Node {
+ public:
+  struct Entry;
+
+  Node();  // null
+  ~Node();
+  Node(const Node&);
+  Node(Node&&) noexcept;
+  Node& operator=(const Node&);
+  Node& operator=(Node&&) noexcept;
+
+  static Node boolean(bool value);
+  static Node integer(int64_t value);
+  static Node number(double value);
+  static Node string(std::string value);
+  /// As string, and never taken for another kind even where a schema would like one.
+  static Node quoted_string(std::string value);
+  /// An unquoted scalar, its kind by the rules of scalar.h.
+  static Node plain(std::string text);
+  static Node list();
+  static Node map();
+
+  NodeKind kind() const { return kind_; }
+  bool is(NodeKind kind) const { return kind_ == kind; }
+  bool is_null() const { return kind_ == NodeKind::null; }
+  bool is_map() const { return kind_ == NodeKind::map; }
+  bool is_list() const { return kind_ == NodeKind::list; }
+  bool is_scalar() const { return kind_ < NodeKind::list; }
+  /// True for the scalar ???, a value that must still be given.
+  bool is_missing() const { return kind_ == NodeKind::string && text_ == "???"; }
+
+  /// A scalar as it was written (without its quotes); "" for lists and maps.
+  const std::string& as_text() const { return text_; }
+  /// True when a string was written in quotes or as a block.
+  bool quoted() const { return quoted_; }
+  /// The typed values. Throw Error(config) with the place when the node is of another kind or its value does not fit.
+  bool as_bool() const;
+  int64_t as_int() const;    // an integer
+  double as_double() const;  // an integer or a number
+  const std::string& as_string() const;
+
+  /// Children of a list or entries of a map; 0 for scalars.
+  size_t size() const { return is_map() ? entries_.size() : items_.size(); }
+  const std::vector<Node>& items() const { return items_; }
+  std::vector<Node>& items() { return items_; }
+  const std::vector<Entry>& entries() const { return entries_; }
+  std::vector<Entry>& entries() { return entries_; }
+  /// Appends to a list.
+  Node& push(Node item);
+  /// Appends to a map without looking for the key. REQUIRES: it is not there yet.
+  Node& append(std::string key, Location key_where, Node value);
+
+  /// The value of a key of this map; null when absent or when this is no map. The key is taken literally.
+  const Node* get(std::string_view key) const;
+  Node* get(std::string_view key);
+  /// The node at a path; null when absent. The empty path is this node.
+  const Node* find(std::string_view path) const;
+  Node* find(std::string_view path);
+  /// As find, but throws Error(config) naming the path and the nearest key.
+  const Node& at(std::string_view path) const;
+  /// Puts `value` at a path, making maps on the way (null turns into a map). What it replaces becomes its history.
+  /// Throws Error(config) when the path leads through a scalar or beyond the end of a list.
+  Node& set(std::string_view path, Node value);
+  /// Removes the node at a path; false when there is none.
+  bool erase(std::string_view path);
+  /// Lays `over` on top: maps merge key by key, everything else replaces; a ??? never replaces a value.
+  void merge(Node over);
+
+  const Location& loc() const { return where_; }
+  Node& at_location(Location where) { return where_ = std::move(where), *this; }
+  /// Earlier values at this place, oldest first.
+  const std::vector<Shadowed>& history() const { return history_; }
+  /// The expression this value was computed from, "${…}"; empty for a literal.
+  const std::string& expression() const { return expression_; }
+  Node& computed_from(std::string expression) { return expression_ = std::move(expression), *this; }
+  /// The path of a section that was handed out on its own ("model"); empty for the root and inside.
+  const std::string& base_path() const { return base_path_; }
+  Node& with_base_path(std::string path) { return base_path_ = std::move(path), *this; }
+
+  /// Adopts the history of the node it replaces, and that node's value.
+  void shadow(const Node& replaced);
+  /// Takes over history and expression of the node this one is another form of.
+  Node& adopt_provenance(const Node& same);
+  /// Same kinds, values, keys and order; places and history are not compared.
+  bool same_value(const Node& other) const;
+
+ private:
+  friend class YamlBuilder;
+  NodeKind kind_ = NodeKind::null;
+  bool quoted_ = false;
+  std::string text_;
+  std::vector<Node> items_;
+  std::vector<Entry> entries_;
+  Location where_;
+  std::vector<Shadowed> history_;
+  std::string expression_, base_path_;
+};
+
+struct Node::Entry {
+  std::string key;
+  Location key_where;
+  Node value;
+};
+
+/// Splits "a.b[0].c\.d" into {"a", "b", "0", "c.d"}. Absent when brackets do not match or a part is empty.
+MT_API std::optional<std::vector<std::string>> parse_path(std::string_view path);
+/// Appends a key to a path, escaping what parse_path would split.
+MT_API std::string join_path(std::string_view path, std::string_view key);
+/// A node as one line of YAML, cut at `max_bytes`.
+MT_API std::string brief(const Node& node, size_t max_bytes = 60);
+
+}  // namespace mtrain

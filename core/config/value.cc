@@ -1,0 +1,213 @@
+#include "mtrain/config/value.h"
+
+#include <cmath>
+#include <limits>
+
+#include "mtrain/base/text.h"
+#include "mtrain/config/schema.h"
+#include "mtrain/config/yaml_write.h"
+
+namespace mtrain {
+namespace {
+
+/// Reads the scalars of one setting; every fault goes to the report with the scalar's own place.
+class ScalarReader {
+ public:
+  ScalarReader(const FieldSpec& spec, const std::string& path, Report& report) : spec_(spec), path_(path), report_(report) {}
+
+  std::optional<bool> boolean(const Node& node) const {
+    if (node.is(NodeKind::boolean)) return node.as_bool();
+    auto& fault = wrong(node, "true or false");
+    std::string meant = node.is_scalar() ? boolean_trap(node.as_text()) : "";
+    if (!meant.empty()) fault.fix(cat("write ", meant, node.quoted() ? " without quotes" : ""));
+    return std::nullopt;
+  }
+
+  std::optional<int64_t> integer(const Node& node) const {
+    bool numeric = node.is(NodeKind::integer) || node.is(NodeKind::number);
+    auto value = numeric ? parse_exact_integer(node.as_text()) : std::nullopt;
+    if (!value) return integer_fault(node), std::nullopt;
+    double low = spec_.bits == 32 ? std::numeric_limits<int32_t>::min() : -HUGE_VAL;
+    double high = spec_.bits == 32 ? std::numeric_limits<int32_t>::max() : HUGE_VAL;
+    auto rounded = static_cast<double>(*value);
+    if (rounded < low || rounded > high) return range(node, cat("does not fit ", spec_.bits, " bits")), std::nullopt;
+    if (!in_range(node, rounded) || !chosen(node, std::to_string(*value))) return std::nullopt;
+    return value;
+  }
+
+  std::optional<double> number(const Node& node) const {
+    if (!node.is(NodeKind::integer) && !node.is(NodeKind::number)) return number_fault(node), std::nullopt;
+    auto value = parse_number(node.as_text());
+    if (!value && node.is(NodeKind::integer)) value = parse_number(node.as_text() + ".0");
+    if (!value) return range(node, "does not fit a 64-bit number"), std::nullopt;
+    if (!std::isfinite(*value)) return range(node, "is not finite"), std::nullopt;
+    if (spec_.bits == 32 && !std::isfinite(static_cast<float>(*value)))
+      return range(node, "does not fit a 32-bit number"), std::nullopt;
+    if (*value == 0) *value = 0;  // no negative zero
+    if (!in_range(node, *value)) return std::nullopt;
+    return value;
+  }
+
+  std::optional<std::string> string(const Node& node) const {
+    if (!node.is_scalar() || node.is_null()) return wrong(node, "a string"), std::nullopt;
+    if (!chosen(node, node.as_text())) return std::nullopt;
+    return node.as_text();
+  }
+
+  Diagnostic& wrong(const Node& node, std::string_view wanted) const {
+    std::string got = node.is(NodeKind::string) ? (node.quoted() ? "the quoted string " : "the text ") : "";
+    if (got.empty()) got = node.is_null() ? "" : cat(describe(node.kind()), " ");
+    std::string shown = node.quoted() ? cat('"', visible(node.as_text(), 60), '"') : visible(brief(node), 80);
+    return add("wrong-type", node, cat("wanted ", wanted, ", got ", got, shown));
+  }
+
+  Diagnostic& add(const char* code, const Node& node, std::string message) const {
+    auto& fault = report_.error(code, path_, node.loc(), std::move(message));
+    if (!node.history().empty()) {
+      const Shadowed& before = node.history().back();
+      fault.note(cat("shadows ", before.value, " of ", before.where.text()));
+    }
+    if (!node.expression().empty()) fault.note("computed from " + node.expression());
+    return fault;
+  }
+
+ private:
+  void integer_fault(const Node& node) const {
+    if (node.is(NodeKind::integer)) return range(node, "does not fit 64 bits");
+    auto& fault = wrong(node, "an integer");
+    if (!node.is_scalar()) return;
+    const std::string& text = node.as_text();
+    std::string trap = number_trap(text);
+    if (node.quoted() && parse_exact_integer(text)) fault.fix(cat("write ", text, " without quotes"));
+    else if (!trap.empty()) fault.fix("write " + trap);
+    else if (auto value = parse_number(text); value && std::trunc(*value) == *value && std::abs(*value) < 1e15)
+      fault.fix(cat("write ", static_cast<int64_t>(*value)));
+  }
+
+  void number_fault(const Node& node) const {
+    auto& fault = wrong(node, "a number");
+    if (!node.is_scalar()) return;
+    const std::string& text = node.as_text();
+    std::string trap = number_trap(text);
+    if (node.quoted() && parse_number(text)) fault.fix(cat("write ", text, " without quotes"));
+    else if (!trap.empty()) fault.fix("write " + trap);
+    else if (text.find(',') != std::string::npos) fault.fix("write a decimal point, not a comma");
+  }
+
+  void range(const Node& node, const std::string& fault) const {
+    add("out-of-range", node, cat(visible(node.as_text(), 60), " ", fault));
+  }
+
+  bool in_range(const Node& node, double value) const {
+    bool low = spec_.min && (spec_.exclusive_min ? !(value > *spec_.min) : !(value >= *spec_.min));
+    bool high = spec_.max && (spec_.exclusive_max ? !(value < *spec_.max) : !(value <= *spec_.max));
+    if (!low && !high) return true;
+    FieldSpec limits;
+    limits.type = spec_.type;
+    limits.min = spec_.min, limits.max = spec_.max;
+    limits.exclusive_min = spec_.exclusive_min, limits.exclusive_max = spec_.exclusive_max;
+    auto& fault = add("out-of-range", node, cat("wanted ", describe(limits), ", got ", visible(node.as_text(), 60)));
+    if (!spec_.unit.empty()) fault.note("the unit is " + spec_.unit);
+    return false;
+  }
+
+  bool chosen(const Node& node, const std::string& text) const {
+    if (spec_.choices.empty()) return true;
+    for (const auto& choice : spec_.choices)
+      if (choice == text) return true;
+    auto& fault = add("bad-choice", node, cat("wanted one of ", join(spec_.choices, ", "), "; got ", visible(text, 60)));
+    auto near = nearest(text, spec_.choices, 1);
+    if (!near.empty()) fault.fix(cat("did you mean ", near[0], "?"));
+    return false;
+  }
+
+  const FieldSpec& spec_;
+  const std::string& path_;
+  Report& report_;
+};
+
+template <class T, class Read>
+std::optional<FieldValue> read_list(const Node& node, const FieldSpec& spec, const std::string& path, Report& report, Read read) {
+  if (!node.is_list()) {
+    auto& fault = ScalarReader(spec, path, report).wrong(node, cat("a ", name(spec.type)));
+    if (node.is_scalar() && !node.is_null()) fault.fix(cat("write [", brief(node), "]"));
+    return std::nullopt;
+  }
+  if (spec.list_size >= 0 && node.size() != static_cast<size_t>(spec.list_size)) {
+    ScalarReader(spec, path, report)
+        .add("list-size", node, cat("wanted ", spec.list_size, " values, got ", node.size()));
+    return std::nullopt;
+  }
+  std::vector<T> out;
+  bool good = true;
+  for (size_t i = 0; i < node.size(); ++i) {
+    std::string item_path = cat(path, "[", i, "]");
+    auto value = read(ScalarReader(spec, item_path, report), node.items()[i]);
+    good = good && value;
+    if (value) out.push_back(std::move(*value));
+  }
+  if (!good) return std::nullopt;
+  return FieldValue(std::move(out));
+}
+
+template <class T>
+std::optional<FieldValue> wrap(std::optional<T> value) {
+  if (!value) return std::nullopt;
+  return FieldValue(std::move(*value));
+}
+
+std::string number_text(double value, int bits) { return bits == 32 ? shortest(static_cast<float>(value)) : shortest(value); }
+
+struct ToNode {
+  int bits;
+  Node operator()(std::monostate) const { return Node::plain("null"); }
+  Node operator()(bool v) const { return Node::boolean(v); }
+  Node operator()(int64_t v) const { return Node::integer(v); }
+  Node operator()(double v) const { return Node::plain(number_text(v, bits)); }
+  Node operator()(const std::string& v) const { return Node::string(v); }
+  Node operator()(const Node& v) const { return v; }
+  template <class T>
+  Node operator()(const std::vector<T>& values) const {
+    Node out = Node::list();
+    for (const auto& v : values) out.push((*this)(v));
+    return out;
+  }
+};
+
+}  // namespace
+
+std::optional<FieldValue> read_value(const Node& node, const FieldSpec& spec, const std::string& path, Report& report) {
+  if (node.is_missing()) {
+    auto& fault = report.error("missing", path, node.loc(), cat("must be given: ", describe(spec)));
+    if (!spec.doc.empty()) fault.note(spec.doc);
+    return std::nullopt;
+  }
+  if (spec.type == FieldType::tree) return FieldValue(node);
+  ScalarReader reader(spec, path, report);
+  if (node.is_null()) {
+    if (spec.nullable) return FieldValue(std::monostate());
+    auto& fault = reader.wrong(node, describe(spec));
+    if (!spec.default_value.empty()) fault.fix("remove the key to get its default, " + spec.default_value);
+    return std::nullopt;
+  }
+  switch (spec.type) {
+    case FieldType::boolean: return wrap(reader.boolean(node));
+    case FieldType::integer: return wrap(reader.integer(node));
+    case FieldType::number: return wrap(reader.number(node));
+    case FieldType::string: return wrap(reader.string(node));
+    case FieldType::integer_list:
+      return read_list<int64_t>(node, spec, path, report, [](const ScalarReader& r, const Node& n) { return r.integer(n); });
+    case FieldType::number_list:
+      return read_list<double>(node, spec, path, report, [](const ScalarReader& r, const Node& n) { return r.number(n); });
+    case FieldType::string_list:
+      return read_list<std::string>(node, spec, path, report, [](const ScalarReader& r, const Node& n) { return r.string(n); });
+    case FieldType::tree: break;
+  }
+  return std::nullopt;
+}
+
+Node write_value(const FieldValue& value, const FieldSpec& spec) {
+  return std::visit(ToNode{spec.bits}, value);
+}
+
+}  // namespace mtrain

@@ -1,0 +1,370 @@
+#include "mtrain/config/yaml_load.h"
+
+#include <yaml-cpp/eventhandler.h>
+#include <yaml-cpp/exceptions.h>
+#include <yaml-cpp/mark.h>
+#include <yaml-cpp/parser.h>
+
+#include <algorithm>
+#include <sstream>
+#include <unordered_map>
+
+#include "mtrain/base/error.h"
+#include "mtrain/base/file.h"
+#include "mtrain/config/yaml_text.h"
+#include "mtrain/config/yaml_write.h"
+
+namespace mtrain {
+namespace {
+
+struct Event {
+  enum class Type : uint8_t { null, alias, scalar, list_begin, list_end, map_begin, map_end };
+  Type type;
+  size_t offset = 0;  // bytes into the text
+  int line = 0;
+  YAML::anchor_t anchor = 0;
+  std::string tag, value;
+};
+
+/// Ends the parse early; the report already says why.
+struct Stop {};
+
+/// Writes down what the parser says, flat and bounded: nothing is expanded here, so no input can make it recurse or grow.
+class EventList final : public YAML::EventHandler {
+ public:
+  EventList(const TextIndex& text, const YamlLimits& limits, Report& report)
+      : text_(text), limits_(limits), report_(report) {}
+
+  std::vector<Event> events;
+  int documents = 0;
+
+  void OnDocumentStart(const YAML::Mark& mark) override {
+    if (++documents == 1) return;
+    report_.error("yaml-documents", "", place(mark), "a second document starts here; a recipe is one document")
+        .fix("remove the line '---' or put this part into a file of its own");
+    throw Stop();
+  }
+  void OnDocumentEnd() override {}
+  void OnNull(const YAML::Mark& mark, YAML::anchor_t anchor) override { add(Event::Type::null, mark, anchor, "", ""); }
+  void OnAlias(const YAML::Mark& mark, YAML::anchor_t anchor) override {
+    if (++aliases_ > limits_.aliases) {
+      report_.error("yaml-limit", "", place(mark), cat("more than ", limits_.aliases, " aliases (*name) in one file"));
+      throw Stop();
+    }
+    add(Event::Type::alias, mark, anchor, "", "");
+  }
+  void OnScalar(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor, const std::string& value) override {
+    add(Event::Type::scalar, mark, anchor, tag, value);
+  }
+  void OnSequenceStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
+                       YAML::EmitterStyle::value) override {
+    enter(mark);
+    add(Event::Type::list_begin, mark, anchor, tag, "");
+  }
+  void OnSequenceEnd() override { leave(Event::Type::list_end); }
+  void OnMapStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor, YAML::EmitterStyle::value) override {
+    enter(mark);
+    add(Event::Type::map_begin, mark, anchor, tag, "");
+  }
+  void OnMapEnd() override { leave(Event::Type::map_end); }
+
+ private:
+  Location place(const YAML::Mark& mark) const { return text_.place(static_cast<size_t>(std::max(mark.pos, 0))); }
+  void enter(const YAML::Mark& mark) {
+    if (++depth_ <= limits_.depth) return;
+    report_.error("yaml-limit", "", place(mark), cat("nested deeper than ", limits_.depth, " levels"));
+    throw Stop();
+  }
+  void leave(Event::Type type) {
+    --depth_;
+    add(type, YAML::Mark(), 0, "", "");
+  }
+  void add(Event::Type type, const YAML::Mark& mark, YAML::anchor_t anchor, const std::string& tag, const std::string& value) {
+    if (events.size() >= 3 * limits_.nodes) {
+      report_.error("yaml-limit", "", place(mark), cat("more than ", limits_.nodes, " values in one file"));
+      throw Stop();
+    }
+    events.push_back({type, static_cast<size_t>(std::max(mark.pos, 0)), mark.line, anchor, tag, value});
+  }
+
+  const TextIndex& text_;
+  const YamlLimits& limits_;
+  Report& report_;
+  size_t aliases_ = 0, depth_ = 0;
+};
+
+}  // namespace
+
+/// Builds the tree from the events, expanding aliases by replaying the events of their anchor.
+class YamlBuilder {
+ public:
+  YamlBuilder(const std::vector<Event>& events, const TextIndex& text, const YamlLimits& limits, Report& report)
+      : events_(events), text_(text), limits_(limits), report_(report) {
+    for (size_t i = 0; i < events.size(); ++i)
+      if (events[i].anchor != 0 && events[i].type != Event::Type::alias) anchors_[events[i].anchor] = i;
+  }
+
+  Node build() {
+    size_t at = 0;
+    return node(at, "", 0);
+  }
+
+ private:
+  /// Reads the node that starts at event `at` and moves `at` behind it.
+  Node node(size_t& at, const std::string& path, size_t depth) {
+    const Event& event = events_[at];
+    if (++nodes_ > limits_.nodes) {
+      report_.error("yaml-limit", path, text_.place(event.offset),
+                    cat("more than ", limits_.nodes, " values", replaying_ > 0 ? " once the aliases are expanded" : ""));
+      throw Stop();
+    }
+    if (depth > limits_.depth) {
+      report_.error("yaml-limit", path, text_.place(event.offset), cat("nested deeper than ", limits_.depth, " levels"));
+      throw Stop();
+    }
+    switch (event.type) {
+      case Event::Type::alias: return alias(event, at, path, depth);
+      case Event::Type::list_begin: return list(event, at, path, depth);
+      case Event::Type::map_begin: return map(event, at, path, depth);
+      default: return scalar(event, at, path);
+    }
+  }
+
+  Node alias(const Event& event, size_t& at, const std::string& path, size_t depth) {
+    size_t target = anchors_.at(event.anchor);
+    for (size_t open : open_) {
+      if (open != target) continue;
+      report_.error("yaml-cycle", path, text_.place(event.offset), "an alias inside the very value that it names")
+          .note("the anchor is at " + text_.place(events_[target].offset).text());
+      throw Stop();
+    }
+    ++at;
+    ++replaying_;
+    Node out = node(target, path, depth);
+    --replaying_;
+    return out;
+  }
+
+  Node scalar(const Event& event, size_t& at, const std::string& path) {
+    ++at;
+    Node out;
+    out.where_ = text_.place(event.offset);
+    out.text_ = event.value;
+    if (event.type == Event::Type::null) {
+      // The parser says "null" for both an empty value and a written one; only the latter has a text.
+      for (std::string_view word : {"~", "null", "Null", "NULL"})
+        if (text_.at(event.offset).starts_with(word)) out.text_ = word;
+    } else if (event.tag == "!" || event.tag == "tag:yaml.org,2002:str") {
+      out.kind_ = NodeKind::string;
+      out.quoted_ = true;
+    } else {
+      out.kind_ = resolve_scalar(event.value);
+      check_tag(event, out.kind_, path);
+    }
+    if (event.value.find('\0') != std::string::npos)
+      report_.error("yaml-encoding", path, out.where_, "a string holds a NUL character");
+    return out;
+  }
+
+  void check_tag(const Event& event, NodeKind kind, const std::string& path) {
+    constexpr std::string_view kCore = "tag:yaml.org,2002:";
+    std::string_view tag = event.tag;
+    if (tag.empty() || tag == "?" || tag == "!") return;
+    std::string_view name = tag.starts_with(kCore) ? tag.substr(kCore.size()) : "";
+    bool number = kind == NodeKind::integer || kind == NodeKind::number;
+    bool fits = (name == "null" && kind == NodeKind::null) || (name == "bool" && kind == NodeKind::boolean) ||
+                (name == "int" && kind == NodeKind::integer) || (name == "float" && number) ||
+                (name == "seq" && kind == NodeKind::list) || (name == "map" && kind == NodeKind::map);
+    if (fits) return;
+    std::string shown = name.empty() ? "!" + std::string(tag.substr(tag.starts_with('!') ? 1 : 0)) : "!!" + std::string(name);
+    bool known = name == "null" || name == "bool" || name == "int" || name == "float" || name == "seq" || name == "map";
+    report_.error("yaml-tag", path, text_.place(event.offset),
+                  known ? cat("the tag ", shown, " does not fit ", describe(kind)) : cat("unknown tag ", shown))
+        .fix("remove the tag: a setting's type comes from its schema");
+  }
+
+  Node list(const Event& event, size_t& at, const std::string& path, size_t depth) {
+    Node out = Node::list();
+    out.where_ = text_.place(event.offset);
+    check_tag(event, NodeKind::list, path);
+    open_.push_back(at++);
+    while (events_[at].type != Event::Type::list_end)
+      out.items_.push_back(node(at, join_path(path, std::to_string(out.items_.size())), depth + 1));
+    ++at;
+    open_.pop_back();
+    return out;
+  }
+
+  Node map(const Event& event, size_t& at, const std::string& path, size_t depth) {
+    Node out = Node::map();
+    out.where_ = text_.place(event.offset);
+    check_tag(event, NodeKind::map, path);
+    open_.push_back(at++);
+    std::unordered_map<std::string, size_t> seen;
+    while (events_[at].type != Event::Type::map_end) {
+      Node::Entry entry;
+      bool usable = key(at, path, depth + 1, entry);
+      std::string child = join_path(path, entry.key);
+      entry.value = node(at, child, depth + 1);
+      if (entry.value.is_null() && entry.value.text_.empty()) entry.value.where_ = entry.key_where;
+      if (!usable) continue;
+      auto [known, fresh] = seen.emplace(entry.key, out.entries_.size());
+      if (fresh) {
+        out.entries_.push_back(std::move(entry));
+        continue;
+      }
+      report_.error("yaml-duplicate-key", child, entry.key_where, "this key is here twice")
+          .note("the first one is at " + out.entries_[known->second].key_where.text())
+          .fix("keep one of the two");
+    }
+    ++at;
+    open_.pop_back();
+    return out;
+  }
+
+  /// Reads a key; false when it can be none (which is then reported).
+  bool key(size_t& at, const std::string& path, size_t depth, Node::Entry& entry) {
+    const Event& event = events_[at];
+    entry.key_where = text_.place(event.offset);
+    bool is_scalar = event.type == Event::Type::scalar;
+    bool quoted = event.tag == "!" || event.tag == "tag:yaml.org,2002:str";
+    std::string fault;
+    if (event.type == Event::Type::null) fault = "an empty key";
+    else if (!is_scalar) fault = event.type == Event::Type::alias ? "an alias as a key" : "a list or map as a key";
+    else if (event.value.size() > limits_.key_bytes) fault = cat("a key longer than ", limits_.key_bytes, " bytes");
+    else if (event.value == "<<" && !quoted) fault = "the merge key <<";
+    else if (event.value.find('\0') != std::string::npos) fault = "a NUL character in a key";
+    if (is_scalar) entry.key = event.value.substr(0, limits_.key_bytes);
+    if (is_scalar && !quoted && event.tag != "?" && !event.tag.empty()) fault = "a tag on a key";
+    if (!fault.empty()) {
+      auto& diagnostic = report_.error(entry.key == "<<" ? "yaml-merge-key" : "yaml-key", path, entry.key_where,
+                                       fault + " is not supported");
+      if (entry.key == "<<") diagnostic.fix("write the settings out, or take them from another file through 'defaults:'");
+    }
+    if (is_scalar || event.type == Event::Type::null) ++at;
+    else node(at, path, depth);
+    return fault.empty();
+  }
+
+  const std::vector<Event>& events_;
+  const TextIndex& text_;
+  const YamlLimits& limits_;
+  Report& report_;
+  std::unordered_map<YAML::anchor_t, size_t> anchors_;
+  std::vector<size_t> open_;  // events of the lists and maps being built, outermost first
+  size_t nodes_ = 0;
+  int replaying_ = 0;
+};
+
+namespace {
+
+/// The parser's words, made clear.
+std::string explain(const std::string& message, std::string& help) {
+  struct Row {
+    const char* part;
+    const char* text;
+    const char* help;
+  };
+  constexpr Row kRows[] = {
+      {"illegal map value", "a ':' where no key can be", "quote the text if the ':' belongs to it, or mind the indentation"},
+      {"illegal tab", "a tab in the indentation", "indent with blanks"},
+      {"end of sequence flow not found", "a '[' without its ']'", ""},
+      {"end of map flow not found", "a '{' without its '}'", ""},
+      {"end of sequence not found", "this line fits neither the list above nor what holds it", "mind the indentation"},
+      {"end of map not found", "this line fits neither the map above nor what holds it", "mind the indentation"},
+      {"illegal block entry", "a '-' where no list can start", "start the list on a line of its own"},
+      {"illegal flow end", "a ']' or '}' without its opening one", ""},
+      {"illegal map key", "a '?' where no key can be", ""},
+      {"the referenced anchor is not defined", "an alias without its anchor", "define &name above its use as *name"},
+      {"illegal EOF in scalar", "a quote without its closing one", ""},
+      {"illegal character in scalar", "a character that cannot be in an unquoted text", "quote the text"},
+      {"illegal document indicator in scalar", "'---' or '...' inside a quoted text", ""},
+      {"unknown escape character", "an unknown escape", "in double quotes a backslash is written \\\\; single quotes take it as it is"},
+      {"unknown token", "a character that can start nothing here", "quote the text if it starts with one of @ ` % & * ! |"},
+      {"bad file", "the text is not YAML that can be read", ""},
+  };
+  for (const auto& row : kRows) {
+    if (message.find(row.part) == std::string::npos) continue;
+    help = row.help;
+    return row.text;
+  }
+  return message;
+}
+
+/// Refuses characters that deceive, except inside quoted strings.
+bool check_deceptive(const TextIndex& text, const std::vector<Event>& events, Report& report) {
+  auto found = text.deceptive_offsets();
+  if (found.empty()) return true;
+  std::vector<std::pair<size_t, size_t>> strings;
+  for (const auto& event : events)
+    if (event.type == Event::Type::scalar && event.tag == "!") strings.emplace_back(event.offset, text.quoted_end(event.offset));
+  bool clean = true;
+  for (size_t offset : found) {
+    auto after = std::upper_bound(strings.begin(), strings.end(), std::pair(offset, size_t{0}));
+    if (after != strings.begin() && offset < std::prev(after)->second) continue;
+    size_t next = offset;
+    next_character(text.text(), next);
+    report.error("yaml-encoding", "", text.place(offset),
+                 cat("the invisible character ", visible(text.text().substr(offset, next - offset)), " outside a quoted string"))
+        .fix("remove it, or write it as an escape in double quotes");
+    clean = false;
+    if (report.errors() >= 20) break;
+  }
+  return clean;
+}
+
+}  // namespace
+
+std::optional<Node> load_yaml(SourcePtr source, Report& report, const YamlLimits& limits) {
+  size_t before = report.errors();
+  if (source->text().size() > limits.bytes) {
+    report.error("yaml-limit", "", {source, 0, 0},
+                 cat("is ", human_bytes(source->text().size()), " long; a recipe may have ", human_bytes(limits.bytes)));
+    return std::nullopt;
+  }
+  TextIndex text(source);
+  if (!text.check_characters(report)) return std::nullopt;
+  EventList list(text, limits, report);
+  try {
+    std::istringstream stream{std::string(text.text())};
+    YAML::Parser parser(stream);
+    while (parser.HandleNextDocument(list)) {
+    }
+    if (!check_deceptive(text, list.events, report)) return std::nullopt;
+    if (list.events.empty()) {
+      Node empty;
+      empty.at_location({source, 1, 1});
+      return empty;
+    }
+    Node root = YamlBuilder(list.events, text, limits, report).build();
+    if (report.errors() > before) return std::nullopt;
+    return root;
+  } catch (const Stop&) {
+    return std::nullopt;
+  } catch (const YAML::Exception& fault) {
+    std::string help, message = explain(fault.msg, help);
+    size_t offset = std::min(static_cast<size_t>(std::max(fault.mark.pos, 0)), text.text().size());
+    report.error("yaml-syntax", "", text.place(offset), message).fix(help);
+    return std::nullopt;
+  }
+}
+
+std::optional<Node> load_yaml_file(const std::filesystem::path& path, Report& report, const YamlLimits& limits) {
+  std::string name = path.string(), content;
+  try {
+    content = read_file(path, limits.bytes);
+  } catch (const Error& fault) {
+    report.error("file", "", {std::make_shared<Source>(SourceKind::file, name, ""), 0, 0}, fault.message()).fix(fault.hint());
+    return std::nullopt;
+  }
+  return load_yaml(std::make_shared<Source>(SourceKind::file, name, std::move(content)), report, limits);
+}
+
+Node parse_yaml(std::string text, std::string name) {
+  Report report;
+  auto node = load_yaml(std::make_shared<Source>(SourceKind::file, std::move(name), std::move(text)), report);
+  report.throw_if_errors();
+  return std::move(*node);
+}
+
+}  // namespace mtrain

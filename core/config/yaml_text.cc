@@ -1,0 +1,99 @@
+#include "mtrain/config/yaml_text.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "mtrain/base/text.h"
+#include "mtrain/config/yaml_write.h"
+
+namespace mtrain {
+namespace {
+constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
+constexpr size_t kMaxCharacterErrors = 20;
+constexpr size_t kBlock = 256;  // bytes between two known character counts
+
+bool starts_character(char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }
+}  // namespace
+
+TextIndex::TextIndex(SourcePtr source) : source_(std::move(source)), text_(source_->text()), lines_{0} {
+  if (text_.starts_with(kByteOrderMark)) text_.remove_prefix(kByteOrderMark.size());
+  size_t characters = 0;
+  for (size_t i = 0; i < text_.size(); ++i) {
+    if (i % kBlock == 0) characters_.push_back(characters);
+    characters += starts_character(text_[i]);
+    if (text_[i] == '\n') lines_.push_back(i + 1);
+  }
+  characters_.push_back(characters);
+}
+
+size_t TextIndex::characters_before(size_t offset) const {
+  size_t block = offset / kBlock, count = characters_[block];
+  for (size_t i = block * kBlock; i < offset; ++i) count += starts_character(text_[i]);
+  return count;
+}
+
+Location TextIndex::place(size_t offset) const {
+  offset = std::min(offset, text_.size());
+  auto line = std::upper_bound(lines_.begin(), lines_.end(), offset) - lines_.begin();
+  size_t begin = lines_[static_cast<size_t>(line - 1)];
+  size_t characters = characters_before(offset) - characters_before(begin);
+  return {source_, static_cast<int>(line), static_cast<int>(characters) + 1};
+}
+
+bool TextIndex::check_characters(Report& report) const {
+  std::string_view raw = source_->text();
+  if (raw.starts_with("\xFE\xFF") || raw.starts_with("\xFF\xFE") || (raw.size() > 1 && (raw[0] == 0) != (raw[1] == 0))) {
+    report.error("yaml-encoding", "", {source_, 1, 1}, "the file is in UTF-16 or UTF-32").fix("save it as UTF-8");
+    return false;
+  }
+  size_t bad = 0;
+  if (!valid_utf8(text_, &bad)) {
+    report.error("yaml-encoding", "", place(bad),
+                 fmt::format("the byte 0x{:02x} is no UTF-8", static_cast<unsigned>(static_cast<unsigned char>(text_[bad]))))
+        .fix("save the file as UTF-8");
+    return false;
+  }
+  size_t errors = 0;
+  for (size_t i = 0; i < text_.size() && errors < kMaxCharacterErrors; ++i) {
+    auto c = static_cast<unsigned char>(text_[i]);
+    bool line_end = c == '\n' || (c == '\r' && i + 1 < text_.size() && text_[i + 1] == '\n');
+    if ((c >= 0x20 && c != 0x7F) || c == '\t' || line_end) continue;
+    ++errors;
+    report.error("yaml-encoding", "", place(i), fmt::format("the control character 0x{:02x}", static_cast<unsigned>(c)))
+        .fix(c == '\r' ? "end lines with a line feed" : "remove it; in double quotes it can be written as an escape");
+  }
+  return errors == 0;
+}
+
+std::vector<size_t> TextIndex::deceptive_offsets() const {
+  std::vector<size_t> out;
+  for (size_t i = 0; i < text_.size();) {
+    if (static_cast<unsigned char>(text_[i]) < 0x80) {
+      ++i;
+      continue;
+    }
+    size_t begin = i;
+    if (deceptive(next_character(text_, i))) out.push_back(begin);
+  }
+  return out;
+}
+
+size_t TextIndex::quoted_end(size_t offset) const {
+  size_t i = offset;
+  // Step over "!tag " and "&anchor ".
+  while (i < text_.size() && (text_[i] == '!' || text_[i] == '&')) {
+    while (i < text_.size() && text_[i] != ' ' && text_[i] != '\n') ++i;
+    while (i < text_.size() && (text_[i] == ' ' || text_[i] == '\n' || text_[i] == '\r')) ++i;
+  }
+  if (i >= text_.size() || (text_[i] != '"' && text_[i] != '\'')) return offset;
+  char quote = text_[i];
+  for (++i; i < text_.size(); ++i) {
+    if (quote == '"' && text_[i] == '\\') ++i;
+    else if (text_[i] == quote && quote == '\'' && i + 1 < text_.size() && text_[i + 1] == '\'') ++i;
+    else if (text_[i] == quote) return i + 1;
+  }
+  return text_.size();
+}
+
+}  // namespace mtrain

@@ -1,0 +1,38 @@
+// TextIndex: the text of a YAML file by line and offset, and the checks of its characters. Used by yaml_load.cc only.
+#pragma once
+#include <algorithm>
+#include <string_view>
+#include <vector>
+
+#include "mtrain/config/location.h"
+#include "mtrain/config/report.h"
+
+namespace mtrain {
+
+class TextIndex {
+ public:
+  /// Skips a byte-order mark: offsets count from behind it, as the parser's do.
+  explicit TextIndex(SourcePtr source);
+
+  std::string_view text() const { return text_; }
+  /// The text from `offset` on; empty beyond the end.
+  std::string_view at(size_t offset) const { return text_.substr(std::min(offset, text_.size())); }
+  Location place(size_t offset) const;
+
+  /// Reports broken UTF-8, UTF-16 and control characters; false when there were any.
+  bool check_characters(Report& report) const;
+  /// Where the characters are that make a text look other than it is.
+  std::vector<size_t> deceptive_offsets() const;
+  /// The end of the quoted string that starts at `offset` (a tag or anchor may stand before it). `offset` itself for a block.
+  size_t quoted_end(size_t offset) const;
+
+ private:
+  size_t characters_before(size_t offset) const;
+
+  SourcePtr source_;
+  std::string_view text_;
+  std::vector<size_t> lines_;  // offset of each line's first byte
+  std::vector<size_t> characters_;  // how many start before each block of bytes
+};
+
+}  // namespace mtrain
