@@ -5,6 +5,7 @@
 
 #include "mtrain/base/hash.h"
 #include "mtrain/checkpoint/step_reader.h"
+#include "mtrain/checkpoint/store.h"
 
 namespace mtrain {
 namespace {
@@ -27,9 +28,11 @@ void for_each_piece(const Box& box, int dim, int64_t max_elements, Visit&& visit
 
 }  // namespace
 
-std::string checkpoint_digest(const fs::path& step_folder) {
+CheckpointContent inspect_checkpoint(const fs::path& step_folder) {
+  CheckpointContent out;
   StepReader reader(step_folder);
   reader.verify_all();
+  reader.verify_headers();
   const Manifest& manifest = reader.manifest();
   Sha256 hash;
   auto line = [&](std::string_view key, std::string_view value) { hash.update(cat(key, ' ', value.size(), '\n', value, '\n')); };
@@ -46,13 +49,19 @@ std::string checkpoint_digest(const fs::path& step_folder) {
     Box all{tensor.global, tensor.global};
     for (int d = 0; d < all.offset.rank(); ++d) all.offset[d] = 0;
     const auto width = static_cast<int64_t>(size_of(tensor.dtype));
+    bool finite = true;
     for_each_piece(all, 0, kPieceBytes / width, [&](const Box& piece) {
       piece_bytes.resize(static_cast<size_t>(piece.extent.numel() * width));
       reader.read(tensor, piece, piece_bytes);
       hash.update(piece_bytes);
+      finite = finite && !first_nonfinite(tensor.dtype, piece_bytes);
     });
+    if (!finite) out.nonfinite.push_back(tensor.name);
   }
-  return hash.hex();
+  out.digest = hash.hex();
+  return out;
 }
+
+std::string checkpoint_digest(const fs::path& step_folder) { return inspect_checkpoint(step_folder).digest; }
 
 }  // namespace mtrain

@@ -30,5 +30,6 @@ int run_cli(CLI::App& app, Cli& cli, std::vector<std::string> arguments);
 
 void add_plugins_command(CLI::App& app, Cli& cli);
 void add_doctor_command(CLI::App& app, Cli& cli);
+void add_checkpoint_command(CLI::App& app, Cli& cli);
 
 }  // namespace mtrain

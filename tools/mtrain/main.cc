@@ -24,6 +24,7 @@ int main(int argc, char** argv) {
 
   mtrain::add_plugins_command(app, cli);
   mtrain::add_doctor_command(app, cli);
+  mtrain::add_checkpoint_command(app, cli);
 
   return mtrain::run_cli(app, cli, std::vector<std::string>(argv + 1, argv + argc));
 }

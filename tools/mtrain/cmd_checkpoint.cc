@@ -1,0 +1,127 @@
+// mtrain checkpoint: what is saved, whether it is whole, and one hash of what it holds.
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <iostream>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "cli.h"
+#include "mtrain/base/error.h"
+#include "mtrain/base/text.h"
+#include "mtrain/checkpoint/digest.h"
+#include "mtrain/checkpoint/store.h"
+
+namespace mtrain {
+namespace {
+
+constexpr const char* kFolderHelp = "a run's folder, its checkpoints folder, or one step-N folder";
+
+/// The checkpoints that a path means: one step's folder means that step.
+std::vector<CheckpointInfo> checkpoints_at(const fs::path& path) {
+  CheckpointPlace place = locate_checkpoints(path);
+  std::vector<CheckpointInfo> out;
+  for (auto& info : CheckpointStore(place.folder).list())
+    if (!place.step || info.step == *place.step) out.push_back(std::move(info));
+  if (out.empty())
+    throw Error(ErrorClass::checkpoint, cat(printable(place.folder.string()), ": holds no checkpoints"),
+                "a run saves them every checkpoint.interval steps");
+  return out;
+}
+
+void list_text(const std::vector<CheckpointInfo>& infos) {
+  auto padded = [](std::string text, size_t width) {
+    text.resize(std::max(width, text.size()), ' ');
+    return text + "  ";
+  };
+  std::cout << padded("step", 10) << padded("time", 20) << padded("size", 10) << padded("tensors", 7) << "valid\n";
+  for (const auto& info : infos) {
+    bool known = info.problem.empty();
+    std::cout << padded(std::to_string(info.step), 10) << padded(known ? info.created : "-", 20)
+              << padded(known ? human_bytes(info.bytes) : "-", 10)
+              << padded(known ? std::to_string(info.num_tensors) : "-", 7) << (known ? "yes" : "NO: " + info.problem) << '\n';
+  }
+}
+
+void list_json(const std::vector<CheckpointInfo>& infos) {
+  auto rows = nlohmann::ordered_json::array();
+  for (const auto& info : infos)
+    rows.push_back({{"step", info.step}, {"path", info.path.string()}, {"time", info.created}, {"bytes", info.bytes},
+                    {"tensors", info.num_tensors}, {"valid", info.problem.empty()}, {"problem", info.problem}});
+  std::cout << rows.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) << '\n';
+}
+
+/// One line per checkpoint; true when all are whole.
+bool verify(const fs::path& path, bool deep) {
+  bool all = true;
+  for (const auto& info : checkpoints_at(path)) {
+    std::cout << "step " << info.step << ": ";
+    std::string problem;
+    CheckpointContent content;
+    try {
+      if (deep) content = inspect_checkpoint(info.path);
+      else problem = CheckpointStore(info.path.parent_path()).problem(info.step);
+    } catch (const Error& error) {
+      problem = error.message();
+    }
+    if (problem.empty() && !content.nonfinite.empty()) problem = cat("NaN or Inf in ", join(content.nonfinite, ", "));
+    all = all && problem.empty();
+    if (!problem.empty()) std::cout << "DAMAGED: " << problem << '\n';
+    else std::cout << "ok, " << info.num_tensors << " tensors, " << human_bytes(info.bytes) << (deep ? ", " : "") << content.digest << '\n';
+  }
+  return all;
+}
+
+void print_digest(const fs::path& path, std::optional<int64_t> step) {
+  auto infos = checkpoints_at(path);
+  const CheckpointInfo* chosen = &infos.back();
+  if (step) {
+    auto found = std::find_if(infos.begin(), infos.end(), [&](const CheckpointInfo& info) { return info.step == *step; });
+    if (found == infos.end())
+      throw Error(ErrorClass::checkpoint, cat(printable(path.string()), ": there is no checkpoint of step ", *step),
+                  cat("the newest is of step ", infos.back().step, "; list them with: mtrain checkpoint ls DIR"));
+    chosen = &*found;
+  }
+  std::cout << checkpoint_digest(chosen->path) << '\n';
+}
+
+}  // namespace
+
+void add_checkpoint_command(CLI::App& app, Cli& cli) {
+  auto* command = app.add_subcommand("checkpoint", "list, verify and compare checkpoints");
+  command->require_subcommand(1);
+  command->footer(
+      "Examples:\n"
+      "  mtrain checkpoint ls runs/quickstart\n"
+      "  mtrain checkpoint verify runs/quickstart\n"
+      "  mtrain checkpoint digest runs/quickstart --step 100");
+  auto path = std::make_shared<std::string>();
+  auto add_path = [&](CLI::App* to) { to->add_option("dir", *path, kFolderHelp)->required()->type_name("DIR"); };
+
+  auto* ls = command->add_subcommand("ls", "list checkpoints, with a check of their manifests and file sizes");
+  add_path(ls);
+  auto json = std::make_shared<bool>(false);
+  ls->add_flag("--json", *json, "print as JSON");
+  ls->footer("Example:\n  mtrain checkpoint ls runs/quickstart");
+  ls->callback([path, json] { *json ? list_json(checkpoints_at(*path)) : list_text(checkpoints_at(*path)); });
+
+  auto* check = command->add_subcommand("verify", "compare every byte with its checksum; exit status 12 when one is wrong");
+  add_path(check);
+  auto deep = std::make_shared<bool>(false);
+  check->add_flag("--deep", *deep, "also look for NaN and Inf, and print each digest");
+  check->footer("Examples:\n  mtrain checkpoint verify runs/quickstart\n  mtrain checkpoint verify runs/quickstart/checkpoints/step-100 --deep");
+  check->callback([path, deep, &cli] {
+    if (!verify(*path, *deep)) cli.status = static_cast<int>(ErrorClass::checkpoint);
+  });
+
+  auto* digest = command->add_subcommand("digest", "print one SHA-256 of parameters, optimizer, RNG and data cursor");
+  add_path(digest);
+  auto step = std::make_shared<std::optional<int64_t>>();
+  digest->add_option("--step", *step, "which checkpoint; the newest when not given")->type_name("N");
+  digest->footer(
+      "The digest does not depend on the parallel layout that saved the checkpoint: equal states have equal digests.\n"
+      "Example:\n  mtrain checkpoint digest runs/quickstart --step 100");
+  digest->callback([path, step] { print_digest(*path, *step); });
+}
+
+}  // namespace mtrain
