@@ -6,7 +6,7 @@ namespace mtrain {
 
 GradTarget::~GradTarget() = default;
 Leaf::~Leaf() = default;
-Node::~Node() = default;
+TapeNode::~TapeNode() = default;
 
 // A gradient that another holder still reads must not be added to in place.
 void InputGrad::own(Run& run) {
@@ -42,23 +42,40 @@ void InputGrad::give(Run& run, const Tensor& gradient) {
   else run.copy(s.out, gradient);
 }
 
+namespace {
+
+// The gradient as the op's backward expects it. Views of the result may have been used, and float gradients of norm weights
+// can come from a result of another dtype; a slice of the result has no way back and is refused here.
+Tensor take_gradient(TapeNode& node) {
+  node.has_grad = false;
+  node.spent = true;
+  Tensor dy = std::exchange(node.grad, {}).view(node.shape);
+  if (dy.dtype() == node.dtype) return dy;
+  Tensor converted = dy.run().empty(node.shape, node.dtype);
+  dy.run().copy(converted, dy);
+  return converted;
+}
+
+}  // namespace
+
 void backward(const Tensor& output, const Tensor& gradient) {
   MT_CHECK(output.shape() == gradient.shape(), output.shape(), " vs ", gradient.shape());
-  auto root = std::dynamic_pointer_cast<Node>(output.node());
+  auto root = std::dynamic_pointer_cast<TapeNode>(output.node());
   MT_CHECK(root != nullptr, "nothing on the tape leads to a parameter");
-  auto later = [](const std::shared_ptr<Node>& a, const std::shared_ptr<Node>& b) { return a->order < b->order; };
-  std::priority_queue<std::shared_ptr<Node>, std::vector<std::shared_ptr<Node>>, decltype(later)> ready(later);
+  MT_CHECK(!root->spent, "backward of this tape ran already");
+  auto later = [](const std::shared_ptr<TapeNode>& a, const std::shared_ptr<TapeNode>& b) { return a->order < b->order; };
+  std::priority_queue<std::shared_ptr<TapeNode>, std::vector<std::shared_ptr<TapeNode>>, decltype(later)> ready(later);
   InputGrad(root.get()).give(output.run(), gradient);
   ready.push(std::move(root));
   while (!ready.empty()) {
-    std::shared_ptr<Node> node = ready.top();
+    std::shared_ptr<TapeNode> node = ready.top();
     ready.pop();
-    Tensor dy = std::exchange(node->grad, {});
-    node->has_grad = false;
-    node->run_backward(dy);
+    node->run_backward(take_gradient(*node));
     for (auto& input : std::exchange(node->inputs, {})) {
-      auto next = std::dynamic_pointer_cast<Node>(input);
-      if (!next || !next->has_grad || std::exchange(next->queued, true)) continue;
+      auto next = std::dynamic_pointer_cast<TapeNode>(input);
+      if (!next || !next->has_grad) continue;
+      MT_CHECK(!next->spent, "two results share a part of the tape, and backward of one ran already");
+      if (std::exchange(next->queued, true)) continue;
       ready.push(std::move(next));
     }
   }

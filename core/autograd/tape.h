@@ -32,13 +32,15 @@ class MT_API Leaf final : public GradTarget {
 };
 
 /// An op on the tape.
-class MT_API Node : public GradTarget {
+class MT_API TapeNode : public GradTarget {
  public:
-  ~Node() override;
+  ~TapeNode() override;
   /// Runs the op's backward on `dy`, feeding the inputs, and drops what it kept.
   virtual void run_backward(const Tensor& dy) = 0;
   uint64_t order = 0;  // creation number: larger runs first, which is a valid order
-  bool queued = false;
+  Shape shape;         // of the result; its gradient arrives in this shape and dtype
+  DType dtype = DType::f32;
+  bool queued = false, spent = false;
   std::vector<std::shared_ptr<NodeBase>> inputs;
 };
 
@@ -69,7 +71,7 @@ template <size_t N>
 using Grads = std::array<InputGrad, N>;
 
 template <class Op, size_t N>
-class OpNode final : public Node {
+class OpNode final : public TapeNode {
  public:
   explicit OpNode(Op made) : op(std::move(made)) {}
   void run_backward(const Tensor& dy) override {
@@ -93,6 +95,8 @@ Tensor apply(Op op, const Inputs&... in) {
   auto node = std::make_shared<OpNode<Op, sizeof...(in)>>(std::move(op));
   Tensor out = node->op.forward(run, in...).detach();
   node->order = run.next_node++;
+  node->shape = out.shape();
+  node->dtype = out.dtype();
   node->inputs = {in.node()...};
   out.set_node(std::move(node));
   return out;

@@ -47,7 +47,7 @@ class Simulation {
  public:
   Simulation(const Schedule& schedule, const Plan& plan) : schedule_(schedule), plan_(plan), next_(schedule.size()), clock_(schedule.size()) {}
 
-  Report run() {
+  Simulated run() {
     bool moved = true;
     while (moved) {
       moved = false;
@@ -103,11 +103,11 @@ class Simulation {
   std::vector<double> clock_;
   std::map<size_t, int64_t> live_;
   std::map<Key, double> done_;
-  Report report_;
+  Simulated report_;
 };
 
 }  // namespace
 
-Report simulate(const Schedule& schedule, const Plan& plan) { return Simulation(schedule, plan).run(); }
+Simulated simulate(const Schedule& schedule, const Plan& plan) { return Simulation(schedule, plan).run(); }
 
 }  // namespace mtrain

@@ -34,11 +34,11 @@ MT_API std::string to_text(const Action& action);
 MT_API std::string to_text(const Program& program);
 
 /// What running a schedule would do: faults (a backward before its forward, a missing micro-batch, a deadlock) and costs.
-struct Report {
+struct Simulated {
   std::vector<std::string> faults;
   double bubble = 0;           // share of idle time, with backward costing twice forward
   int64_t peak_activations = 0;  // most micro-batches alive on one rank
 };
-MT_API Report simulate(const Schedule& schedule, const Plan& plan);
+MT_API Simulated simulate(const Schedule& schedule, const Plan& plan);
 
 }  // namespace mtrain

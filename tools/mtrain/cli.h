@@ -28,6 +28,10 @@ std::vector<std::string> with_default_command(const CLI::App& app, std::vector<s
 /// Parses, runs the callbacks and turns every failure into one message on standard error and its exit status.
 int run_cli(CLI::App& app, Cli& cli, std::vector<std::string> arguments);
 
+void add_train_command(CLI::App& app, Cli& cli);
+void add_check_command(CLI::App& app, Cli& cli);
+void add_eval_command(CLI::App& app, Cli& cli);
+void add_generate_command(CLI::App& app, Cli& cli);
 void add_plugins_command(CLI::App& app, Cli& cli);
 void add_doctor_command(CLI::App& app, Cli& cli);
 void add_checkpoint_command(CLI::App& app, Cli& cli);

@@ -22,6 +22,10 @@ int main(int argc, char** argv) {
       "  mtrain doctor                                  check this machine\n"
       "Run `mtrain COMMAND --help` for the options of a command.");
 
+  mtrain::add_train_command(app, cli);
+  mtrain::add_check_command(app, cli);
+  mtrain::add_eval_command(app, cli);
+  mtrain::add_generate_command(app, cli);
   mtrain::add_plugins_command(app, cli);
   mtrain::add_doctor_command(app, cli);
   mtrain::add_checkpoint_command(app, cli);

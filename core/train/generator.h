@@ -1,0 +1,38 @@
+// Generator: continues a prompt, token by token. Refers to a session whose parameters are loaded; for its thread.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "mtrain/train/session.h"
+
+namespace mtrain {
+
+struct SamplingOptions {
+  int64_t max_tokens = 100;
+  double temperature = 0.8;  // 0: always the likeliest token
+  int64_t top_k = 0;         // 0: all
+  double top_p = 1.0;        // 1: all
+  uint64_t seed = 1;
+};
+
+/// Picks a token: logits / temperature, cut to the top_k largest and then to the smallest set that holds top_p of the
+/// probability (Holtzman et al. 2020, arXiv:1904.09751). `draw` is uniform in [0, 1).
+MT_API int32_t sample_token(std::span<const float> logits, const SamplingOptions& options, double draw);
+
+class MT_API Generator {
+ public:
+  explicit Generator(Session& session) : session_(session) {}
+  /// The ids that follow the prompt's; ends early at the end-of-document token. Longer texts than model.seq_length are
+  /// continued from their last seq_length - 1 tokens. `on_token` sees each id as it comes.
+  std::vector<int32_t> generate(std::vector<int32_t> prompt, const SamplingOptions& options,
+                                const std::function<void(int32_t)>& on_token = {});
+  /// Logits [rows, valid vocabulary] of a prompt, in float on the host.
+  std::vector<float> logits(std::span<const int32_t> tokens);
+
+ private:
+  Session& session_;
+};
+
+}  // namespace mtrain

@@ -1,0 +1,182 @@
+#include "mtrain/train/hf_import.h"
+
+#include <cstring>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "mtrain/checkpoint/hf_dir.h"
+
+namespace mtrain {
+namespace {
+
+constexpr size_t kMaxFaults = 12;
+
+std::vector<float> as_floats(const TensorInfo& t) {
+  std::vector<float> out(static_cast<size_t>(t.shape.numel()));
+  auto convert = [&](auto tag) {
+    using T = decltype(tag);
+    for (size_t i = 0; i < out.size(); ++i) {
+      T value;
+      std::memcpy(&value, t.data.data() + i * sizeof(T), sizeof(T));
+      if constexpr (std::is_same_v<T, double>) out[i] = static_cast<float>(value);
+      else out[i] = to_float(value);
+    }
+  };
+  switch (*t.dtype) {
+    case DType::f32: convert(float{}); break;
+    case DType::bf16: convert(bf16{}); break;
+    case DType::f16: convert(f16{}); break;
+    case DType::f64: convert(double{}); break;
+    default: MT_CHECK(false, name(*t.dtype));
+  }
+  return out;
+}
+
+class Importer {
+ public:
+  Importer(const HfDir& source, ParamList& parameters) : source_(source), parameters_(parameters) {}
+
+  void run(const Model& model) {
+    std::set<std::string> filled;
+    for (const auto& entry : model.hf_parameters()) {
+      Parameter* p = parameters_.find(entry.parameter);
+      if (!p) continue;  // another pipeline stage's
+      filled.insert(entry.parameter);
+      import(*p, entry);
+    }
+    for (const auto& p : parameters_.all())
+      if (!filled.contains(p.name)) fault(cat(p.name, " has no counterpart in the Hugging Face layout of this model"));
+    for (const auto* t : source_.tensors())
+      if (!used_.contains(t->name) && !ignorable(t->name)) fault(cat("tensor ", t->name, " ", t->shape, " fits no parameter"));
+    if (faults_.empty()) return;
+    size_t total = faults_.size();
+    if (total > kMaxFaults) {
+      faults_.resize(kMaxFaults);
+      faults_.push_back(cat("and ", total - kMaxFaults, " more"));
+    }
+    throw Error(ErrorClass::checkpoint, cat(source_.path().string(), " does not fit this model:\n  ", join(faults_, "\n  ")),
+                "make the model section equal to the folder's config.json, or leave those keys out");
+  }
+
+ private:
+  void fault(std::string text) { faults_.push_back(std::move(text)); }
+  // Buffers that some exports keep beside the weights, and the head's second copy of a tied embedding.
+  bool ignorable(std::string_view name) const {
+    return name.ends_with(".rotary_emb.inv_freq") || name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias") ||
+           (name == "lm_head.weight" && !parameters_.find("head.weight"));
+  }
+  // Files are written with and without the family's root ("model.", "transformer.").
+  const TensorInfo* find(const std::string& name) const {
+    if (const auto* t = source_.find(name)) return t;
+    size_t dot = name.find('.');
+    return dot == std::string::npos ? nullptr : source_.find(name.substr(dot + 1));
+  }
+
+  void import(Parameter& p, const HfParameter& entry) {
+    std::vector<float> values(static_cast<size_t>(p.numel()));
+    int64_t row_size = p.numel() / p.master.size(0), covered = 0;
+    for (const auto& piece : entry.pieces) {
+      const TensorInfo* t = find(piece.tensor);
+      if (!t) return fault(cat(p.name, " ", p.master.shape(), ": tensor ", piece.tensor, " is missing"));
+      used_.insert(t->name);
+      if (!t->dtype || !is_floating(*t->dtype)) return fault(cat(t->name, ": type ", t->file_dtype, " cannot be imported"));
+      int64_t rows = piece.rows < 0 ? p.master.size(0) : piece.rows;
+      if (!piece_fits(p, piece, *t, rows, row_size)) return;
+      copy(as_floats(*t), *t, piece, rows, row_size, values);
+      covered += rows;
+    }
+    MT_CHECK(covered == p.master.size(0), p.name, ": ", covered, " rows of ", p.master.size(0));
+    Run& run = p.master.run();
+    run.upload(p.master, values.data());
+    if (p.value.dtype() != DType::f32) run.copy(p.value, p.master);
+  }
+
+  bool piece_fits(const Parameter& p, const HfPiece& piece, const TensorInfo& t, int64_t rows, int64_t row_size) {
+    int rank = p.master.shape().rank();
+    bool fits = t.shape.rank() == rank;
+    if (fits) {
+      int64_t have_rows = t.shape[piece.transpose ? 1 : 0], have_cols = rank == 2 ? t.shape[piece.transpose ? 0 : 1] : 1;
+      bool whole = piece.rows < 0;
+      fits = have_cols == row_size && (whole ? have_rows == rows : piece.source_row + rows <= have_rows);
+    }
+    if (!fits) fault(cat(p.name, " ", p.master.shape(), " does not match tensor ", t.name, " ", t.shape));
+    return fits;
+  }
+
+  static void copy(const std::vector<float>& from, const TensorInfo& t, const HfPiece& piece, int64_t rows, int64_t row_size,
+                   std::vector<float>& to) {
+    int64_t stored_rows = piece.transpose ? t.shape[1] : 0;
+    for (int64_t r = 0; r < rows; ++r)
+      for (int64_t c = 0; c < row_size; ++c) {
+        int64_t source = piece.source_row + r;
+        int64_t at = piece.transpose ? c * stored_rows + source : source * row_size + c;
+        to[static_cast<size_t>((piece.row + r) * row_size + c)] = from[static_cast<size_t>(at)];
+      }
+  }
+
+  const HfDir& source_;
+  ParamList& parameters_;
+  std::set<std::string> used_;
+  std::vector<std::string> faults_;
+};
+
+Node to_node(const nlohmann::json& value) {
+  if (value.is_boolean()) return Node::boolean(value.get<bool>());
+  if (value.is_number_integer()) return Node::integer(value.get<int64_t>());
+  if (value.is_number()) return Node::number(value.get<double>());
+  return Node::string(value.get<std::string>());
+}
+
+// config.json nests rotary settings as rope_scaling (version 4) or rope_parameters (version 5); both become "rope.<key>".
+std::map<std::string, nlohmann::json> flatten(const nlohmann::json& config) {
+  std::map<std::string, nlohmann::json> flat;
+  for (const auto& [key, value] : config.items()) {
+    if (value.is_primitive() && !value.is_null()) flat[key] = value;
+    if ((key != "rope_scaling" && key != "rope_parameters") || !value.is_object()) continue;
+    for (const auto& [inner, nested] : value.items()) {
+      if (!nested.is_primitive() || nested.is_null()) continue;
+      std::string name = inner == "rope_type" || inner == "type" ? "scaling"
+                         : inner == "original_max_position_embeddings" ? "original_max_positions"
+                                                                       : inner;
+      if (name == "rope_theta") flat[name] = nested;
+      else if (name == "scaling") flat["rope.scaling"] = nested == "default" ? nlohmann::json("none") : nested;
+      else flat["rope." + name] = nested;
+    }
+  }
+  return flat;
+}
+
+}  // namespace
+
+void import_hf_weights(const HfDir& source, const Model& model, ParamList& parameters) {
+  Importer(source, parameters).run(model);
+}
+
+std::vector<HfSetting> hf_settings(const std::string& config_json, const std::string& file_name,
+                                   const std::vector<const Schema*>& schemas) {
+  nlohmann::json config;
+  try {
+    config = nlohmann::json::parse(config_json);
+  } catch (const nlohmann::json::exception& e) {
+    throw Error(ErrorClass::checkpoint, cat(file_name, ": ", e.what()), "the file is damaged: fetch it again");
+  }
+  MT_USER_CHECK(config.is_object(), ErrorClass::checkpoint, cat(file_name, " holds no JSON object"), "");
+  auto flat = flatten(config);
+  std::vector<HfSetting> settings;
+  for (const auto* schema : schemas) {
+    for (const auto& field : schema->fields) {
+      std::vector<std::string> names = field.renamed_from;
+      names.push_back(field.path);
+      for (const auto& name : names) {
+        auto found = flat.find(name);
+        if (found == flat.end()) continue;
+        settings.push_back({cat("model.", field.path), name, to_node(found->second)});
+        break;
+      }
+    }
+  }
+  return settings;
+}
+
+}  // namespace mtrain

@@ -1,0 +1,5 @@
+#include "mtrain/train/observer.h"
+
+namespace mtrain {
+Observer::~Observer() = default;
+}  // namespace mtrain

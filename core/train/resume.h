@@ -1,0 +1,16 @@
+// What may differ between a checkpoint and the recipe that continues it.
+#pragma once
+#include <string>
+
+#include "mtrain/train/recipe.h"
+#include "mtrain/train/train_state.h"
+
+namespace mtrain {
+
+/// Compares the recipe of a checkpoint with the present one, setting by setting, by the schema's resume classes: throws
+/// Error(checkpoint) listing the impossible changes and a changed dataset or tokenizer, logs those that change the result,
+/// passes over the rest.
+MT_API void check_resume(const Recipe& recipe, const PluginHost& plugins, const CheckpointMeta& before,
+                         const CheckpointMeta& now, const std::string& checkpoint);
+
+}  // namespace mtrain

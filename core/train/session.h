@@ -1,0 +1,46 @@
+// Session: the objects that training, evaluation and generation share, built from a recipe — backend, run, tokenizer, model,
+// parameters. Owns them all, in the order they depend on each other. For one rank's thread.
+#pragma once
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "mtrain/data/loader.h"
+#include "mtrain/data/tokenizer.h"
+#include "mtrain/nn/model.h"
+#include "mtrain/plugin/plugin_host.h"
+#include "mtrain/train/recipe.h"
+
+namespace mtrain {
+
+class MT_API Session {
+ public:
+  struct Options {
+    bool initialise = true;  // false: values come from a checkpoint
+  };
+  Session(const Recipe& recipe, PluginHost& plugins, Options options);
+  ~Session();
+
+  const Recipe& recipe;
+  PluginHost& plugins;
+  std::unique_ptr<Backend> backend;
+  std::unique_ptr<Run> run;
+  std::unique_ptr<Tokenizer> tokenizer;
+  ParamList parameters;
+  std::unique_ptr<Model> model;
+  int64_t vocab_size = 0;   // rows of the embedding
+  int64_t valid_vocab = 0;  // ids that can occur
+  std::string device;       // "cpu, 2 threads"
+
+ private:
+  std::optional<BuildSettings> build_;
+};
+
+/// Uploads one micro-batch. `with_targets` false: the model is asked for logits.
+MT_API ModelInput to_device(Run& run, const Batch& batch, bool with_targets = true);
+
+/// Operations per second of a large square product in this dtype: the roof that MFU is a share of. Takes some milliseconds.
+MT_API double measured_peak_flops(Run& run, DType dtype);
+
+}  // namespace mtrain

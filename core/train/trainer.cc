@@ -1,0 +1,272 @@
+#include "mtrain/train/trainer.h"
+
+#include <chrono>
+#include <cmath>
+
+#include "mtrain/base/failpoint.h"
+#include "mtrain/base/log.h"
+#include "mtrain/train/resume.h"
+#include "mtrain/train/state_io.h"
+
+namespace mtrain {
+namespace {
+
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+LossScaler make_scaler(const MixedPrecisionSection& s) {
+  return s.dtype == "fp16" ? LossScaler(s.initial_loss_scale, s.loss_scale_window) : LossScaler(1, 0);
+}
+
+int64_t num_targets(std::span<const Batch> batches) {
+  int64_t n = 0;
+  for (const auto& batch : batches) n += batch.num_target_tokens;
+  return n;
+}
+
+}  // namespace
+
+Trainer::Trainer(const Recipe& recipe, PluginHost& plugins, std::function<bool()> stop)
+    : recipe_(recipe),
+      stop_(std::move(stop)),
+      session_(recipe, plugins, {}),
+      scaler_(make_scaler(recipe.settings.mixed_precision)) {
+  const Settings& s = recipe.settings;
+  DatasetContext data = dataset_context(session_);
+  dataset_ = plugins.make<Dataset>(s.dataset.type, recipe.component("dataset"), data);
+  train_source_ = dataset_->split(Split::train, std::max<int64_t>(1, s.train.steps) * s.global_batch());
+
+  session_.parameters.allocate_gradients(*session_.run);
+  OptimizerContext context{*session_.run};
+  optimizer_ = plugins.make<Optimizer>(s.optimizer.type, recipe.component("optimizer"), context);
+  optimizer_state_.emplace(*session_.run, session_.parameters, *optimizer_);
+  interpreter_.emplace(*session_.run, *session_.model, session_.parameters);
+  program_ = one_f_one_b({.stages = 1, .micro_batches = s.micro_batches()})[0];
+
+  store_.emplace(recipe.checkpoint_directory(), StoreOptions{.keep = static_cast<int>(s.checkpoint.keep)});
+  state_.seed = static_cast<uint64_t>(s.rng.seed);
+  resume();
+  loader_.emplace(*train_source_,
+                  LoaderConfig{.seq_length = s.model.seq_length,
+                               .micro_batch_size = s.train.micro_batch_size,
+                               .num_micro_batches = s.micro_batches()},
+                  state_.consumed_samples);
+  fill_info();
+}
+
+Trainer::~Trainer() = default;
+
+void Trainer::fill_info() {
+  const Settings& s = recipe_.settings;
+  DType dtype = *dtype_from_name(s.mixed_precision.dtype);
+  info_ = {.name = recipe_.name,
+           .directory = recipe_.run_directory().string(),
+           .device = session_.device,
+           .dtype = s.mixed_precision.dtype,
+           .parameters = session_.parameters.numel(),
+           .total_steps = s.train.steps,
+           .first_step = state_.step,
+           .global_batch_size = s.global_batch(),
+           .seq_length = s.model.seq_length,
+           .flops_per_token = session_.model->flops_per_token(s.model.seq_length),
+           .peak_flops = measured_peak_flops(*session_.run, dtype)};
+}
+
+void Trainer::run() {
+  const Settings& s = recipe_.settings;
+  auto due = [&](int64_t interval) { return interval > 0 && state_.step % interval == 0; };
+  tell([&](Observer& o) { o.on_start(info_); });
+  if (state_.step == 0 && saved_step_ < 0 && s.train.steps == 0) save();
+  bool stopped = false;
+  while (state_.step < s.train.steps && !(stopped = stop_())) {
+    StepMetrics metrics = step();
+    tell([&](Observer& o) { o.on_step(metrics); });
+    bool last = state_.step == s.train.steps;
+    if (due(s.validation.interval) && !last) evaluate();
+    if (due(s.checkpoint.interval) || last) save();
+  }
+  if (saved_step_ != state_.step && state_.step > 0) save();
+  if (!stopped && info_.first_step < s.train.steps) evaluate();
+  tell([&](Observer& o) { o.on_end(state_.step); });
+}
+
+StepMetrics Trainer::step() {
+  auto start = std::chrono::steady_clock::now();
+  const Settings& s = recipe_.settings;
+  session_.run->step = static_cast<uint64_t>(state_.step);
+  std::span<const Batch> batches = loader_->next();
+
+  // 1. interpret the program: forward, backward, gradient reduction
+  StepLoss loss = forward_backward(batches);
+  if (failpoint("train.loss").action == FaultAction::nan) loss.loss_sum = std::nan("");
+  // 2. one scalar; each shard counted once
+  double grad_norm = optimizer_state_->grad_norm(1 / scaler_.scale());
+  // 3. update the shards I own
+  double lr = learning_rate(s.scheduler, s.optimizer.lr, state_.step, s.train.steps);
+  double scale = scaler_.scale();
+  bool updated = update(loss, grad_norm, lr);
+
+  ++state_.step;
+  state_.consumed_samples = loader_->consumed_samples();
+  int64_t tokens = s.global_batch() * s.model.seq_length;
+  state_.consumed_tokens += tokens;
+  failpoint("train.step");
+  double seconds = seconds_since(start);
+  double flops = info_.flops_per_token * static_cast<double>(tokens) / seconds;
+  return {.step = state_.step,
+          .loss = loss.mean(),
+          .grad_norm = grad_norm,
+          .lr = lr,
+          .loss_scale = scale,
+          .skipped = !updated,
+          .tokens = state_.consumed_tokens,
+          .samples = state_.consumed_samples,
+          .step_seconds = seconds,
+          .tokens_per_second = static_cast<double>(tokens) / seconds,
+          .tflops = flops / 1e12,
+          .mfu = info_.peak_flops > 0 ? flops / info_.peak_flops : 0,
+          .memory_bytes = session_.run->memory().peak()};
+}
+
+StepLoss Trainer::forward_backward(std::span<const Batch> batches) {
+  Run& run = *session_.run;
+  auto input_of = [&](int64_t micro) {
+    const Batch& batch = batches[static_cast<size_t>(micro)];
+    run.first_token = batch.first_sample * batch.seq_length;
+    return to_device(run, batch);
+  };
+  return interpreter_->run(program_, input_of, num_targets(batches), scaler_.scale());
+}
+
+bool Trainer::update(const StepLoss& loss, double grad_norm, double lr) {
+  const Settings& s = recipe_.settings;
+  bool finite = std::isfinite(loss.loss_sum) && std::isfinite(grad_norm);
+  if (finite) {
+    ++state_.updates;
+    optimizer_state_->update({.lr = lr,
+                              .weight_decay = s.optimizer.weight_decay,
+                              .grad_scale = 1 / scaler_.scale(),
+                              .clip = s.optimizer.clip_grad,
+                              .grad_norm = grad_norm,
+                              .step = state_.updates});
+  } else if (!scaler_.dynamic() || !std::isfinite(loss.loss_sum)) {
+    std::string what = cat(std::isfinite(loss.loss_sum) ? "gradient norm " : "loss ",
+                           std::isfinite(loss.loss_sum) ? grad_norm : loss.mean(), " at step ", state_.step + 1, " (samples ",
+                           state_.consumed_samples, " to ", state_.consumed_samples + s.global_batch() - 1, ")");
+    MT_USER_CHECK(s.train.on_nonfinite == "skip", ErrorClass::numeric, cat("not a finite ", what, "; nothing was updated"),
+                  cat("lower optimizer.lr, raise scheduler.warmup_steps, look at those samples, or set "
+                      "train.on_nonfinite=skip; step ", saved_step_ < 0 ? 0 : saved_step_, " is saved"));
+    event(cat("warning: not a finite ", what, "; skipped"));
+  }
+  scaler_.update(finite);
+  state_.loss_scale = scaler_.scale();
+  state_.good_steps = scaler_.good_steps();
+  return finite;
+}
+
+std::optional<EvalMetrics> Trainer::evaluate() {
+  const ValidationSection& v = recipe_.settings.validation;
+  if (v.steps == 0) return std::nullopt;
+  EvalMetrics metrics = evaluate_split(session_, *interpreter_, *dataset_, Split::valid, v.steps);
+  metrics.step = state_.step;
+  tell([&](Observer& o) { o.on_eval(metrics); });
+  return metrics;
+}
+
+void Trainer::save() {
+  // A failed save never stops training: the next one is tried at its time.
+  try {
+    SaveResult result = save_state(*store_, session_.parameters, &*optimizer_state_, meta());
+    saved_step_ = state_.step;
+    event(cat("checkpoint of step ", state_.step, ": ", human_bytes(result.bytes), " in ",
+              static_cast<int>(result.seconds * 1000), " ms, ", result.path.string()));
+    for (const auto& warning : result.warnings) event(cat("warning: ", warning));
+  } catch (const Error& error) {
+    if (error.error_class() != ErrorClass::io) throw;
+    event(cat("warning: checkpoint of step ", state_.step, " failed: ", error.what()));
+  } catch (const std::bad_alloc&) {
+    event(cat("warning: checkpoint of step ", state_.step, " failed: no memory for its copy"));
+  }
+}
+
+CheckpointMeta Trainer::meta() const {
+  return {.state = state_,
+          .config = recipe_.config.to_yaml(),
+          .name = recipe_.name,
+          .directory = recipe_.directory.string(),
+          .data = dataset_->identity(),
+          .tokenizer = session_.tokenizer->identity(),
+          .version = MT_VERSION};
+}
+
+void Trainer::resume() {
+  const std::string& mode = recipe_.settings.checkpoint.resume;
+  LatestCheckpoint latest = store_->latest_valid();
+  for (const auto& refused : latest.refused)
+    log_warn("checkpoint of step ", refused.step, " is refused: ", refused.reason);
+  if (!latest.step) {
+    MT_USER_CHECK(mode != "must", ErrorClass::checkpoint,
+                  cat("checkpoint.resume=must, but ", store_->folder().string(), " holds no checkpoint"),
+                  "check run.dir, or set checkpoint.resume=auto to start anew");
+    return;
+  }
+  MT_USER_CHECK(mode != "never", ErrorClass::checkpoint,
+                cat("checkpoint.resume=never, but ", store_->folder().string(), " holds the checkpoint of step ", *latest.step),
+                "choose another run.dir, or set checkpoint.resume=auto to continue it");
+  CheckpointMeta before = meta_from_json(store_->meta(*latest.step), store_->step_folder(*latest.step).string());
+  check_resume(recipe_, session_.plugins, before, meta(), store_->step_folder(*latest.step).string());
+  load_state(*store_, *latest.step, session_.parameters, &*optimizer_state_);
+  state_ = before.state;
+  scaler_.restore(state_.loss_scale, state_.good_steps);
+  saved_step_ = state_.step;
+  log_info("continuing from step ", state_.step, " of ", store_->step_folder(*latest.step).string());
+}
+
+template <class Call>
+void Trainer::tell(Call&& call) {
+  for (auto& observer : observers_) {
+    if (!observer) continue;
+    try {
+      call(*observer);
+    } catch (const std::exception& error) {
+      log_warn("an observer failed and is switched off: ", error.what());
+      observer.reset();
+    }
+  }
+}
+
+void Trainer::event(const std::string& text) {
+  tell([&](Observer& o) { o.on_event(text); });
+}
+
+DatasetContext dataset_context(const Session& session) {
+  const Settings& s = session.recipe.settings;
+  return {.seq_length = s.model.seq_length,
+          .seed = static_cast<uint64_t>(s.rng.seed),
+          .base_directory = session.recipe.directory,
+          .tokenizer = session.tokenizer.get()};
+}
+
+EvalMetrics evaluate_split(Session& session, Interpreter& interpreter, const Dataset& dataset, Split split, int64_t batches) {
+  auto start = std::chrono::steady_clock::now();
+  const Settings& s = session.recipe.settings;
+  auto source = dataset.split(split, batches * s.global_batch());
+  Loader loader(*source, {.seq_length = s.model.seq_length,
+                          .micro_batch_size = s.train.micro_batch_size,
+                          .num_micro_batches = s.micro_batches()});
+  double sum = 0;
+  int64_t tokens = 0;
+  for (int64_t i = 0; i < batches; ++i) {
+    for (const Batch& batch : loader.next()) {
+      sum += interpreter.evaluate(to_device(*session.run, batch)).loss_sum;
+      tokens += batch.num_target_tokens;
+    }
+  }
+  return {.split = name(split),
+          .loss = tokens > 0 ? sum / static_cast<double>(tokens) : 0,
+          .tokens = tokens,
+          .seconds = seconds_since(start)};
+}
+
+}  // namespace mtrain

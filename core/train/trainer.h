@@ -1,0 +1,73 @@
+// Trainer: the loop. Builds the run from a recipe, resumes if there is something to resume, then steps, evaluates and saves
+// until done or told to stop. For one rank's thread.
+#pragma once
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "mtrain/checkpoint/store.h"
+#include "mtrain/data/dataset.h"
+#include "mtrain/data/loader.h"
+#include "mtrain/optim/loss_scaler.h"
+#include "mtrain/optim/optimizer_state.h"
+#include "mtrain/pipeline/interpreter.h"
+#include "mtrain/train/observer.h"
+#include "mtrain/train/session.h"
+#include "mtrain/train/train_state.h"
+
+namespace mtrain {
+
+class MT_API Trainer {
+ public:
+  /// Builds everything and resumes. `stop` is asked at every step edge.
+  Trainer(const Recipe& recipe, PluginHost& plugins, std::function<bool()> stop);
+  ~Trainer();
+  /// Observers see everything from run() on.
+  void add_observer(std::unique_ptr<Observer> observer) { observers_.push_back(std::move(observer)); }
+
+  /// Trains to the last step or to the first step edge at which `stop` says so, saving before it returns.
+  void run();
+  const TrainState& state() const { return state_; }
+  const RunInfo& info() const { return info_; }
+  /// Evaluates the fixed validation batches; absent when the recipe asks for none.
+  std::optional<EvalMetrics> evaluate();
+
+ private:
+  StepMetrics step();
+  StepLoss forward_backward(std::span<const Batch> batches);
+  bool update(const StepLoss& loss, double grad_norm, double lr);
+  void resume();
+  void save();
+  void fill_info();
+  CheckpointMeta meta() const;
+  /// Calls every observer; one that throws is dropped with a warning.
+  template <class Call>
+  void tell(Call&& call);
+  void event(const std::string& text);
+
+  const Recipe& recipe_;
+  std::vector<std::unique_ptr<Observer>> observers_;
+  std::function<bool()> stop_;
+  Session session_;
+  std::unique_ptr<Dataset> dataset_;
+  std::unique_ptr<SampleSource> train_source_;
+  std::optional<Loader> loader_;
+  std::unique_ptr<Optimizer> optimizer_;
+  std::optional<OptimizerState> optimizer_state_;
+  std::optional<Interpreter> interpreter_;
+  std::optional<CheckpointStore> store_;
+  Program program_;
+  LossScaler scaler_;
+  TrainState state_;
+  RunInfo info_;
+  int64_t saved_step_ = -1;
+};
+
+/// The datasets' context of a recipe.
+MT_API DatasetContext dataset_context(const Session& session);
+/// Mean loss of the first `batches` global batches of a split.
+MT_API EvalMetrics evaluate_split(Session& session, Interpreter& interpreter, const Dataset& dataset, Split split,
+                                  int64_t batches);
+
+}  // namespace mtrain
