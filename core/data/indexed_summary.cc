@@ -1,0 +1,60 @@
+#include "mtrain/data/indexed_summary.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "mtrain/base/error.h"
+
+namespace mtrain {
+namespace {
+
+constexpr int64_t kBlock = int64_t{1} << 16;
+
+}  // namespace
+
+IndexedSummary summarize(const IndexedFile& file) {
+  IndexedSummary out{.sequences = file.num_sequences(), .documents = file.num_documents(), .tokens = file.num_tokens()};
+  std::vector<int64_t> lengths;
+  lengths.reserve(static_cast<size_t>(out.documents));
+  for (int64_t d = 0; d < out.documents; ++d) {
+    int64_t length = 0;
+    for (int64_t s = file.document_begin(d); s < file.document_begin(d + 1); ++s) length += file.length(s);
+    out.empty_documents += length == 0;
+    lengths.push_back(length);
+  }
+  if (lengths.empty()) return out;
+  auto middle = lengths.begin() + static_cast<std::ptrdiff_t>(lengths.size() / 2);
+  std::nth_element(lengths.begin(), middle, lengths.end());
+  out.median = *middle;
+  out.shortest = *std::min_element(lengths.begin(), lengths.end());
+  out.longest = *std::max_element(lengths.begin(), lengths.end());
+  return out;
+}
+
+TokenRange scan_tokens(const IndexedFile& file, int64_t vocab_size) {
+  const int64_t limit = vocab_size > 0 ? vocab_size : int64_t{INT32_MAX} + 1;
+  std::vector<int32_t> block;
+  TokenRange range{INT32_MAX, INT32_MIN};
+  for (int64_t d = 0; d < file.num_documents(); ++d) {
+    int64_t before = 0;  // tokens of the document before this block
+    for (int64_t s = file.document_begin(d); s < file.document_begin(d + 1); ++s) {
+      for (int64_t at = 0; at < file.length(s); at += kBlock) {
+        block.resize(static_cast<size_t>(std::min(kBlock, file.length(s) - at)));
+        file.read(s, at, block);
+        auto [low, high] = std::minmax_element(block.begin(), block.end());
+        range = {std::min(range.smallest, *low), std::max(range.largest, *high)};
+        auto bad = *low < 0 ? low : *high >= limit ? high : block.end();
+        if (bad != block.end())
+          throw Error(ErrorClass::data, cat(bin_path(file.prefix()).string(), ": document ", d, ", token ",
+                                            before + (bad - block.begin()), ": id ", *bad,
+                                            *bad < 0 ? std::string(" is negative")
+                                                     : cat(" is outside the vocabulary of ", vocab_size)),
+                      "the data was prepared with another tokenizer or is damaged: prepare it again");
+        before += static_cast<int64_t>(block.size());
+      }
+    }
+  }
+  return file.num_tokens() > 0 ? range : TokenRange{};
+}
+
+}  // namespace mtrain
