@@ -114,7 +114,7 @@ void each_level_and_dtype(F&& f, int threads = 2) {
     Level level(isa, threads);
     auto run = [&](auto type) {
       using T = decltype(type);
-      INFO("level ", std::string(isa.name), ", ", name(DTypeOf<T>::value));
+      INFO("level ", std::string(isa.name), ", ", std::string(name(DTypeOf<T>::value)));
       f(type, level);
     };
     run(float{});

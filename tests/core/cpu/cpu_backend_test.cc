@@ -1,0 +1,124 @@
+#include "mtrain/cpu/cpu_backend.h"
+
+#include <filesystem>
+#include <fstream>
+#include <limits>
+
+#include "kernel_harness.h"
+#include "mtrain/base/error.h"
+#include "mtrain/cpu/cpu_stream.h"
+#include "mtrain/cpu/memory.h"
+#include "mtrain/cpu/threads.h"
+
+namespace mtrain::testing {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct TemporaryFolder {
+  fs::path path;
+  TemporaryFolder() {
+    std::string name = (fs::temp_directory_path() / "mtrain_cpu_XXXXXX").string();
+    REQUIRE(mkdtemp(name.data()) != nullptr);
+    path = name;
+  }
+  ~TemporaryFolder() { fs::remove_all(path); }
+  void write(const fs::path& at, std::string_view text) const {
+    fs::create_directories((path / at).parent_path());
+    std::ofstream(path / at) << text;
+  }
+};
+
+}  // namespace
+
+TEST_CASE("the CPU backend offers every kernel at every level") {
+  for (const cpu::Isa& isa : cpu::usable_isas()) {
+    Level level(isa, 1);
+    // The table is nothing but function pointers, so a missing one shows as a null word.
+    constexpr size_t kCount = sizeof(KernelTable) / sizeof(void (*)());
+    void (*entries[kCount])();
+    std::memcpy(entries, &level.kernels, sizeof entries);
+    for (auto* entry : entries) CHECK((entry != nullptr));
+  }
+  auto backend = make_cpu_backend();
+  CHECK(backend->name() == "cpu");
+  CHECK(backend->probe().devices == 1);
+  CHECK(cpu::usable_isas().back().name == "base");
+}
+
+TEST_CASE("memory is aligned, writable to its end, and freed") {
+  auto backend = make_cpu_backend(1);
+  for (size_t bytes : {size_t{0}, size_t{1}, size_t{64}, size_t{100001}, size_t{4} << 20, (size_t{9} << 20) + 3}) {
+    void* data = backend->allocate({}, bytes);
+    REQUIRE(data != nullptr);
+    CHECK(reinterpret_cast<uintptr_t>(data) % (bytes >= (size_t{4} << 20) ? size_t{2} << 20 : 64) == 0);
+    std::memset(data, 1, bytes);
+    backend->deallocate({}, data, bytes);
+  }
+}
+
+TEST_CASE("a request that cannot be met names need and free, as a config error") {
+  auto backend = make_cpu_backend(1);
+  for (size_t bytes : {size_t{1} << 50, std::numeric_limits<size_t>::max(), std::numeric_limits<size_t>::max() - 4096}) {
+    try {
+      backend->allocate({}, bytes);
+      FAIL("allocated ", bytes);
+    } catch (const Error& error) {
+      CHECK(error.error_class() == ErrorClass::config);
+      CHECK(error.message().find("need ") != std::string::npos);
+      CHECK(error.message().find(" free") != std::string::npos);
+    }
+  }
+  CHECK(cpu::free_memory() > 0);
+}
+
+TEST_CASE("copies and zeroing") {
+  auto backend = make_cpu_backend(2);
+  auto stream = backend->stream({});
+  for (int64_t n : {int64_t{0}, int64_t{1}, int64_t{1000}, int64_t{3000001}}) {
+    auto from = Buffer<float>::random(std::min<int64_t>(n, 5000), "from");
+    Buffer<unsigned char> a(n, 3), b(n, 4);
+    if (n > 0) std::memcpy(a.data(), from.data(), static_cast<size_t>(std::min<int64_t>(n, 5000)));
+    backend->copy(*stream, b.data(), a.data(), static_cast<size_t>(n));
+    CHECK(b.same_bits(a));
+    backend->fill_zero(*stream, b.data(), static_cast<size_t>(n));
+    CHECK(std::all_of(b.data(), b.data() + n, [](unsigned char c) { return c == 0; }));
+  }
+  backend->copy(*stream, nullptr, nullptr, 0);
+  stream->synchronize();
+}
+
+TEST_CASE("scratch memory stays in place once it is large enough") {
+  auto backend = make_cpu_backend(2);
+  auto stream = backend->stream({});
+  auto& cpu = cpu::cpu_stream(*stream);
+  CHECK(cpu.threads() == 2);
+  auto* large = cpu.scratch(1 << 20);
+  CHECK(reinterpret_cast<uintptr_t>(large) % 64 == 0);
+  CHECK(cpu.scratch(10) == large);
+  CHECK(cpu.scratch(1 << 20) == large);
+}
+
+TEST_CASE("the control group's quota limits the threads") {
+  TemporaryFolder root;
+  CHECK(cpu::cgroup_cpu_quota(root.path) == 0);
+  root.write("proc/self/cgroup", "0::/user/job\n");
+  CHECK(cpu::cgroup_cpu_quota(root.path) == 0);
+  root.write("sys/fs/cgroup/user/job/cpu.max", "max 100000\n");
+  CHECK(cpu::cgroup_cpu_quota(root.path) == 0);
+  root.write("sys/fs/cgroup/user/cpu.max", "250000 100000\n");
+  CHECK(cpu::cgroup_cpu_quota(root.path) == 3);
+  root.write("sys/fs/cgroup/user/job/cpu.max", "50000 100000\n");
+  CHECK(cpu::cgroup_cpu_quota(root.path) == 1);
+  root.write("sys/fs/cgroup/user/job/cpu.max", "nonsense\n");
+  CHECK(cpu::cgroup_cpu_quota(root.path) == 3);
+  root.write("proc/self/cgroup", "5:cpu,cpuacct:/box\n2:memory:/box\nbroken line\n");
+  root.write("sys/fs/cgroup/cpu/box/cpu.cfs_quota_us", "-1\n");
+  root.write("sys/fs/cgroup/cpu/box/cpu.cfs_period_us", "100000\n");
+  CHECK(cpu::cgroup_cpu_quota(root.path) == 0);
+  root.write("sys/fs/cgroup/cpu/box/cpu.cfs_quota_us", "400000\n");
+  CHECK(cpu::cgroup_cpu_quota(root.path) == 4);
+  CHECK(cpu::default_threads() >= 1);
+}
+
+}  // namespace mtrain::testing
