@@ -3,6 +3,8 @@
 # folders it depends on and no other: an include that looks up a layer does not compile.
 set(MT_INCLUDE_ROOT ${CMAKE_BINARY_DIR}/include)
 define_property(GLOBAL PROPERTY MT_LAYERS BRIEF_DOCS "the core folders" FULL_DOCS "the core folders, lowest first")
+define_property(GLOBAL PROPERTY MT_OBJECTS BRIEF_DOCS "further objects" FULL_DOCS "objects a folder builds beside its library")
+define_property(GLOBAL PROPERTY MT_LIBRARIES BRIEF_DOCS "what they link" FULL_DOCS "third-party libraries of the core folders")
 
 function(mt_layer name)
   cmake_parse_arguments(ARG "" "" "DEPS;LIBS" ${ARGN})
@@ -14,6 +16,7 @@ function(mt_layer name)
     set(scope PUBLIC)
     target_link_libraries(mtrain_${name} PRIVATE mtrain_options ${ARG_LIBS})
     set_property(GLOBAL APPEND PROPERTY MT_LAYERS mtrain_${name})
+    set_property(GLOBAL APPEND PROPERTY MT_LIBRARIES ${ARG_LIBS})
   else()
     add_library(mtrain_${name} INTERFACE)
     set(scope INTERFACE)
