@@ -40,6 +40,8 @@ class MT_API Backend {
   virtual void deallocate(Device device, void* data, size_t bytes) = 0;
   virtual std::unique_ptr<Stream> stream(Device device) = 0;
   virtual const KernelTable& kernels() const = 0;
+  /// False: tensors get memory of their own, exactly as large as they are, and it goes back at once (checking backends).
+  virtual bool pooled() const { return true; }
   /// Host <-> device and device <-> device copies, ordered on the stream; a copy to the host has arrived on return.
   virtual void copy(Stream& stream, void* to, const void* from, size_t bytes) = 0;
   virtual void fill_zero(Stream& stream, void* data, size_t bytes) = 0;

@@ -21,24 +21,31 @@ size_t CachingAllocator::rounded(size_t bytes) {
 }
 
 void* CachingAllocator::take(size_t bytes) {
-  size_t size = rounded(bytes);
-  in_use_ += size;
-  peak_ = std::max(peak_, in_use_);
+  size_t size = backend_.pooled() ? rounded(bytes) : bytes;
+  void* block = nullptr;
   auto found = free_.find(size);
   if (found != free_.end() && !found->second.empty()) {
-    void* block = found->second.back();
+    block = found->second.back();
     found->second.pop_back();
-    return block;
+  } else {
+    block = backend_.allocate(device_, size);
+    ++system_allocations_;
+    reserved_ += size;
   }
-  ++system_allocations_;
-  reserved_ += size;
-  return backend_.allocate(device_, size);
+  in_use_ += size;
+  peak_ = std::max(peak_, in_use_);
+  return block;
 }
 
 void CachingAllocator::give(void* data, size_t bytes) {
-  size_t size = rounded(bytes);
+  size_t size = backend_.pooled() ? rounded(bytes) : bytes;
   in_use_ -= size;
-  free_[size].push_back(data);
+  if (backend_.pooled()) {
+    free_[size].push_back(data);
+  } else {
+    reserved_ -= size;
+    backend_.deallocate(device_, data, size);
+  }
 }
 
 Run::Run(Backend& backend, Device device, uint64_t seed)

@@ -1,4 +1,6 @@
 // Rotary positions and fused attention on one projection that holds queries, keys and values group by group.
+#include <algorithm>
+
 #include "mtrain/autograd/ops.h"
 
 namespace mtrain {
@@ -108,7 +110,9 @@ Tensor rope(Tensor&& qkv, const HeadLayout& layout, const RopeTable& table, cons
 
 Tensor attention(const Tensor& qkv, const HeadLayout& layout, const SequenceBounds& bounds, float scale, bool causal) {
   check(qkv, layout);
-  MT_CHECK(bounds && bounds->size() >= 2 && bounds->back() == qkv.size(0), "sequence bounds of ", qkv.size(0), " tokens");
+  MT_CHECK(bounds && bounds->size() >= 2 && bounds->front() == 0 && bounds->back() == qkv.size(0) &&
+               std::is_sorted(bounds->begin(), bounds->end()),
+           "sequence bounds of ", qkv.size(0), " tokens");
   require_kernel(qkv.run(), qkv.run().kernels().attention, "attention");
   return apply(Attention{.layout = layout, .bounds = bounds, .scale = scale, .causal = causal}, qkv);
 }

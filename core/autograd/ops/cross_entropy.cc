@@ -43,6 +43,7 @@ struct CrossEntropy {
 
 Tensor cross_entropy(Tensor&& logits, const Tensor& targets, int64_t valid_vocab) {
   MT_CHECK(logits.shape().rank() == 2 && targets.numel() == logits.size(0), logits.shape(), ", targets ", targets.shape());
+  MT_CHECK(logits.contiguous(), logits.shape());
   MT_CHECK(valid_vocab > 0 && valid_vocab <= logits.size(1), valid_vocab, " of ", logits.size(1));
   require_kernel(logits.run(), logits.run().kernels().cross_entropy, "cross_entropy");
   Tensor own = std::move(logits);

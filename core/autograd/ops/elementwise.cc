@@ -92,21 +92,28 @@ struct Dropout {  // y = x * keep / (1 - p); the same mask turns dy into dx
   void backward(Run& run, const Tensor& dy, Grads<1>& g) { g[0].give(run, masked(run, dy)); }
 };
 
+void check_alike(const Tensor& a, const Tensor& b) {
+  MT_CHECK(a.shape() == b.shape() && a.dtype() == b.dtype(), a.shape(), " ", name(a.dtype()), " vs ", b.shape(), " ",
+           name(b.dtype()));
+  MT_CHECK(a.contiguous() && b.contiguous(), a.shape());
+}
+
 }  // namespace
 
 Tensor add(const Tensor& a, const Tensor& b) {
-  MT_CHECK(a.shape() == b.shape() && a.dtype() == b.dtype(), a.shape(), " vs ", b.shape());
+  check_alike(a, b);
   require_kernel(a.run(), a.run().kernels().add, "add");
   return apply(Add{}, a, b);
 }
 
 Tensor silu_mul(const Tensor& gate, const Tensor& up) {
-  MT_CHECK(gate.shape() == up.shape() && gate.dtype() == up.dtype(), gate.shape(), " vs ", up.shape());
+  check_alike(gate, up);
   require_kernel(gate.run(), gate.run().kernels().silu_mul, "silu_mul");
   return apply(SiluMul{}, gate, up);
 }
 
 Tensor gelu(const Tensor& x, GeluKind kind) {
+  MT_CHECK(x.contiguous(), x.shape());
   require_kernel(x.run(), x.run().kernels().gelu, "gelu");
   return apply(Gelu{.kind = kind}, x);
 }
@@ -114,6 +121,7 @@ Tensor gelu(const Tensor& x, GeluKind kind) {
 Tensor dropout(const Tensor& x, float p, uint64_t name_key) {
   if (p == 0 || !x.run().training) return x;
   MT_CHECK(p > 0 && p < 1, p);
+  MT_CHECK(x.shape().rank() == 2 && x.contiguous(), x.shape());
   require_kernel(x.run(), x.run().kernels().dropout, "dropout");
   return apply(Dropout{.p = p, .name_key = name_key}, x);
 }

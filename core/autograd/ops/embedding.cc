@@ -36,7 +36,7 @@ struct Embedding {
 }  // namespace
 
 Tensor embedding(const Tensor& table, const Tensor& ids) {
-  MT_CHECK(table.shape().rank() == 2 && ids.shape().rank() == 1, "table ", table.shape(), ", ids ", ids.shape());
+  MT_CHECK(table.shape().rank() == 2 && ids.shape().rank() == 1 && table.contiguous(), "table ", table.shape(), ", ids ", ids.shape());
   require_kernel(table.run(), table.run().kernels().embedding, "embedding");
   return apply(Embedding{.ids = ids}, table);
 }

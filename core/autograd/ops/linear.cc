@@ -83,7 +83,7 @@ struct Linear {
 Tensor linear(const Tensor& x, const Tensor& w, const Tensor& b) {
   MT_CHECK(x.shape().rank() == 2 && w.shape().rank() == 2 && x.size(1) == w.size(1), "x ", x.shape(), ", w ", w.shape());
   MT_CHECK(x.contiguous() && w.contiguous() && x.dtype() == w.dtype(), name(x.dtype()), " vs ", name(w.dtype()));
-  MT_CHECK(!b.defined() || (b.numel() == w.size(0)), "bias of ", w.size(0), " outputs");
+  MT_CHECK(!b.defined() || (b.numel() == w.size(0) && b.contiguous()), "bias of ", w.size(0), " outputs");
   require_kernel(x.run(), x.run().kernels().gemm, "gemm");
   return apply(Linear{}, x, w, b);
 }

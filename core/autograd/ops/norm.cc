@@ -102,7 +102,7 @@ Tensor rms_norm(const Tensor& x, const Tensor& w, float eps) {
 
 Tensor layer_norm(const Tensor& x, const Tensor& w, const Tensor& b, float eps) {
   check(x, w);
-  MT_CHECK(!b.defined() || b.numel() == w.numel(), b.shape());
+  MT_CHECK(!b.defined() || (b.numel() == w.numel() && b.dtype() == x.dtype()), b.shape());
   require_kernel(x.run(), x.run().kernels().layer_norm, "layer_norm");
   return apply(LayerNorm{.eps = eps}, x, w, b);
 }

@@ -1,0 +1,125 @@
+#include <doctest/doctest.h>
+
+#include <cmath>
+
+#include "contract/harness.h"
+
+namespace mtrain::contract {
+namespace {
+
+std::vector<int32_t> targets_of(int64_t rows, int64_t valid, int ignore_every) {
+  std::vector<int32_t> targets;
+  for (int64_t t = 0; t < rows; ++t)
+    targets.push_back(ignore_every > 0 && t % ignore_every == 0 ? -1
+                                                                : static_cast<int32_t>((t * 37 + 5) % valid));
+  return targets;
+}
+
+Case loss_case(int64_t rows, int64_t cols, int64_t valid, int ignore_every, double spread) {
+  Case c{.name = cat("cross_entropy ", rows, " x ", cols, " (", valid, "), spread ", spread, ", ignored 1/",
+                     ignore_every),
+         .out = {rows},
+         .float_out = true};
+  std::vector<int32_t> targets = targets_of(rows, valid, ignore_every);
+  c.inputs = {{"logits", {rows, cols}, random_values(rows * cols, "logits", spread)}};
+  c.op = [=](Run& run, std::vector<Tensor>& t) {
+    return cross_entropy(std::move(t[0]), make_ids(run, targets), valid);
+  };
+  c.forward = [=](const std::vector<Values>& v) {
+    return reference::cross_entropy(v[0], targets, cols, valid);
+  };
+  c.backward = [=](const std::vector<Values>& v, const Values& dy) {
+    return std::vector<Values>{reference::cross_entropy_backward(dy, v[0], targets, cols, valid)};
+  };
+  c.bound.sums = 16 * std::max(1.0, spread);
+  return c;
+}
+
+TEST_CASE("cross_entropy: values and gradients") {
+  Figures figures("cross_entropy");
+  for (int64_t rows : kOddSizes)
+    for (int64_t cols : kOddSizes) check(loss_case(rows, cols, cols, static_cast<int>(rows % 4), 2), figures);
+  check(loss_case(17, 128, 97, 0, 1), figures);
+  check(loss_case(17, 128, 1, 3, 1), figures);
+  check(loss_case(33, 300, 257, 2, 1), figures);
+  check(loss_case(5, 65, 60, 1, 1), figures);  // every target ignored
+  check(loss_case(9, 1000, 1000, 0, 15), figures);
+}
+
+TEST_CASE("cross_entropy: padding may hold anything, NaN and infinity included") {
+  Lab lab;
+  Run& run = lab.run();
+  for (DType dtype : kDTypes) {
+    Values logits = random_values(3 * 8, "logits");
+    Tensor clean = make(run, logits, {3, 8}, dtype);
+    for (int64_t r = 0; r < 3; ++r) {
+      logits[static_cast<size_t>(r * 8 + 6)] = INFINITY;
+      logits[static_cast<size_t>(r * 8 + 7)] = NAN;
+    }
+    auto run_on = [&](Tensor x) {
+      auto probe = std::make_shared<Catcher>();
+      x.set_node(probe);
+      Tensor loss = cross_entropy(std::move(x), make_ids(run, {0, -1, 5}), 6);
+      backward(loss, make(run, {1, 1, 1}, {3}, DType::f32));
+      return std::pair(values_of(loss), values_of(probe->grad));
+    };
+    CHECK(run_on(make(run, logits, {3, 8}, dtype)) == run_on(clean));
+  }
+}
+
+TEST_CASE("cross_entropy: the gradient takes the logits' place, unless somebody still holds them") {
+  Lab lab;
+  Run& run = lab.run();
+  for (DType dtype : kDTypes) {
+    auto with = [&](bool hold) {
+      Values values = round_to(random_values(5 * 9, "logits"), dtype);
+      Tensor x = make(run, values, {5, 9}, dtype), kept = hold ? x : Tensor();
+      void* place = x.raw();
+      auto probe = std::make_shared<Catcher>();
+      x.set_node(probe);
+      Tensor loss = cross_entropy(std::move(x), make_ids(run, {1, 2, 3, 4, 5}), 9);
+      kept = kept.defined() ? kept.detach() : kept;
+      backward(loss, make(run, {1, 2, 3, 4, 5}, {5}, DType::f32));
+      CHECK((probe->grad.raw() == place) == !hold);
+      if (hold) CHECK(values_of(kept) == values);
+      return values_of(probe->grad);
+    };
+    CHECK(with(true) == with(false));
+  }
+}
+
+TEST_CASE("cross_entropy: logits of a hundred give finite losses and a certain one gives none") {
+  Lab lab;
+  Run& run = lab.run();
+  Tensor loss =
+      cross_entropy(make(run, {500, 0, 0, 500, -500, 0}, {2, 3}, DType::f32), make_ids(run, {0, 1}), 3);
+  CHECK(values_of(loss) == Values{0, 1000});
+}
+
+TEST_CASE("cross_entropy: gradients of a row add up to nothing") {
+  Lab lab;
+  Run& run = lab.run();
+  Tensor x = make(run, random_values(33 * 129, "logits"), {33, 129}, DType::f32);
+  auto probe = std::make_shared<Catcher>();
+  x.set_node(probe);
+  Tensor loss = cross_entropy(std::move(x), make_ids(run, targets_of(33, 120, 0)), 120);
+  backward(loss, make(run, Values(33, 1.0), {33}, DType::f32));
+  Values d = values_of(probe->grad);
+  for (size_t r = 0; r < 33; ++r) {
+    double sum = 0;
+    for (size_t c = 0; c < 129; ++c) sum += d[r * 129 + c];
+    CHECK(std::fabs(sum) < 1e-6);
+    for (size_t c = 120; c < 129; ++c) CHECK(d[r * 129 + c] == 0);
+  }
+}
+
+TEST_CASE("cross_entropy: faulty arguments are refused") {
+  Lab lab;
+  Run& run = lab.run();
+  CHECK_THROWS_AS(cross_entropy(run.zeros({2, 3}, DType::f32), make_ids(run, {0}), 3), Error);
+  CHECK_THROWS_AS(cross_entropy(run.zeros({2, 3}, DType::f32), make_ids(run, {0, 1}), 4), Error);
+  CHECK_THROWS_AS(cross_entropy(run.zeros({2, 3}, DType::f32), make_ids(run, {0, 1}), 0), Error);
+}
+
+}  // namespace
+}  // namespace mtrain::contract

@@ -1,0 +1,202 @@
+// add, silu_mul, gelu, embedding and dropout.
+#include <doctest/doctest.h>
+
+#include <array>
+#include <cmath>
+
+#include "contract/harness.h"
+#include "mtrain/base/rng.h"
+
+namespace mtrain::contract {
+namespace {
+
+Case binary_case(const std::string& name, int64_t rows, int64_t cols, double scale) {
+  Case c{.name = cat(name, " ", rows, " x ", cols), .out = {rows, cols}};
+  c.inputs = {{"first", {rows, cols}, random_values(rows * cols, "first", scale)},
+              {"second", {rows, cols}, random_values(rows * cols, "second")}};
+  return c;
+}
+
+TEST_CASE("add: values and gradients") {
+  Figures figures("add");
+  for (int64_t rows : kOddSizes)
+    for (int64_t cols : {1, 33, 129}) {
+      Case c = binary_case("add", rows, cols, 1);
+      c.op = [](Run&, std::vector<Tensor>& t) { return add(t[0], t[1]); };
+      c.forward = [](const std::vector<Values>& v) { return reference::add(v[0], v[1]); };
+      c.backward = [](const std::vector<Values>&, const Values& dy) { return std::vector<Values>{dy, dy}; };
+      check(c, figures);
+    }
+}
+
+TEST_CASE("silu_mul: values and gradients") {
+  Figures figures("silu_mul");
+  for (int64_t rows : kOddSizes)
+    for (auto [cols, scale] : {std::array<int64_t, 2>{1, 1}, {17, 4}, {129, 1}}) {
+      Case c = binary_case("silu_mul", rows, cols, static_cast<double>(scale));
+      c.op = [](Run&, std::vector<Tensor>& t) { return silu_mul(t[0], t[1]); };
+      c.forward = [](const std::vector<Values>& v) { return reference::silu_mul(v[0], v[1]); };
+      c.backward = [](const std::vector<Values>& v, const Values& dy) {
+        return reference::silu_mul_backward(dy, v[0], v[1]);
+      };
+      check(c, figures);
+    }
+}
+
+TEST_CASE("gelu: values and gradients, exact and approximate") {
+  Figures figures("gelu");
+  for (bool tanh_form : {false, true})
+    for (int64_t rows : kOddSizes)
+      for (auto [cols, scale] : {std::array<int64_t, 2>{1, 1}, {17, 3}, {129, 1}}) {
+        Case c{.name = cat("gelu ", tanh_form ? "tanh " : "erf ", rows, " x ", cols), .out = {rows, cols}};
+        c.inputs = {{"x", {rows, cols}, random_values(rows * cols, "x", static_cast<double>(scale))}};
+        c.op = [=](Run&, std::vector<Tensor>& t) {
+          return gelu(t[0], tanh_form ? GeluKind::tanh : GeluKind::erf);
+        };
+        c.forward = [=](const std::vector<Values>& v) { return reference::gelu(v[0], tanh_form); };
+        c.backward = [=](const std::vector<Values>& v, const Values& dy) {
+          return std::vector<Values>{reference::gelu_backward(dy, v[0], tanh_form)};
+        };
+        c.bound.sums = 32;  // 1 - sigmoid loses its low bits before it is multiplied by the inner slope
+        check(c, figures);
+      }
+}
+
+TEST_CASE("activations: far from zero they are the identity or nothing, never NaN") {
+  Lab lab;
+  Run& run = lab.run();
+  const Values far = {-1e4, -300, -100, -90, -50, 50, 90, 100, 300, 1e4}, ones(far.size(), 1.0);
+  const Shape shape = {1, static_cast<int64_t>(far.size())};
+  for (DType dtype : kDTypes) {
+    Values positive = round_to(far, dtype), step = ones;
+    for (size_t i = 0; i < far.size(); ++i)
+      if (far[i] < 0) positive[i] = step[i] = 0;
+    for (int which = 0; which < 3; ++which) {
+      INFO(name(dtype), " ", which);
+      auto probe = std::make_shared<Catcher>();
+      Tensor x = make(run, far, shape, dtype);
+      x.set_node(probe);
+      Tensor y = which == 0   ? silu_mul(x, make(run, ones, shape, dtype))
+                 : which == 1 ? gelu(x, GeluKind::erf)
+                              : gelu(x, GeluKind::tanh);
+      check_close(values_of(y), positive, dtype, {}, "value");
+      backward(y, make(run, ones, shape, dtype));
+      check_close(values_of(probe->grad), step, dtype, {}, "gradient");
+    }
+  }
+}
+
+TEST_CASE("embedding: rows of the table, gradients of repeated ids add up") {
+  Figures figures("embedding");
+  for (int64_t tokens : kOddSizes)
+    for (auto [rows, cols] : {std::array<int64_t, 2>{1, 3}, {7, 17}, {130, 65}, {300, 1}}) {
+      std::vector<int32_t> ids;
+      for (int64_t t = 0; t < tokens; ++t) ids.push_back(static_cast<int32_t>((t * t * 31 + t / 2) % rows));
+      Case c{.name = cat("embedding ", tokens, " of ", rows, " x ", cols), .out = {tokens, cols}};
+      c.inputs = {{"table", {rows, cols}, random_values(rows * cols, "table"), true}};
+      c.op = [=](Run& run, std::vector<Tensor>& t) { return embedding(t[0], make_ids(run, ids)); };
+      c.forward = [=](const std::vector<Values>& v) { return reference::embedding(v[0], ids, cols); };
+      c.backward = [=, rows = rows, cols = cols](const std::vector<Values>&, const Values& dy) {
+        return std::vector<Values>{reference::embedding_backward(dy, ids, rows, cols)};
+      };
+      c.bound.sums = 32;  // many tokens of one id
+      check(c, figures);
+    }
+}
+
+// The mask as it is defined: element i of the global batch is kept when the stream's number i is at least p.
+Values dropout_factors(Run& run, int64_t count, int64_t first, double p) {
+  RngStream stream(run.seed(), name_key("drop"), run.step);
+  Values factors;
+  for (int64_t i = 0; i < count; ++i)
+    factors.push_back(stream.uniform(static_cast<uint64_t>(first + i)) >= static_cast<float>(p) ? 1 / (1 - p)
+                                                                                                : 0);
+  return factors;
+}
+
+Values product(const Values& a, const Values& b) {
+  Values out = a;
+  for (size_t i = 0; i < out.size(); ++i) out[i] *= b[i];
+  return out;
+}
+
+TEST_CASE("dropout: values and gradients") {
+  Figures figures("dropout");
+  for (int64_t rows : kOddSizes)
+    for (double p : {0.1, 0.5, 0.9}) {
+      constexpr int64_t kCols = 33, kFirst = 1000;
+      Lab other;  // seeds are alike
+      other.run().step = 5;
+      Values factors = dropout_factors(other.run(), rows * kCols, kFirst * kCols, p);
+      Case c{.name = cat("dropout ", p, " ", rows), .out = {rows, kCols}};
+      c.inputs = {{"x", {rows, kCols}, random_values(rows * kCols, "x")}};
+      c.op = [=](Run& run, std::vector<Tensor>& t) {
+        run.step = 5;
+        run.first_token = kFirst;
+        Tensor y = dropout(t[0], static_cast<float>(p), name_key("drop"));
+        run.step = 6;  // backward must use the forward's mask all the same
+        run.first_token = 0;
+        return y;
+      };
+      c.forward = [=](const std::vector<Values>& v) { return product(v[0], factors); };
+      c.backward = [=](const std::vector<Values>&, const Values& dy) {
+        return std::vector<Values>{product(dy, factors)};
+      };
+      check(c, figures);
+    }
+}
+
+TEST_CASE("dropout: the mask does not depend on how the tokens are cut") {
+  Lab lab;
+  Run& run = lab.run();
+  constexpr int64_t kRows = 24, kCols = 17;
+  Tensor x = make(run, Values(kRows * kCols, 1.0), {kRows, kCols}, DType::f32);
+  run.first_token = 100;
+  Values whole = values_of(dropout(x, 0.3f, 77));
+  for (int64_t cut : {1, 5, 12, 23}) {
+    run.first_token = 100;
+    Values parts = values_of(dropout(x.slice(0, 0, cut), 0.3f, 77));
+    run.first_token = 100 + cut;
+    Values second = values_of(dropout(x.slice(0, cut, kRows), 0.3f, 77));
+    parts.insert(parts.end(), second.begin(), second.end());
+    CHECK(parts == whole);
+  }
+}
+
+TEST_CASE("dropout: the share of kept elements is 1 - p and masks of names, steps, seeds and tokens differ") {
+  Lab lab(2, 1), other(2, 2);
+  Run& run = lab.run();
+  constexpr int64_t kRows = 200, kCols = 129;
+  auto mask = [](Run& r, float p, uint64_t key) {
+    return values_of(dropout(make(r, Values(kRows * kCols, 1.0), {kRows, kCols}, DType::f32), p, key));
+  };
+  for (float p : {0.1f, 0.5f, 0.75f}) {
+    double kept = 0;
+    for (double v : mask(run, p, 3)) kept += v > 0;
+    double n = kRows * kCols, deviation = std::sqrt(n * p * (1 - p));
+    CHECK(std::fabs(kept - n * (1 - p)) < 4 * deviation);
+  }
+  Values first = mask(run, 0.5f, 3);
+  CHECK(mask(run, 0.5f, 3) == first);
+  CHECK(mask(run, 0.5f, 4) != first);
+  CHECK(mask(other.run(), 0.5f, 3) != first);
+  run.step = 1;
+  CHECK(mask(run, 0.5f, 3) != first);
+  run.step = 0;
+  run.first_token = 1;
+  CHECK(mask(run, 0.5f, 3) != first);
+}
+
+TEST_CASE("dropout: nothing happens at p = 0 and while evaluating") {
+  Lab lab;
+  Run& run = lab.run();
+  Tensor x = make(run, {1, 2, 3}, {1, 3}, DType::f32);
+  CHECK(dropout(x, 0, 1).raw() == x.raw());
+  run.training = false;
+  CHECK(dropout(x, 0.5f, 1).raw() == x.raw());
+  run.training = true;
+  CHECK_THROWS_AS(dropout(x, 1, 1), Error);
+}
+
+}  // namespace
+}  // namespace mtrain::contract

@@ -1,0 +1,256 @@
+#include "contract/harness.h"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+
+#include "mtrain/base/rng.h"
+#include "mtrain/cpu/cpu_backend.h"
+
+namespace mtrain::contract {
+
+double roundoff(DType dtype) {
+  switch (dtype) {
+    case DType::bf16:
+      return 0x1p-8;
+    case DType::f16:
+      return 0x1p-11;
+    default:
+      return 0x1p-24;
+  }
+}
+
+Values round_to(Values values, DType dtype) {
+  for (double& v : values) {
+    auto f = static_cast<float>(v);
+    if (dtype == DType::bf16) f = to_float(bf16(f));
+    if (dtype == DType::f16) f = to_float(f16(f));
+    v = static_cast<double>(f);
+  }
+  return values;
+}
+
+Values random_values(int64_t count, std::string_view key, double scale) {
+  RngStream rng(2024, key);
+  Values values;
+  for (int64_t i = 0; i < count; ++i)
+    values.push_back(scale * static_cast<double>(rng.normal(static_cast<uint64_t>(i))));
+  return values;
+}
+
+namespace {
+
+template <class T>
+Tensor upload(Run& run, const Values& values, const Shape& shape) {
+  std::vector<T> host;
+  for (double v : values) host.push_back(T(static_cast<float>(v)));
+  return run.from_host<T>(host, shape);
+}
+
+template <class T>
+Values download(const Tensor& t) {
+  std::vector<T> host(static_cast<size_t>(t.numel()));
+  t.run().download(t, host.data());
+  Values values;
+  for (T v : host) values.push_back(static_cast<double>(to_float(v)));
+  return values;
+}
+
+}  // namespace
+
+Tensor make(Run& run, const Values& values, const Shape& shape, DType dtype) {
+  if (dtype == DType::bf16) return upload<bf16>(run, values, shape);
+  if (dtype == DType::f16) return upload<f16>(run, values, shape);
+  return upload<float>(run, values, shape);
+}
+
+Tensor make_ids(Run& run, const std::vector<int32_t>& ids) {
+  return run.from_host<int32_t>(ids, {static_cast<int64_t>(ids.size())});
+}
+
+Values values_of(const Tensor& t) {
+  if (t.dtype() == DType::bf16) return download<bf16>(t);
+  if (t.dtype() == DType::f16) return download<f16>(t);
+  return download<float>(t);
+}
+
+Lab::Lab(int threads, uint64_t seed)
+    : backend_(std::make_unique<GuardBackend>(make_cpu_backend(threads))),
+      run_(std::in_place, *backend_, Device{}, seed) {}
+
+Lab::~Lab() {
+  run_.reset();
+  for (const auto& fault : backend_->faults()) CHECK_MESSAGE(false, fault);
+  CHECK_MESSAGE(backend_->live() == 0, "memory that did not come back");
+}
+
+Figures::~Figures() {
+  if (std::getenv("MT_TEST_FIGURES"))
+    MESSAGE(what_ << ": " << cases_ << " comparisons, at most " << worst_ << " of what is allowed");
+}
+
+double check_close(const Values& got, const Values& want, DType dtype, const Bound& bound,
+                   const std::string& what) {
+  REQUIRE_MESSAGE(got.size() == want.size(), what);
+  double scale = 1, worst = 0, u = roundoff(dtype);
+  for (double w : want) scale = std::max(scale, std::fabs(w));
+  double slack = (bound.inner * u + bound.sums * 0x1p-24) * scale + (dtype == DType::f16 ? 0x1p-25 : 0);
+  size_t at = 0;
+  for (size_t i = 0; i < got.size(); ++i) {
+    double share = std::fabs(got[i] - want[i]) / (1.01 * u * std::fabs(want[i]) + slack);
+    if (!(share <= worst)) worst = share, at = i;
+    if (std::isnan(share)) break;
+  }
+  if (!got.empty())
+    CHECK_MESSAGE(worst <= 1, what, " [", at, "]: got ", got[at], ", want ", want[at], ": ", worst,
+                  " of what is allowed");
+  return worst;
+}
+
+namespace {
+
+struct Outcome {
+  Values out;
+  std::vector<Values> grads;
+  bool operator==(const Outcome&) const = default;
+};
+
+struct Setting {
+  DType dtype;
+  std::vector<Values> inputs;
+  Values dy;
+  std::vector<Values> prior;        // gradients that are already there; none when empty
+  std::optional<size_t> only = {};  // the one input that wants a gradient
+};
+
+std::shared_ptr<GradTarget> target_of(Run& run, const Input& input, const Setting& s, size_t i) {
+  std::shared_ptr<GradTarget> target;
+  if (input.parameter) {
+    target = std::make_shared<Leaf>();
+    target->grad = run.empty(input.shape, DType::f32);
+  } else {
+    target = std::make_shared<Catcher>();
+  }
+  if (!s.prior.empty()) {
+    target->grad = make(run, s.prior[i], input.shape, input.parameter ? DType::f32 : s.dtype);
+    target->has_grad = true;
+  }
+  return target;
+}
+
+Outcome execute(Run& run, const Case& c, const Setting& s) {
+  std::vector<Tensor> tensors;
+  std::vector<std::shared_ptr<GradTarget>> targets(c.inputs.size());
+  for (size_t i = 0; i < c.inputs.size(); ++i) {
+    tensors.push_back(make(run, s.inputs[i], c.inputs[i].shape, s.dtype));
+    if (s.only && *s.only != i) continue;
+    targets[i] = target_of(run, c.inputs[i], s, i);
+    tensors.back().set_node(targets[i]);
+  }
+  DType out_dtype = c.float_out ? DType::f32 : s.dtype;
+  Tensor out = c.op(run, tensors);
+  CHECK(out.shape() == c.out);
+  CHECK(out.dtype() == out_dtype);
+  Outcome outcome{values_of(out), {}};
+  backward(out, make(run, s.dy, c.out, out_dtype));
+  for (auto& target : targets) outcome.grads.push_back(target ? values_of(target->grad) : Values());
+  return outcome;
+}
+
+// Along a random direction of each input, the change of Σ dy·f must be the derivative's.
+void check_definition(const Case& c, const std::vector<Values>& inputs, const Values& dy) {
+  std::vector<Values> grads = c.backward(inputs, dy);
+  auto objective = [&](const std::vector<Values>& at) {
+    Values y = c.forward(at);
+    double sum = 0;
+    for (size_t i = 0; i < y.size(); ++i) sum += dy[i] * y[i];
+    return sum;
+  };
+  constexpr double kStep = 1e-5;
+  for (size_t input = 0; input < inputs.size(); ++input) {
+    Values direction = random_values(static_cast<int64_t>(inputs[input].size()), cat("direction ", input));
+    std::vector<Values> high = inputs, low = inputs;
+    double want = 0, size = 0;
+    for (size_t i = 0; i < direction.size(); ++i) {
+      high[input][i] += kStep * direction[i];
+      low[input][i] -= kStep * direction[i];
+      want += grads[input][i] * direction[i];
+      size += std::fabs(grads[input][i] * direction[i]);
+    }
+    double got = (objective(high) - objective(low)) / (2 * kStep);
+    CHECK_MESSAGE(std::fabs(got - want) <= 1e-6 * (size + 1e-2), "definition of ", c.name, ", ",
+                  c.inputs[input].name, ": finite differences give ", got, ", the formula ", want);
+  }
+}
+
+Values sum(const Values& a, const Values& b) {
+  Values out = a;
+  for (size_t i = 0; i < out.size(); ++i) out[i] += b[i];
+  return out;
+}
+
+void check_values(const Case& c, const Setting& s, const Outcome& got, Figures& figures) {
+  std::string at = cat(c.name, " ", name(s.dtype), s.prior.empty() ? "" : " onto gradients");
+  figures.add(check_close(got.out, c.forward(s.inputs), c.float_out ? DType::f32 : s.dtype, c.bound, at));
+  std::vector<Values> want = c.backward(s.inputs, s.dy);
+  for (size_t i = 0; i < c.inputs.size(); ++i) {
+    if (s.only && *s.only != i) continue;
+    const Input& input = c.inputs[i];
+    // A gradient that is handed over finished is rounded once before it is added.
+    Bound bound = c.bound;
+    if (!s.prior.empty()) bound.inner += 1.5;
+    figures.add(check_close(got.grads[i], s.prior.empty() ? want[i] : sum(want[i], s.prior[i]),
+                            input.parameter ? DType::f32 : s.dtype, input.parameter ? c.bound : bound,
+                            cat(at, " gradient of ", input.name)));
+  }
+}
+
+void check_without_tape(Run& run, const Case& c, const Setting& s, const Outcome& taped) {
+  GradMode off(run, false);
+  std::vector<Tensor> tensors;
+  for (size_t i = 0; i < c.inputs.size(); ++i) {
+    tensors.push_back(make(run, s.inputs[i], c.inputs[i].shape, s.dtype));
+    tensors.back().set_node(std::make_shared<Catcher>());
+  }
+  Tensor out = c.op(run, tensors);
+  CHECK_MESSAGE(out.node() == nullptr, c.name, " left a tape");
+  CHECK_MESSAGE(values_of(out) == taped.out, c.name, " differs without a tape");
+}
+
+}  // namespace
+
+void check(const Case& c, Figures& figures) {
+  Lab lab(1), wide(3);
+  std::vector<Values> inputs;
+  for (const Input& input : c.inputs) inputs.push_back(input.values);
+  Values dy = random_values(c.out.numel(), "dy");
+  check_definition(c, inputs, dy);
+  for (DType dtype : kDTypes) {
+    Setting s{dtype, {}, round_to(dy, c.float_out ? DType::f32 : dtype), {}};
+    for (const Values& v : inputs) s.inputs.push_back(round_to(v, dtype));
+    Outcome first = execute(lab.run(), c, s);
+    check_values(c, s, first, figures);
+    CHECK_MESSAGE(execute(lab.run(), c, s) == first, c.name, " ", name(dtype),
+                  " differs when it is run again");
+    CHECK_MESSAGE(execute(wide.run(), c, s) == first, c.name, " ", name(dtype),
+                  " depends on the number of threads");
+    check_without_tape(lab.run(), c, s, first);
+
+    Setting more = s;
+    for (size_t i = 0; i < c.inputs.size(); ++i)
+      more.prior.push_back(round_to(random_values(c.inputs[i].shape.numel(), cat("prior ", i)),
+                                    c.inputs[i].parameter ? DType::f32 : dtype));
+    check_values(c, more, execute(lab.run(), c, more), figures);
+
+    for (size_t i = 0; c.inputs.size() > 1 && i < c.inputs.size(); ++i) {
+      Setting alone = s;
+      alone.only = i;
+      CHECK_MESSAGE(execute(lab.run(), c, alone).grads[i] == first.grads[i], c.name, " ", name(dtype),
+                    ": gradient of ", c.inputs[i].name, " alone differs");
+    }
+  }
+}
+
+}  // namespace mtrain::contract

@@ -1,0 +1,97 @@
+// How an op is put to the test. A Case is a table row: the inputs, the op, and its definition in double
+// (reference.h). check() runs it in fp32, bf16 and fp16 and compares the value and every gradient with the
+// definition evaluated on the inputs as rounded to the dtype; with empty and with filled gradients; with each
+// input alone wanting one; without a tape; on one and on several threads, which must agree to the bit; and
+// all of it between guard bytes.
+#pragma once
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "contract/guard_backend.h"
+#include "contract/reference.h"
+#include "mtrain/autograd/ops.h"
+
+namespace mtrain::contract {
+
+using reference::Values;
+
+inline constexpr DType kDTypes[] = {DType::f32, DType::bf16, DType::f16};
+inline constexpr int64_t kOddSizes[] = {1, 3, 17, 33, 65, 129};
+
+/// Half the distance between neighbouring numbers of a dtype near 1.
+double roundoff(DType dtype);
+Values round_to(Values values, DType dtype);
+/// Normal numbers times `scale`; the same for the same key.
+Values random_values(int64_t count, std::string_view key, double scale = 1);
+Tensor make(Run& run, const Values& values, const Shape& shape, DType dtype);
+Tensor make_ids(Run& run, const std::vector<int32_t>& ids);
+/// The values of a floating tensor.
+Values values_of(const Tensor& t);
+
+/// A rank of its own on a guarded CPU backend. The destructor checks the guards and that all memory came
+/// back.
+class Lab {
+ public:
+  explicit Lab(int threads = 2, uint64_t seed = 11);
+  ~Lab();
+  Run& run() { return *run_; }
+
+ private:
+  std::unique_ptr<GuardBackend> backend_;
+  std::optional<Run> run_;
+};
+
+/// Receives the gradient of a tensor that is no parameter.
+class Catcher final : public GradTarget {};
+
+struct Input {
+  std::string name;
+  Shape shape;
+  Values values;
+  bool parameter = false;  // its gradient adds up in float
+};
+
+/// Allowed distance from the definition, besides the rounding of the result itself. `scale` is the larger of
+/// 1 and the largest value of the result.
+struct Bound {
+  double inner = 0;  // roundings of intermediate values to the dtype, in units of roundoff * scale
+  double sums = 16;  // float arithmetic inside, in units of 2^-24 * scale
+};
+
+struct Case {
+  std::string name;
+  std::vector<Input> inputs;
+  Shape out;
+  bool float_out = false;  // the result is float whatever the dtype
+  std::function<Tensor(Run&, std::vector<Tensor>&)> op;
+  std::function<Values(const std::vector<Values>&)> forward;
+  std::function<std::vector<Values>(const std::vector<Values>&, const Values& dy)> backward;
+  Bound bound;
+};
+
+/// What a table of cases came to: how many, and the largest deviation in units of what is allowed. Tells it
+/// on the console when the environment has MT_TEST_FIGURES.
+class Figures {
+ public:
+  explicit Figures(std::string what) : what_(std::move(what)) {}
+  ~Figures();
+  void add(double worst) {
+    ++cases_;
+    worst_ = worst > worst_ ? worst : worst_;
+  }
+
+ private:
+  std::string what_;
+  int cases_ = 0;
+  double worst_ = 0;
+};
+
+/// Compares element by element; returns the largest deviation in units of what is allowed.
+double check_close(const Values& got, const Values& want, DType dtype, const Bound& bound,
+                   const std::string& what);
+/// Runs the case as told at the head of this file, and its definition against finite differences.
+void check(const Case& c, Figures& figures);
+
+}  // namespace mtrain::contract

@@ -1,0 +1,154 @@
+// Memory over training steps on the pooled backend: nothing leaks, and after the first step the system is
+// asked for nothing.
+#include <doctest/doctest.h>
+
+#include "contract/harness.h"
+#include "mtrain/cpu/cpu_backend.h"
+
+namespace mtrain::contract {
+namespace {
+
+struct Weights {
+  std::vector<std::shared_ptr<Leaf>> leaves;
+  std::vector<Tensor> values;
+  Tensor use(Run& run, const Shape& shape, DType dtype) {
+    leaves.push_back(std::make_shared<Leaf>());
+    leaves.back()->grad = run.zeros(shape, DType::f32);
+    values.push_back(make(run, random_values(shape.numel(), cat("w", values.size()), 0.1), shape, dtype));
+    return at(values.size() - 1);
+  }
+  Tensor at(size_t i) const {
+    Tensor t = values[i];
+    t.set_node(leaves[i]);
+    return t;
+  }
+};
+
+constexpr int64_t kTokens = 33, kWidth = 48, kVocab = 65;
+const HeadLayout kLayout{4, 2, 12};
+
+// A language model of one block that uses every op.
+struct Net {
+  Weights weights;
+  RopeTable table;
+  Net(Run& run, DType dtype) {
+    const std::vector<Shape> shapes = {{kVocab, kWidth}, {kWidth},     {kLayout.width(), kWidth},
+                                       {kWidth, kWidth}, {kWidth},     {kWidth},
+                                       {96, kWidth},     {96, kWidth}, {kWidth, 96},
+                                       {kVocab, kWidth}, {96}};
+    for (const Shape& shape : shapes) weights.use(run, shape, dtype);
+    table = {make(run, Values(kTokens * 4, 0.6), {kTokens, 4}, DType::f32),
+             make(run, Values(kTokens * 4, 0.8), {kTokens, 4}, DType::f32)};
+  }
+  Tensor block(const Tensor& x, const Tensor& positions, const SequenceBounds& bounds) const {
+    Tensor qkv = rope(linear(rms_norm(x, weights.at(1), 1e-5f), weights.at(2)), kLayout, table, positions);
+    Tensor h = add(x, dropout(linear(attention(qkv, kLayout, bounds, 0.3f, true), weights.at(3)), 0.1f, 1));
+    Tensor n = layer_norm(h, weights.at(4), weights.at(5), 1e-5f);
+    Tensor gated =
+        silu_mul(linear(n, weights.at(6)), gelu(linear(n, weights.at(7), weights.at(10)), GeluKind::tanh));
+    return add(h, linear(gated, weights.at(8)));
+  }
+  Tensor loss(Run& run, bool replay) const {
+    std::vector<int32_t> ids, positions;
+    for (int32_t t = 0; t < kTokens; ++t)
+      ids.push_back(t % static_cast<int32_t>(kVocab)), positions.push_back(t % 20);
+    auto bounds = std::make_shared<const std::vector<int32_t>>(std::vector<int32_t>{0, 20, kTokens});
+    Tensor places = make_ids(run, positions), x = embedding(weights.at(0), make_ids(run, ids));
+    auto body = [this, places, bounds](const Tensor& in) { return block(in, places, bounds); };
+    x = replay ? recompute(body, x) : body(x);
+    return cross_entropy(linear(x, weights.at(9)), make_ids(run, ids), kVocab - 3);
+  }
+};
+
+TEST_CASE("memory: after the first step the system is asked for nothing and nothing is left behind") {
+  auto backend = make_cpu_backend(2);
+  for (DType dtype : kDTypes)
+    for (bool replay : {false, true}) {
+      INFO(name(dtype), replay ? ", recomputed" : "");
+      Run run(*backend);
+      Net net(run, dtype);
+      size_t resting = run.memory().in_use();
+      uint64_t asked = 0;
+      size_t peak = 0;
+      for (int step = 0; step < 4; ++step) {
+        for (auto& leaf : net.weights.leaves) leaf->has_grad = false;
+        for (int micro = 0; micro < 2; ++micro) {
+          Tensor loss = net.loss(run, replay);
+          backward(loss, make(run, Values(kTokens, 1.0), {kTokens}, DType::f32));
+        }
+        CHECK(run.memory().in_use() == resting);
+        if (step == 0) asked = run.memory().system_allocations(), peak = run.memory().peak();
+      }
+      CHECK(run.memory().system_allocations() == asked);
+      CHECK(run.memory().peak() == peak);
+      CHECK(run.memory().reserved() >= peak);
+    }
+}
+
+TEST_CASE("memory: a forward pass that is thrown away leaves nothing, tape or not") {
+  auto backend = make_cpu_backend(1);
+  Run run(*backend);
+  Net net(run, DType::bf16);
+  size_t resting = run.memory().in_use();
+  { Tensor dropped = net.loss(run, false); }
+  CHECK(run.memory().in_use() == resting);
+  {
+    GradMode off(run, false);
+    Tensor dropped = net.loss(run, true);
+  }
+  CHECK(run.memory().in_use() == resting);
+}
+
+TEST_CASE("memory: the whole net between guards, and its gradients at any thread count") {
+  for (DType dtype : kDTypes) {
+    std::vector<std::vector<Values>> grads;
+    for (int threads : {1, 2, 5}) {
+      Lab lab(threads);
+      Net net(lab.run(), dtype);
+      backward(net.loss(lab.run(), false), make(lab.run(), Values(kTokens, 1.0), {kTokens}, DType::f32));
+      grads.emplace_back();
+      for (auto& leaf : net.weights.leaves) grads.back().push_back(values_of(leaf->grad));
+    }
+    CHECK(grads[0] == grads[1]);
+    CHECK(grads[0] == grads[2]);
+  }
+}
+
+// A backend that has no memory left.
+class Full final : public Backend {
+ public:
+  explicit Full(Backend& inner) : inner_(inner) {}
+  std::string_view name() const override { return "full"; }
+  Probe probe() const override { return inner_.probe(); }
+  void* allocate(Device device, size_t bytes) override {
+    if (bytes > 4096) throw Error(ErrorClass::config, "no memory");
+    return inner_.allocate(device, bytes);
+  }
+  void deallocate(Device device, void* data, size_t bytes) override {
+    inner_.deallocate(device, data, bytes);
+  }
+  std::unique_ptr<Stream> stream(Device device) override { return inner_.stream(device); }
+  const KernelTable& kernels() const override { return inner_.kernels(); }
+  void copy(Stream& stream, void* to, const void* from, size_t bytes) override {
+    inner_.copy(stream, to, from, bytes);
+  }
+  void fill_zero(Stream& stream, void* data, size_t bytes) override { inner_.fill_zero(stream, data, bytes); }
+
+ private:
+  Backend& inner_;
+};
+
+TEST_CASE("memory: an allocation that fails is not counted as in use") {
+  auto backend = make_cpu_backend(1);
+  Full full(*backend);
+  Run run(full);
+  CHECK_THROWS_AS(run.empty({1000, 1000}, DType::f32), Error);
+  CHECK(run.memory().in_use() == 0);
+  CHECK(run.memory().reserved() == 0);
+  CHECK(run.memory().system_allocations() == 0);
+  Tensor small = run.zeros({10}, DType::f32);
+  CHECK(run.memory().in_use() == 256);
+}
+
+}  // namespace
+}  // namespace mtrain::contract

@@ -1,0 +1,269 @@
+// The engine: where gradients add up, who owns them, in which order backward runs, and what it lets go.
+#include "mtrain/autograd/tape.h"
+
+#include <doctest/doctest.h>
+
+#include <vector>
+
+#include "contract/harness.h"
+
+namespace mtrain {
+namespace {
+
+using namespace contract;
+
+const Shape kShape = {2, 3};
+const Values kX = {1, -2, 3, 0.5, 4, -1}, kDy = {1, 2, 3, 4, 5, 6};
+
+Values times(const Values& v, double factor) {
+  Values out = v;
+  for (double& x : out) x *= factor;
+  return out;
+}
+
+struct Caught {  // a tensor whose gradient is caught
+  Caught(Run& run, const Values& values, DType dtype = DType::f32, const Shape& shape = kShape)
+      : probe(std::make_shared<Catcher>()), tensor(make(run, values, shape, dtype)) {
+    tensor.set_node(probe);
+  }
+  Values grad() const { return values_of(probe->grad); }
+  std::shared_ptr<Catcher> probe;
+  Tensor tensor;
+};
+
+std::shared_ptr<Leaf> leaf_of(Run& run, const Shape& shape) {
+  auto leaf = std::make_shared<Leaf>();
+  leaf->grad = run.empty(shape, DType::f32);
+  return leaf;
+}
+
+TEST_CASE("tape: a tensor used twice gets the sum of its gradients") {
+  Lab lab;
+  Run& run = lab.run();
+  for (DType dtype : kDTypes) {
+    Caught x(run, kX, dtype);
+    Tensor dy = make(run, kDy, kShape, dtype);
+    backward(add(x.tensor, x.tensor), dy);
+    CHECK(x.grad() == times(kDy, 2));
+    CHECK(values_of(dy) == kDy);
+  }
+}
+
+TEST_CASE("tape: a chain of residual adds leaves every branch its own gradient") {
+  Lab lab;
+  Run& run = lab.run();
+  for (DType dtype : kDTypes) {
+    Caught x(run, kX, dtype), a(run, kX, dtype), b(run, kX, dtype);
+    Tensor dy = make(run, kDy, kShape, dtype);
+    Tensor h = add(x.tensor, a.tensor);
+    Tensor y = add(h, b.tensor);
+    Tensor z = add(y, h);  // h is used twice
+    backward(z, dy);
+    CHECK(b.grad() == kDy);
+    CHECK(a.grad() == times(kDy, 2));
+    CHECK(x.grad() == times(kDy, 2));
+    CHECK(values_of(dy) == kDy);
+  }
+}
+
+TEST_CASE("tape: an op that writes its gradient in place does not reach the branch that shares it") {
+  Lab lab;
+  Run& run = lab.run();
+  const HeadLayout layout{1, 1, 2};
+  const Shape shape = {2, 6};
+  Values x = random_values(12, "x"), dy = round_to(random_values(12, "dy"), DType::f32);
+  RopeTable table{make(run, {1, 0, -1}, {3, 1}, DType::f32), make(run, {0, 1, 0}, {3, 1}, DType::f32)};
+  Caught turned(run, x, DType::f32, shape), straight(run, x, DType::f32, shape);
+  // Both inputs of `add` are handed the same dy; rope's backward wants to turn it in place.
+  Tensor h = rope(Tensor(turned.tensor), layout, table, make_ids(run, {1, 2}));
+  backward(add(h, straight.tensor), make(run, dy, shape, DType::f32));
+  CHECK(straight.grad() == dy);
+  Values want = dy;  // token 0 turned back by 90 degrees, token 1 by 180; values as they are
+  want[0] = dy[1], want[1] = -dy[0], want[2] = dy[3], want[3] = -dy[2];
+  for (size_t i : {6, 7, 8, 9}) want[i] = -dy[i];
+  CHECK(turned.grad() == want);
+}
+
+TEST_CASE("tape: slot overwrites what is not of this step and adds to what is") {
+  Lab lab;
+  Run& run = lab.run();
+  auto leaf = leaf_of(run, kShape);
+  run.copy(leaf->grad, make(run, times(kX, 100), kShape, DType::f32));  // of the step before
+  Tensor w = make(run, kX, kShape, DType::f32);
+  w.set_node(leaf);
+  for (int use = 1; use <= 3; ++use) {  // three micro-batches
+    backward(add(w, make(run, kX, kShape, DType::f32)), make(run, kDy, kShape, DType::f32));
+    CHECK(values_of(leaf->grad) == times(kDy, use));
+  }
+  leaf->has_grad = false;
+  backward(add(w, w), make(run, kDy, kShape, DType::f32));
+  CHECK(values_of(leaf->grad) == times(kDy, 2));
+}
+
+TEST_CASE("tape: a parameter's gradient stays in the memory that its owner gave") {
+  Lab lab;
+  Run& run = lab.run();
+  Tensor buffer = run.zeros({12}, DType::f32);
+  auto leaf = std::make_shared<Leaf>();
+  leaf->grad = buffer.slice(0, 6, 12).view(kShape);
+  Tensor w = make(run, kX, kShape, DType::bf16);
+  w.set_node(leaf);
+  backward(add(w, w), make(run, kDy, kShape, DType::bf16));
+  Values want(6, 0.0);
+  for (double v : times(kDy, 2)) want.push_back(v);
+  CHECK(values_of(buffer) == want);
+}
+
+TEST_CASE("tape: give hands over without copying, and copies as soon as somebody would be disturbed") {
+  Lab lab;
+  Run& run = lab.run();
+  Catcher target;
+  InputGrad input(&target);
+  Tensor first = make(run, kDy, kShape, DType::f32), second = make(run, kX, kShape, DType::f32);
+  input.give(run, first);
+  CHECK(target.grad.raw() == first.raw());
+  input.give(run, second);
+  CHECK(target.grad.raw() != first.raw());
+  CHECK(values_of(first) == kDy);
+  CHECK(values_of(second) == kX);
+  CHECK(values_of(target.grad) == reference::add(kDy, kX));
+  void* own = target.grad.raw();
+  input.give(run, second);  // now it is alone: no further copy
+  CHECK(target.grad.raw() == own);
+  InputGrad::Slot slot = input.slot(run, kShape, DType::f32);
+  CHECK(slot.accumulate);
+  CHECK(slot.out.raw() == own);
+}
+
+TEST_CASE("tape: slot and accumulator copy a shared gradient before it is written") {
+  Lab lab;
+  Run& run = lab.run();
+  for (bool zeroing : {false, true}) {
+    Catcher target;
+    InputGrad input(&target);
+    Tensor shared = make(run, kDy, kShape, DType::f32);
+    input.give(run, shared);
+    Tensor out =
+        zeroing ? input.accumulator(run, kShape, DType::f32) : input.slot(run, kShape, DType::f32).out;
+    CHECK(out.raw() != shared.raw());
+    CHECK(values_of(out) == kDy);
+  }
+  Catcher fresh;
+  CHECK(values_of(InputGrad(&fresh).accumulator(run, kShape, DType::f32)) == Values(6, 0.0));
+  CHECK(fresh.has_grad);
+}
+
+TEST_CASE("tape: backward runs each op once, after all uses of its result") {
+  Lab lab;
+  Run& run = lab.run();
+  // y = Σ of 2^k paths through a ladder of adds: only the right order gives 2^k.
+  Caught x(run, kX);
+  Tensor y = x.tensor;
+  for (int i = 0; i < 20; ++i) y = add(y, y);
+  backward(y, make(run, kDy, kShape, DType::f32));
+  CHECK(x.grad() == times(kDy, 1 << 20));
+}
+
+TEST_CASE("tape: results that lead nowhere are not touched") {
+  Lab lab;
+  Run& run = lab.run();
+  Caught x(run, kX), unused(run, kX);
+  Tensor side = add(unused.tensor, x.tensor);
+  backward(add(x.tensor, make(run, kX, kShape, DType::f32)), make(run, kDy, kShape, DType::f32));
+  CHECK_FALSE(unused.probe->has_grad);
+  CHECK(x.grad() == kDy);
+}
+
+TEST_CASE("tape: what an op kept is let go as soon as its backward has run") {
+  Lab lab;
+  Run& run = lab.run();
+  Caught x(run, kX);
+  size_t before = run.memory().in_use();
+  Tensor y = gelu(gelu(x.tensor, GeluKind::erf), GeluKind::erf);
+  backward(y, make(run, kDy, kShape, DType::f32));
+  x.probe->grad = {};
+  CHECK(run.memory().in_use() == before + 6 * sizeof(float));  // y itself is still held
+}
+
+TEST_CASE("tape: a second backward through the same ops is refused") {
+  Lab lab;
+  Run& run = lab.run();
+  Tensor dy = make(run, kDy, kShape, DType::f32);
+  {
+    Caught x(run, kX);
+    Tensor y = add(x.tensor, x.tensor);
+    backward(y, dy);
+    CHECK_THROWS_WITH_AS(backward(y, dy), doctest::Contains("ran already"), Error);
+  }
+  Caught x(run, kX);
+  Tensor shared = add(x.tensor, x.tensor), a = gelu(shared, GeluKind::erf), b = gelu(shared, GeluKind::tanh);
+  backward(a, dy);
+  CHECK_THROWS_WITH_AS(backward(b, dy), doctest::Contains("ran already"), Error);
+}
+
+TEST_CASE("tape: backward wants a gradient of the result's shape and a result that leads somewhere") {
+  Lab lab;
+  Run& run = lab.run();
+  Caught x(run, kX);
+  Tensor y = add(x.tensor, x.tensor);
+  CHECK_THROWS_AS(backward(y, make(run, kDy, {3, 2}, DType::f32)), Error);
+  CHECK_THROWS_AS(backward(make(run, kX, kShape, DType::f32), make(run, kDy, kShape, DType::f32)), Error);
+  Tensor w = make(run, kX, kShape, DType::f32);
+  w.set_node(std::make_shared<Leaf>());  // nobody allocated its gradient
+  CHECK_THROWS_WITH_AS(backward(add(w, w), make(run, kDy, kShape, DType::f32)),
+                       doctest::Contains("main gradient"), Error);
+}
+
+TEST_CASE("tape: a view of a result has a gradient, a slice of one is refused") {
+  Lab lab;
+  Run& run = lab.run();
+  Caught x(run, random_values(8, "x"), DType::f32, {2, 4}),
+      w(run, random_values(12, "w"), DType::f32, {3, 4});
+  auto bias = leaf_of(run, {3});
+  Tensor b = make(run, {0, 0, 0}, {3}, DType::f32);
+  b.set_node(bias);
+  Tensor y = linear(x.tensor, w.tensor, b);
+  Tensor other = make(run, kX, {3, 2}, DType::f32);
+  backward(add(y.view({3, 2}), other), make(run, kDy, {3, 2}, DType::f32));
+  CHECK(values_of(bias->grad) == Values{5, 7, 9});  // columns of [[1,2,3],[4,5,6]]
+
+  Caught z(run, kX);
+  Tensor sum = add(z.tensor, z.tensor);
+  Tensor part = add(sum.slice(0, 0, 1), make(run, {1, 1, 1}, {1, 3}, DType::f32));
+  CHECK_THROWS_AS(backward(part, make(run, {1, 1, 1}, {1, 3}, DType::f32)), Error);
+}
+
+TEST_CASE("tape: a norm weight that is itself a result gets its gradient in its own dtype") {
+  Lab lab;
+  Run& run = lab.run();
+  for (DType dtype : kDTypes) {
+    Caught w(run, {1, 2, 3}, dtype, {3});
+    Tensor twice = add(w.tensor.view({1, 3}), w.tensor.view({1, 3})).view({3});
+    Tensor x = make(run, kX, kShape, dtype);
+    backward(rms_norm(x, twice, 1e-5f), make(run, kDy, kShape, dtype));
+    Values want = reference::rms_norm_backward(kDy, kX, {2, 4, 6}, 2, 3, 1e-5)[1];
+    CHECK(w.probe->grad.dtype() == dtype);
+    check_close(w.grad(), times(want, 2), dtype, {.inner = 1}, name(dtype));
+  }
+}
+
+TEST_CASE("tape: no tape is kept while gradients are off or where nothing wants one") {
+  Lab lab;
+  Run& run = lab.run();
+  Caught x(run, kX);
+  Tensor plain = make(run, kX, kShape, DType::f32);
+  CHECK(add(plain, plain).node() == nullptr);
+  {
+    GradMode off(run, false);
+    CHECK(add(x.tensor, x.tensor).node() == nullptr);
+    {
+      GradMode on(run, true);
+      CHECK(add(x.tensor, plain).node() != nullptr);
+    }
+    CHECK_FALSE(run.grad_enabled);
+  }
+  CHECK(run.grad_enabled);
+}
+
+}  // namespace
+}  // namespace mtrain
