@@ -1,0 +1,217 @@
+#include "mtrain/train/observers/console.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdlib>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "mtrain/base/text.h"
+#include "mtrain/train/observers/console_stream.h"
+#include "mtrain/train/observers/progress_line.h"
+
+namespace mtrain {
+namespace {
+
+constexpr double kRedrawSeconds = 0.1;
+constexpr double kSmoothing = 0.95;  // an average over about twenty steps
+constexpr size_t kMaxText = 4096;    // of a line that is passed through
+
+std::string_view environment(const char* name) {
+  const char* value = std::getenv(name);
+  return value ? value : "";
+}
+
+bool utf8_locale() {
+  for (const char* name : {"LC_ALL", "LC_CTYPE", "LANG"}) {
+    std::string_view value = environment(name);
+    if (value.empty()) continue;
+    std::string lower;
+    for (char c : value) lower += static_cast<char>(c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c);
+    return lower.find("utf-8") != std::string::npos || lower.find("utf8") != std::string::npos;
+  }
+  return false;
+}
+
+double monotonic_seconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+// An exponential average that is right from the first value on.
+class Smoothed {
+ public:
+  void add(double value) {
+    if (!std::isfinite(value)) return;
+    sum_ = kSmoothing * sum_ + value;
+    weight_ = kSmoothing * weight_ + 1;
+  }
+  double value() const { return weight_ > 0 ? sum_ / weight_ : 0; }
+
+ private:
+  double sum_ = 0, weight_ = 0;
+};
+
+// 1234567 -> "1,234,567".
+std::string grouped(int64_t count) {
+  std::string digits = std::to_string(count), out;
+  for (size_t i = 0; i < digits.size(); ++i) {
+    if (i && (digits.size() - i) % 3 == 0 && digits[i - 1] != '-') out += ',';
+    out += digits[i];
+  }
+  return out;
+}
+
+class Console final : public Observer {
+ public:
+  explicit Console(ConsoleOptions options)
+      : options_(std::move(options)), stream_(options_.fd), live_(options_.mode == ConsoleMode::live) {
+    if (!options_.clock) options_.clock = monotonic_seconds;
+    std::string_view terminal = environment("TERM");
+    if (options_.mode == ConsoleMode::automatic)
+      live_ = stream_.is_terminal() && !terminal.empty() && terminal != "dumb";
+    style_ = {.color = live_ && environment("NO_COLOR").empty(), .blocks = utf8_locale()};
+    start_time_ = options_.clock();
+  }
+  ~Console() override {
+    if (line_shown_) stream_.write("\n");  // an error message follows
+  }
+
+  void on_start(const RunInfo& info) override {
+    info_ = info;
+    start_time_ = options_.clock();
+    progress_.total = info.total_steps;
+    progress_.step = info.first_step;
+    if (options_.interval <= 0) options_.interval = plain_interval(info.total_steps);
+    banner();
+  }
+
+  void on_step(const StepMetrics& m) override {
+    double now = options_.clock();
+    if (!first_step_time_) {
+      first_step_ = m.step;
+      first_step_time_ = now;
+    }
+    update(m, now);
+    if (m.skipped) print(cat("step ", m.step, ": update skipped, gradients were not finite (loss scale ", m.loss_scale, ")"));
+    if (live_) {
+      if (now - drawn_at_ >= kRedrawSeconds || m.step >= info_.total_steps) draw(now);
+    } else if (m.step % options_.interval == 0 || m.step == info_.total_steps || m.step == info_.first_step + 1) {
+      plain_line(m);
+    }
+  }
+
+  void on_eval(const EvalMetrics& m) override {
+    std::string tokens = human_count(static_cast<double>(m.tokens));
+    print(cat("step ", m.step, ": ", m.split, " loss ", short_loss(m.loss), ", perplexity ",
+              short_number(std::exp(m.loss)), "  (", tokens, " tokens in ", short_number(m.seconds), "s)"));
+  }
+
+  void on_event(const std::string& text) override { print(printable(text, kMaxText)); }
+
+  void on_end(int64_t step) override {
+    erase();
+    int64_t done = step - info_.first_step;
+    double seconds = options_.clock() - start_time_;
+    std::string how = step >= info_.total_steps ? cat("done: ", grouped(done), done == 1 ? " step" : " steps")
+                                                : cat("stopped after step ", grouped(step), " of ", grouped(info_.total_steps));
+    print(cat(how, " in ", human_seconds(seconds), done > 0 ? cat(", last loss ", short_loss(last_loss_)) : ""));
+  }
+
+ private:
+  static std::string short_number(double value) {
+    if (!std::isfinite(value)) return short_loss(value);
+    return value >= 1000 ? human_count(value) : short_loss(value).substr(0, value >= 100 ? 5 : 4);
+  }
+
+  void banner() {
+    const RunInfo& i = info_;
+    int64_t tokens = i.global_batch_size * i.seq_length;
+    print(cat(printable(i.name.empty() ? "run" : i.name), ": ", human_count(static_cast<double>(i.parameters)), " parameters, ",
+              i.dtype, " on ", printable(i.device)));
+    print(cat("  batch  ", grouped(i.global_batch_size), " x ", grouped(i.seq_length), " = ", grouped(tokens),
+              " tokens per step"));
+    print(cat("  steps  ", grouped(i.total_steps), " = ", human_count(static_cast<double>(tokens * i.total_steps)), " tokens",
+              i.first_step > 0 ? cat(", going on after step ", grouped(i.first_step)) : ""));
+    print(cat("  folder ", printable(i.directory, kMaxText)));
+  }
+
+  void update(const StepMetrics& m, double now) {
+    last_loss_ = m.loss;
+    loss_.add(m.loss);
+    rate_.add(m.tokens_per_second);
+    if (std::isfinite(m.loss)) {
+      plain_sum_ += m.loss;
+      ++plain_count_;
+    }
+    progress_.step = m.step;
+    progress_.loss = std::isfinite(m.loss) ? loss_.value() : m.loss;
+    progress_.lr = m.lr;
+    progress_.tokens_per_second = rate_.value();
+    // The first step carries start-up costs, so time is measured from its end; evaluations and saves count as they come.
+    if (m.step > first_step_) {
+      double per_step = (now - *first_step_time_) / static_cast<double>(m.step - first_step_);
+      progress_.seconds_left = per_step * static_cast<double>(std::max<int64_t>(0, info_.total_steps - m.step));
+    }
+  }
+
+  // The loss is the mean since the line before.
+  void plain_line(const StepMetrics& m) {
+    double mean = plain_count_ > 0 ? plain_sum_ / static_cast<double>(plain_count_) : m.loss;
+    plain_sum_ = 0;
+    plain_count_ = 0;
+    std::string total = std::to_string(info_.total_steps), step = std::to_string(m.step);
+    step.insert(0, total.size() > step.size() ? total.size() - step.size() : 0, ' ');
+    print(cat("step ", step, "/", total, "  loss ", short_loss(std::isfinite(m.loss) ? mean : m.loss), "  lr ",
+              short_lr(m.lr), "  grad norm ", short_loss(m.grad_norm), "  ", human_count(rate_.value()), " tokens/s  ETA ",
+              progress_.seconds_left < 0 ? "?" : human_seconds(progress_.seconds_left)));
+  }
+
+  void draw(double now) {
+    // One column stays free: a row that is written full makes some terminals wrap.
+    int columns = (options_.columns > 0 ? options_.columns : stream_.columns()) - 1;
+    stream_.write(cat("\r", progress_line(progress_, columns, style_), "\x1b[K"));
+    line_shown_ = true;
+    drawn_at_ = now;
+  }
+
+  void erase() {
+    if (std::exchange(line_shown_, false)) stream_.write("\r\x1b[K");
+  }
+
+  // One line that stays, above the live one.
+  void print(const std::string& text) {
+    bool shown = line_shown_;
+    erase();
+    stream_.write(text + "\n");
+    if (shown) draw(options_.clock());
+  }
+
+  ConsoleOptions options_;
+  ConsoleStream stream_;
+  bool live_ = false, line_shown_ = false;
+  ProgressStyle style_;
+  RunInfo info_;
+  Progress progress_;
+  Smoothed loss_, rate_;
+  double start_time_ = 0, drawn_at_ = -1e9, last_loss_ = 0;
+  int64_t first_step_ = 0;
+  std::optional<double> first_step_time_;
+  double plain_sum_ = 0;
+  int64_t plain_count_ = 0;
+};
+
+}  // namespace
+
+int64_t plain_interval(int64_t total_steps) {
+  int64_t wanted = total_steps / 100 + (total_steps % 100 > 0 ? 1 : 0);
+  for (int64_t decade = 1;; decade *= 10)
+    for (int64_t factor : {1, 2, 5})
+      if (decade * factor >= wanted) return decade * factor;
+}
+
+std::unique_ptr<Observer> make_console(ConsoleOptions options) { return std::make_unique<Console>(std::move(options)); }
+
+}  // namespace mtrain

@@ -1,0 +1,105 @@
+#include "mtrain/train/observers/metrics_file.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <fstream>
+#include <string>
+#include <string_view>
+
+#include "mtrain/base/text.h"
+#include "mtrain/train/observers/record_file.h"
+
+namespace mtrain {
+namespace {
+
+// Room for any double (24 characters) and for a null with its text, so that val_loss fits in later without moving a byte.
+constexpr size_t kValRoom = sizeof(R"(null,"val_loss_text":"-inf")") - 1;
+
+std::string number(double value) { return std::isfinite(value) ? shortest(value) : "null"; }
+
+// The value, then, when it is not finite, its text under a second key.
+std::string number_or_text(const char* key, double value) {
+  std::string out = number(value);
+  if (std::isfinite(value)) return out;
+  const char* text = std::isnan(value) ? "nan" : value < 0 ? "-inf" : "inf";
+  return cat(out, ",\"", key, "_text\":\"", text, "\"");
+}
+
+std::string val_field(const std::string& value) {
+  std::string out = value;
+  out.resize(std::max(out.size(), kValRoom), ' ');
+  return out;
+}
+
+std::string step_line(const StepMetrics& m) {
+  return cat("{\"step\":", m.step, ",\"loss\":", number_or_text("loss", m.loss),
+             ",\"grad_norm\":", number_or_text("grad_norm", m.grad_norm), ",\"lr\":", number(m.lr),
+             ",\"tokens\":", m.tokens, ",\"tokens_per_second\":", number(m.tokens_per_second),
+             ",\"step_ms\":", number(m.step_seconds * 1e3), ",\"tflops\":", number(m.tflops),
+             ",\"mfu\":", m.mfu > 0 ? number(m.mfu) : "null", ",\"memory_bytes\":", m.memory_bytes,
+             ",\"val_loss\":", val_field("null"), "}\n");
+}
+
+std::string lone_eval_line(int64_t step, double loss) {
+  return cat("{\"step\":", step, ",\"loss\":null,\"grad_norm\":null,\"lr\":null,\"tokens\":null,",
+             "\"tokens_per_second\":null,\"step_ms\":null,\"tflops\":null,\"mfu\":null,\"memory_bytes\":null,",
+             "\"val_loss\":", val_field(number_or_text("val_loss", loss)), "}\n");
+}
+
+// The step of a line as written above; -1 when it is something else.
+int64_t step_of(std::string_view line) {
+  constexpr std::string_view kHead = "{\"step\":";
+  if (!line.starts_with(kHead)) return -1;
+  line.remove_prefix(kHead.size());
+  int64_t step = -1;
+  auto [end, error] = std::from_chars(line.data(), line.data() + line.size(), step);
+  return error == std::errc() && end != line.data() + line.size() && *end == ',' ? step : -1;
+}
+
+// Bytes up to the end of the last whole line before the first line of a step beyond `last`. Steps ascend in a file that
+// only this class writes, so nothing after that line is worth keeping; lines of others before it stay.
+int64_t bytes_to_keep(const fs::path& path, int64_t last) {
+  if (last <= 0) return 0;
+  std::ifstream in(path, std::ios::binary);
+  int64_t keep = 0;
+  for (std::string line; std::getline(in, line) && !in.eof();) {
+    if (step_of(line) > last) break;
+    keep += static_cast<int64_t>(line.size()) + 1;
+  }
+  return keep;
+}
+
+class MetricsFile final : public Observer {
+ public:
+  MetricsFile(const fs::path& path, int64_t first_step) : file_(path, "metrics") {
+    file_.truncate(bytes_to_keep(path, first_step));
+  }
+
+  void on_step(const StepMetrics& metrics) override {
+    std::string line = step_line(metrics);
+    int64_t offset = file_.append(line);
+    step_ = metrics.step;
+    val_offset_ = offset < 0 ? -1 : offset + static_cast<int64_t>(line.size() - kValRoom - 2);
+  }
+
+  void on_eval(const EvalMetrics& metrics) override {
+    if (metrics.split != "valid") return;
+    std::string value = val_field(number_or_text("val_loss", metrics.loss));
+    if (metrics.step == step_ && val_offset_ >= 0 && file_.replace(val_offset_, val_field("null"), value)) return;
+    file_.append(lone_eval_line(metrics.step, metrics.loss));
+  }
+
+ private:
+  RecordFile file_;
+  int64_t step_ = -1;
+  int64_t val_offset_ = -1;  // of the room for val_loss in the line of step_
+};
+
+}  // namespace
+
+std::unique_ptr<Observer> make_metrics_file(const fs::path& path, int64_t first_step) {
+  return std::make_unique<MetricsFile>(path, first_step);
+}
+
+}  // namespace mtrain

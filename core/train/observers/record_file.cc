@@ -1,0 +1,83 @@
+#include "mtrain/train/observers/record_file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "mtrain/base/failpoint.h"
+#include "mtrain/base/log.h"
+
+namespace mtrain {
+namespace {
+
+ssize_t write_once(int fd, std::string_view record, const std::string& site) {
+  Fault fault = failpoint(site);
+  if (fault.action == FaultAction::fail_errno) {
+    errno = fault.error;
+    return -1;
+  }
+  size_t want = fault.action == FaultAction::short_write ? record.size() / 2 : record.size();
+  ssize_t got;
+  do got = ::write(fd, record.data(), want);
+  while (got < 0 && errno == EINTR);
+  return got;
+}
+
+}  // namespace
+
+RecordFile::RecordFile(fs::path path, std::string what) : path_(std::move(path)), what_(std::move(what)) {
+  Fault fault = failpoint(what_ + ".open");
+  errno = fault.error;
+  if (fault.action != FaultAction::fail_errno)
+    fd_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+  if (fd_ < 0) warn("open", errno);
+  else inside_fd_ = ::open(path_.c_str(), O_RDWR | O_CLOEXEC);
+}
+
+RecordFile::~RecordFile() {
+  if (fd_ >= 0) ::close(fd_);
+  if (inside_fd_ >= 0) ::close(inside_fd_);
+}
+
+int64_t RecordFile::append(std::string_view record) {
+  if (!usable()) return -1;
+  struct stat info {};
+  if (::fstat(fd_, &info) != 0) {
+    warn("read", errno);
+    return -1;
+  }
+  ssize_t got = write_once(fd_, record, what_ + ".write");
+  if (got == static_cast<ssize_t>(record.size())) return info.st_size;
+  int error = got < 0 ? errno : ENOSPC;  // a regular file takes less than it was given only when it is full
+  if (got > 0) truncate(info.st_size);
+  warn("write", error);
+  return -1;
+}
+
+bool RecordFile::replace(int64_t offset, std::string_view before, std::string_view after) {
+  if (inside_fd_ < 0 || before.size() != after.size()) return false;
+  std::string there(before.size(), '\0');
+  if (::pread(inside_fd_, there.data(), there.size(), offset) != static_cast<ssize_t>(there.size()) || there != before)
+    return false;
+  if (::pwrite(inside_fd_, after.data(), after.size(), offset) == static_cast<ssize_t>(after.size())) return true;
+  warn("write", errno);
+  return false;
+}
+
+void RecordFile::truncate(int64_t bytes) {
+  struct stat info {};
+  if (!usable() || ::fstat(fd_, &info) != 0 || !S_ISREG(info.st_mode) || info.st_size <= bytes) return;
+  if (::ftruncate(fd_, bytes) != 0) warn("shorten", errno);
+}
+
+void RecordFile::warn(const char* operation, int error) {
+  if (std::exchange(warned_, true)) return;
+  log_warn("cannot ", operation, " ", path_.string(), ": ", std::strerror(error), "; training goes on, ", what_,
+           " may have gaps");
+}
+
+}  // namespace mtrain

@@ -1,0 +1,229 @@
+#include <doctest/doctest.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <csignal>
+#include <fstream>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "mtrain/train/observers/metrics_file.h"
+
+using namespace mtrain;
+using Json = nlohmann::json;
+
+namespace {
+
+struct Folder {
+  fs::path path;
+  Folder() {
+    std::string name = fs::temp_directory_path() / "mtrain-metrics-XXXXXX";
+    REQUIRE(::mkdtemp(name.data()) != nullptr);
+    path = name;
+  }
+  ~Folder() { fs::remove_all(path); }
+};
+
+std::vector<Json> lines(const fs::path& path) {
+  std::vector<Json> out;
+  std::string text = read_file(path);
+  if (!text.empty()) CHECK(text.back() == '\n');
+  std::ifstream in(path);
+  for (std::string line; std::getline(in, line);) out.push_back(Json::parse(line));
+  return out;
+}
+
+StepMetrics step_metrics(int64_t step, double loss) {
+  return {.step = step, .loss = loss, .grad_norm = 0.1 * static_cast<double>(step), .lr = 3e-4, .tokens = step * 4096,
+          .step_seconds = 0.0125, .tokens_per_second = 327680, .tflops = 0.25, .mfu = 0.5, .memory_bytes = 1ull << 33};
+}
+
+const std::set<std::string> kKeys = {"step", "loss", "grad_norm", "lr", "tokens", "tokens_per_second", "step_ms", "tflops",
+                                     "mfu", "memory_bytes", "val_loss"};
+
+std::set<std::string> keys(const Json& line) {
+  std::set<std::string> out;
+  for (const auto& item : line.items()) out.insert(item.key());
+  return out;
+}
+
+}  // namespace
+
+TEST_CASE("each step is one object with exactly the published keys, readable at once") {
+  Folder folder;
+  fs::path path = folder.path / "metrics.jsonl";
+  auto metrics = make_metrics_file(path, 0);
+  for (int64_t step = 1; step <= 3; ++step) {
+    metrics->on_step(step_metrics(step, 1.0 / static_cast<double>(step)));
+    CHECK(lines(path).size() == static_cast<size_t>(step));
+  }
+  Json line = lines(path)[2];
+  CHECK(keys(line) == kKeys);
+  CHECK(line["step"] == 3);
+  CHECK(line["loss"] == 1.0 / 3.0);
+  CHECK(line["tokens"] == 12288);
+  CHECK(line["step_ms"] == 12.5);
+  CHECK(line["mfu"] == 0.5);
+  CHECK(line["memory_bytes"] == 1ull << 33);
+  CHECK(line["val_loss"].is_null());
+}
+
+TEST_CASE("every double comes back bit for bit") {
+  Folder folder;
+  fs::path path = folder.path / "metrics.jsonl";
+  auto metrics = make_metrics_file(path, 0);
+  std::vector<double> values = {0.0, -0.0, 5e-324, 1.7976931348623157e308, -2.2250738585072014e-308, 0.1, 1.0, 123456789.0};
+  uint64_t state = 88172645463325252u;
+  while (values.size() < 2000) {
+    state ^= state << 13;
+    state ^= state >> 7;
+    state ^= state << 17;
+    auto value = std::bit_cast<double>(state);
+    if (std::isfinite(value)) values.push_back(value);
+  }
+  for (size_t i = 0; i < values.size(); ++i) {
+    metrics->on_step(step_metrics(static_cast<int64_t>(i + 1), values[i]));
+    metrics->on_eval({.step = static_cast<int64_t>(i + 1), .split = "valid", .loss = values[i]});
+  }
+  auto back = lines(path);
+  REQUIRE(back.size() == values.size());
+  for (size_t i = 0; i < values.size(); ++i) {
+    CHECK(std::bit_cast<uint64_t>(back[i]["loss"].get<double>()) == std::bit_cast<uint64_t>(values[i]));
+    CHECK(std::bit_cast<uint64_t>(back[i]["val_loss"].get<double>()) == std::bit_cast<uint64_t>(values[i]));
+  }
+}
+
+TEST_CASE("a figure that is not finite is null and keeps its text") {
+  Folder folder;
+  fs::path path = folder.path / "metrics.jsonl";
+  auto metrics = make_metrics_file(path, 0);
+  StepMetrics m = step_metrics(1, std::numeric_limits<double>::quiet_NaN());
+  m.grad_norm = std::numeric_limits<double>::infinity();
+  m.mfu = 0;
+  metrics->on_step(m);
+  metrics->on_eval({.step = 1, .split = "valid", .loss = -std::numeric_limits<double>::infinity()});
+  Json line = lines(path).at(0);
+  CHECK(line["loss"].is_null());
+  CHECK(line["loss_text"] == "nan");
+  CHECK(line["grad_norm"].is_null());
+  CHECK(line["grad_norm_text"] == "inf");
+  CHECK(line["mfu"].is_null());  // unknown
+  CHECK(line["val_loss"].is_null());
+  CHECK(line["val_loss_text"] == "-inf");
+}
+
+TEST_CASE("a validation goes into the line of its step; only one without a step gets a line of its own") {
+  Folder folder;
+  fs::path path = folder.path / "metrics.jsonl";
+  auto metrics = make_metrics_file(path, 0);
+  metrics->on_eval({.step = 0, .split = "valid", .loss = 5.5});
+  for (int64_t step = 1; step <= 4; ++step) {
+    metrics->on_step(step_metrics(step, 2.0));
+    if (step % 2 == 0) metrics->on_eval({.step = step, .split = "valid", .loss = 1.0 + 0.1 * static_cast<double>(step)});
+    if (step == 4) metrics->on_eval({.step = step, .split = "test", .loss = 9.0});
+  }
+  auto all = lines(path);
+  REQUIRE(all.size() == 5);
+  for (const auto& line : all) CHECK(keys(line) == kKeys);
+  CHECK(all[0]["step"] == 0);
+  CHECK(all[0]["loss"].is_null());
+  CHECK(all[0]["val_loss"] == 5.5);
+  CHECK(all[1]["val_loss"].is_null());
+  CHECK(all[2]["val_loss"] == 1.2);
+  CHECK(all[4]["val_loss"] == 1.4);
+}
+
+TEST_CASE("resuming drops later steps and a torn last line, whatever the place of the tear") {
+  Folder folder;
+  fs::path path = folder.path / "metrics.jsonl";
+  {
+    auto metrics = make_metrics_file(path, 0);
+    for (int64_t step = 1; step <= 10; ++step) metrics->on_step(step_metrics(step, 2.0));
+  }
+  const std::string whole = read_file(path);
+  const size_t line_bytes = whole.find('\n') + 1;
+  for (int64_t first = 0; first <= 11; ++first) {
+    for (size_t cut : {whole.size(), whole.size() - 1, whole.size() - line_bytes / 2, 5 * line_bytes + 3, size_t{1}, size_t{0}}) {
+      { std::ofstream(path, std::ios::binary | std::ios::trunc) << whole.substr(0, cut); }
+      {
+        auto metrics = make_metrics_file(path, first);
+        metrics->on_step(step_metrics(first + 1, 7.0));
+      }
+      auto all = lines(path);
+      size_t complete = static_cast<size_t>(std::count(whole.begin(), whole.begin() + static_cast<ptrdiff_t>(cut), '\n'));
+      size_t kept = std::min(complete, static_cast<size_t>(first));
+      REQUIRE(all.size() == kept + 1);
+      for (size_t i = 0; i < kept; ++i) CHECK(all[i]["step"] == i + 1);
+      CHECK(all.back()["step"] == first + 1);
+      CHECK(all.back()["loss"] == 7.0);
+    }
+  }
+}
+
+TEST_CASE("lines of others before the place of resuming stay") {
+  Folder folder;
+  fs::path path = folder.path / "metrics.jsonl";
+  { std::ofstream(path) << "{\"note\":\"mine\"}\n{\"step\":1,\"loss\":2.0}\n{\"step\":2,\"loss\":2.0}\n"; }
+  make_metrics_file(path, 1);
+  CHECK(read_file(path) == "{\"note\":\"mine\"}\n{\"step\":1,\"loss\":2.0}\n");
+}
+
+TEST_CASE("a file cut by someone else while the run goes on is not damaged further") {
+  Folder folder;
+  fs::path path = folder.path / "metrics.jsonl";
+  auto metrics = make_metrics_file(path, 0);
+  metrics->on_step(step_metrics(1, 2.0));
+  metrics->on_step(step_metrics(2, 2.0));
+  fs::resize_file(path, 0);
+  metrics->on_eval({.step = 2, .split = "valid", .loss = 1.5});  // its line is gone
+  metrics->on_step(step_metrics(3, 2.0));
+  auto all = lines(path);
+  REQUIRE(all.size() == 2);
+  CHECK(all[0]["step"] == 2);
+  CHECK(all[0]["val_loss"] == 1.5);
+  CHECK(all[1]["step"] == 3);
+}
+
+TEST_CASE("a full disk costs lines, never half a line, and writing goes on when there is room again") {
+  // A size limit on files cuts a write short exactly as a full disk does. It holds for a whole process: use a child.
+  Folder folder;
+  fs::path path = folder.path / "metrics.jsonl";
+  pid_t child = ::fork();
+  if (child == 0) {
+    ::signal(SIGXFSZ, SIG_IGN);
+    ::freopen("/dev/null", "w", stderr);
+    auto metrics = make_metrics_file(path, 0);
+    rlimit limit{};
+    ::getrlimit(RLIMIT_FSIZE, &limit);
+    for (int64_t step = 1; step <= 10; ++step) {
+      limit.rlim_cur = step < 4 || step > 7 ? limit.rlim_max : 3 * 250;  // inside a line
+      ::setrlimit(RLIMIT_FSIZE, &limit);
+      metrics->on_step(step_metrics(step, 2.0));
+    }
+    ::_exit(0);
+  }
+  int status = 1;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  CHECK(status == 0);
+  std::vector<int64_t> steps;
+  for (const auto& line : lines(path)) steps.push_back(line["step"].get<int64_t>());
+  CHECK(steps == std::vector<int64_t>{1, 2, 3, 8, 9, 10});
+}
+
+TEST_CASE("a folder that is not there, a device that is always full and a directory in the way throw nothing") {
+  Folder folder;
+  fs::create_directories(folder.path / "dir");
+  for (const fs::path& path : {folder.path / "none" / "metrics.jsonl", fs::path("/dev/full"), folder.path / "dir"}) {
+    auto metrics = make_metrics_file(path, 3);
+    metrics->on_step(step_metrics(4, 2.0));
+    metrics->on_eval({.step = 4, .split = "valid", .loss = 1.5});
+    metrics->on_end(4);
+  }
+}
