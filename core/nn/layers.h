@@ -47,7 +47,7 @@ class MT_API Norm {
 
 /// Frequencies of rotary positions, with the stretched ones of Llama 3.1 when `factor` > 1
 /// (Hugging Face rope_type "llama3": low frequencies are divided by `factor`, middle ones blended).
-struct RopeConfig {
+struct MT_API RopeConfig {
   double theta = 10000;
   std::string scaling = "none";  // or "llama3"
   double factor = 8, low_freq_factor = 1, high_freq_factor = 4;
