@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "mtrain/base/error.h"
 #include "mtrain/cpu/gemm.h"
 #include "mtrain/cpu/memory.h"
 
@@ -23,5 +24,7 @@ std::byte* CpuStream::scratch(size_t bytes) {
   }
   return scratch_;
 }
+
+void throw_no_kernel(DType dtype) { throw Error(ErrorClass::bug, cat("no CPU kernel for ", name(dtype))); }
 
 }  // namespace mtrain::cpu

@@ -32,4 +32,7 @@ class CpuStream final : public Stream {
 /// Every stream that reaches a CPU kernel was made by the CPU backend.
 inline CpuStream& cpu_stream(Stream& stream) { return static_cast<CpuStream&>(stream); }
 
+/// Ends a kernel call on a dtype that no kernel takes. Not inline: the per-level objects share no text-building code.
+[[noreturn]] void throw_no_kernel(DType dtype);
+
 }  // namespace mtrain::cpu

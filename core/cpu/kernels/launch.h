@@ -8,7 +8,6 @@
 #include <limits>
 
 #include "mtrain/base/dtype.h"
-#include "mtrain/base/error.h"
 #include "mtrain/cpu/cpu_stream.h"
 #include "mtrain/cpu/kernels/isa_kernels.h"
 #include "mtrain/kernel/team.h"
@@ -108,7 +107,7 @@ inline void with_float_type(DType dtype, F&& f) {
     case DType::f32: return f(float{});
     case DType::bf16: return f(bf16{});
     case DType::f16: return f(f16{});
-    default: throw Error(ErrorClass::bug, cat("no CPU kernel for ", name(dtype)));
+    default: throw_no_kernel(dtype);
   }
 }
 
