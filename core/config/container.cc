@@ -26,7 +26,8 @@ void expand_shorthands(Node& root, const SchemaCatalog& catalog) {
 }
 
 /// The recipe with its overrides, not yet checked against anything.
-std::optional<Node> load_tree(const ConfigRequest& request, const SchemaCatalog& catalog, Report& report, std::string& raw) {
+std::optional<Node> load_tree(const ConfigRequest& request, const SchemaCatalog& catalog, Report& report,
+                              std::string& raw) {
   std::optional<Node> root;
   if (request.text) {
     auto source = std::make_shared<Source>(SourceKind::file, request.recipe, *request.text);
@@ -37,10 +38,14 @@ std::optional<Node> load_tree(const ConfigRequest& request, const SchemaCatalog&
   if (root && root->loc()) raw = root->loc().source->text();
   bool usable = root.has_value();
   if (root && root->is_null()) {
-    report.error("empty", "", root->loc(), "the recipe is empty").fix("a recipe says at least which model and which data");
+    report.error("empty", "", root->loc(), "the recipe is empty")
+        .fix("a recipe says at least which model and which data");
     usable = false;
   } else if (root && !root->is_map()) {
-    report.error("wrong-type", "", root->loc(), cat("a recipe is a map of sections, this is ", describe(root->kind())));
+    auto& fault = report.error("wrong-type", "", root->loc(),
+                               cat("a recipe is a map of sections, this is ", describe(root->kind())));
+    if (root->is_scalar() && root->as_text().find(':') != std::string::npos)
+      fault.fix("write a blank behind the ':'");
     usable = false;
   }
   // Without a usable recipe the overrides are still read, so that their faults come in the same report.
@@ -49,14 +54,16 @@ std::optional<Node> load_tree(const ConfigRequest& request, const SchemaCatalog&
   for (const auto& text : request.overrides) {
     auto override = parse_override(text, report);
     if (!override) continue;
-    if (override->value && !catalog.kind_of(override->key).empty()) override->value = expanded(std::move(*override->value));
+    if (override->value && !catalog.kind_of(override->key).empty())
+      override->value = expanded(std::move(*override->value));
     if (usable) apply_override(tree, *override, report);
   }
   if (!usable) return std::nullopt;
   return tree;
 }
 
-KeyIndex all_names(const SchemaCatalog& catalog, const std::vector<std::pair<std::string, const Schema*>>& chosen) {
+KeyIndex all_names(const SchemaCatalog& catalog,
+                   const std::vector<std::pair<std::string, const Schema*>>& chosen) {
   KeyIndex index;
   for (const auto& schema : catalog.sections()) {
     index.add(schema.name);
@@ -67,7 +74,8 @@ KeyIndex all_names(const SchemaCatalog& catalog, const std::vector<std::pair<std
 }
 
 /// The component that a section's `type` names; null when there is none, which is then reported.
-const Schema* component_of(const Schema& section, const Node& given, const SchemaCatalog& catalog, Report& report) {
+const Schema* component_of(const Schema& section, const Node& given, const SchemaCatalog& catalog,
+                           Report& report) {
   std::string kind = catalog.kind_of(section.name), wanted;
   if (kind.empty()) return nullptr;
   const Node* type = given.get("type");
@@ -91,15 +99,18 @@ const Schema* component_of(const Schema& section, const Node& given, const Schem
 }
 
 /// Settings elsewhere than in `type` that name a plugin.
-void check_plugin_names(const Schema& schema, const Node& values, const std::string& path, const SchemaCatalog& catalog, Report& report) {
+void check_plugin_names(const Schema& schema, const Node& values, const std::string& path,
+                        const SchemaCatalog& catalog, Report& report) {
   for (const auto& spec : schema.fields) {
     if (spec.plugin_kind.empty() || spec.path == "type") continue;
     const Node* value = values.find(spec.path);
     if (!value || value->is_null() || catalog.component(spec.plugin_kind, value->as_text())) continue;
     auto names = catalog.components(spec.plugin_kind);
-    auto& fault = report.error("unknown-plugin", path + "." + spec.path, value->loc(),
-                               cat("there is no ", spec.plugin_kind, " '", visible(value->as_text(), 60), "'"));
-    fault.note(names.empty() ? cat("no ", spec.plugin_kind, " is installed") : "there are: " + join(names, ", "));
+    auto& fault =
+        report.error("unknown-plugin", path + "." + spec.path, value->loc(),
+                     cat("there is no ", spec.plugin_kind, " '", visible(value->as_text(), 60), "'"));
+    fault.note(names.empty() ? cat("no ", spec.plugin_kind, " is installed")
+                             : "there are: " + join(names, ", "));
     if (!catalog.note_of(spec.plugin_kind).empty()) fault.note(catalog.note_of(spec.plugin_kind));
     auto near = nearest(value->as_text(), names, 1);
     if (!near.empty()) fault.fix(cat("did you mean ", near[0], "?"));
@@ -122,7 +133,8 @@ std::string history_line(std::string_view what, const std::string& value, const 
 
 }  // namespace
 
-ConfigContainer ConfigContainer::load(const ConfigRequest& request, const SchemaCatalog& catalog, Report& report) {
+ConfigContainer ConfigContainer::load(const ConfigRequest& request, const SchemaCatalog& catalog,
+                                      Report& report) {
   ConfigContainer out;
   out.overrides_ = request.overrides;
   auto tree = load_tree(request, catalog, report, out.raw_);
@@ -143,14 +155,16 @@ ConfigContainer ConfigContainer::load(const ConfigRequest& request, const Schema
   constexpr size_t kMaxUnknownSections = 64;
   size_t unknown = 0;
   for (const auto& entry : tree->entries())
-    if (!catalog.section(entry.key) && ++unknown <= kMaxUnknownSections) unknown_section(entry, known, report);
+    if (!catalog.section(entry.key) && ++unknown <= kMaxUnknownSections)
+      unknown_section(entry, known, report);
   out.root_ = Node::map().at_location(tree->loc());
-  for (const auto& schema : catalog.sections()) out.read_section(schema, component[schema.name], given_of(schema.name), known, catalog, report);
+  for (const auto& schema : catalog.sections())
+    out.read_section(schema, component[schema.name], given_of(schema.name), known, catalog, report);
   return out;
 }
 
-void ConfigContainer::read_section(const Schema& schema, const Schema* component, const Node& given, const KeyIndex& known,
-                                   const SchemaCatalog& catalog, Report& report) {
+void ConfigContainer::read_section(const Schema& schema, const Schema* component, const Node& given,
+                                   const KeyIndex& known, const SchemaCatalog& catalog, Report& report) {
   ValidateOptions options;
   options.path = schema.name;
   options.known = &known;

@@ -1,8 +1,8 @@
-// ConfigContainer: a recipe made whole. It loads the YAML, applies the overrides, checks every section against the schemas
-// of its owners and fills in the defaults; all faults come in one report.
+// ConfigContainer: a recipe made whole. It loads the YAML, applies the overrides, checks every section
+// against the schemas of its owners and fills in the defaults; all faults come in one report.
 //
-// A section has a core part, known to mtrain, and, when its `type` names a plugin, a component part with that plugin's
-// settings. Each owner is handed only its own keys: section("optimizer") and component("optimizer").
+// A section has a core part, known to mtrain, and, when its `type` names a plugin, a component part with that
+// plugin's settings. Each owner is handed only its own keys: section("optimizer") and component("optimizer").
 // Values; many readers or one writer.
 #pragma once
 #include <map>
@@ -17,16 +17,18 @@
 
 namespace mtrain {
 
-/// Every setting that can be said: the core's sections and the components of plugins. Filled from bind() and from the schema
-/// files beside plugins, so that checking a recipe runs no plugin code.
+/// Every setting that can be said: the core's sections and the components of plugins. Filled from bind() and
+/// from the schema files beside plugins, so that checking a recipe runs no plugin code.
 class MT_API SchemaCatalog {
  public:
-  /// A section of recipes; `schema.name` is its key. When it has a field `type` that names a plugin kind, a component of that
-  /// kind extends it, and "optimizer: adamw" is short for "optimizer: {type: adamw}".
+  /// A section of recipes; `schema.name` is its key. When it has a field `type` that names a plugin kind, a
+  /// component of that kind extends it, and "optimizer: adamw" is short for "optimizer: {type: adamw}".
   void add_section(Schema schema);
-  /// A component; `schema.name` is what `type` says. A second one of the same kind and name replaces the first.
+  /// A component; `schema.name` is what `type` says. A second one of the same kind and name replaces the
+  /// first.
   void add_component(const std::string& kind, Schema schema);
-  /// What to add to the message about an unknown component of this kind: the folders searched, the plugins that failed.
+  /// What to add to the message about an unknown component of this kind: the folders searched, the plugins
+  /// that failed.
   void explain_kind(const std::string& kind, std::string note) { notes_[kind] = std::move(note); }
 
   const std::vector<Schema>& sections() const { return sections_; }
@@ -58,7 +60,8 @@ class MT_API ConfigContainer {
 
   /// All sections with every setting, canonical: a section's core part, then its component's.
   const Node& root() const { return root_; }
-  /// The core's own settings of a section, for read_config. Throws Error(bug) for a section that is not in the catalog.
+  /// The core's own settings of a section, for read_config. Throws Error(bug) for a section that is not in
+  /// the catalog.
   const Node& section(std::string_view name) const;
   /// The settings of the section's component, for Registry::make. An empty map when the section has none.
   const Node& component(std::string_view name) const;
@@ -70,7 +73,8 @@ class MT_API ConfigContainer {
   /// The recipe's text as it was read, and the overrides.
   const std::string& raw() const { return raw_; }
   const std::vector<OverrideText>& overrides() const { return overrides_; }
-  /// Who set a value and which values it replaced, one line each, winner first. Throws Error(config) for an unknown path.
+  /// Who set a value and which values it replaced, one line each, winner first. Throws Error(config) for an
+  /// unknown path.
   std::string why(std::string_view path) const;
 
  private:

@@ -45,15 +45,19 @@ struct Assign {
   void operator()(int* v) const { *v = static_cast<int>(std::get<int64_t>(value)); }
   void operator()(double* v) const { *v = std::get<double>(value); }
   void operator()(float* v) const { *v = static_cast<float>(std::get<double>(value)); }
-  void operator()(Node* v) const { *v = std::holds_alternative<Node>(value) ? std::get<Node>(value) : Node(); }
+  void operator()(Node* v) const {
+    *v = std::holds_alternative<Node>(value) ? std::get<Node>(value) : Node();
+  }
   template <class T>
   void operator()(T* v) const {
     *v = std::get<T>(value);
   }
   template <class T>
   void operator()(std::optional<T>* v) const {
-    if (std::holds_alternative<std::monostate>(value)) v->reset();
-    else *v = std::get<T>(value);
+    if (std::holds_alternative<std::monostate>(value))
+      v->reset();
+    else
+      *v = std::get<T>(value);
   }
 };
 
@@ -68,7 +72,8 @@ Field& Fields::declare(std::string_view name, FieldTarget target, std::string_vi
   spec.bits = described.bits;
   spec.nullable = described.nullable;
   spec.default_value = write_flow(write_value(described.value, spec));
-  for (const auto& field : fields_) MT_CHECK(field.spec.path != spec.path, "setting ", spec.path, " is declared twice");
+  for (const auto& field : fields_)
+    MT_CHECK(field.spec.path != spec.path, "setting ", spec.path, " is declared twice");
   return fields_.emplace_back(Field{std::move(spec), target});
 }
 

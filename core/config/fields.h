@@ -1,13 +1,13 @@
-// Fields: how a component describes its settings. One bind() per config struct is its schema, its defaults, its
-// documentation and its reader:
+// Fields: how a component describes its settings. One bind() per config struct is its schema, its defaults,
+// its documentation and its reader:
 //
 //   struct AdamWConfig {
 //     double lr = 3e-4;
 //     void bind(Fields& f) { f("lr", lr, "peak learning rate").exclusive_min(0).example("3e-4"); }
 //   };
 //
-// The current value of the variable at bind time is the default. A Fields holds pointers into the struct it was bound to and
-// must not outlive it. For one thread at a time.
+// The current value of the variable at bind time is the default. A Fields holds pointers into the struct it
+// was bound to and must not outlive it. For one thread at a time.
 #pragma once
 #include <concepts>
 #include <cstdint>
@@ -23,11 +23,21 @@
 
 namespace mtrain {
 
-enum class FieldType : uint8_t { boolean, integer, number, string, integer_list, number_list, string_list, tree };  // tree: any YAML
+enum class FieldType : uint8_t {
+  boolean,
+  integer,
+  number,
+  string,
+  integer_list,
+  number_list,
+  string_list,
+  tree
+};  // tree: any YAML
 /// What a changed value means for a run that resumes.
 enum class ResumeClass : uint8_t { safe, changes_result, impossible };
 
-/// One setting, as data: what `check`, the JSON Schema, the docs and completion read. Serialisable (schema.h).
+/// One setting, as data: what `check`, the JSON Schema, the docs and completion read. Serialisable
+/// (schema.h).
 struct FieldSpec {
   std::string path;  // dotted, relative to the component: "rope.theta"
   FieldType type = FieldType::string;
@@ -53,10 +63,9 @@ struct Schema {
 class Node;  // tree.h: one place of a parsed recipe
 
 /// Points at the bound variable. An optional is null when absent.
-using FieldTarget =
-    std::variant<bool*, int64_t*, int*, double*, float*, std::string*, std::vector<int64_t>*, std::vector<double>*,
-                 std::vector<std::string>*, std::optional<int64_t>*, std::optional<double>*, std::optional<std::string>*,
-                 Node*>;
+using FieldTarget = std::variant<bool*, int64_t*, int*, double*, float*, std::string*, std::vector<int64_t>*,
+                                 std::vector<double>*, std::vector<std::string>*, std::optional<int64_t>*,
+                                 std::optional<double>*, std::optional<std::string>*, Node*>;
 
 struct MT_API Field {
   FieldSpec spec;
@@ -104,7 +113,9 @@ class MT_API Fields {
 };
 
 template <class C>
-concept Bindable = requires(C c, Fields& f) { c.bind(f); };
+concept Bindable = requires(C c, Fields& f) {
+  c.bind(f);
+};
 
 /// The schema of a config struct with its defaults.
 template <Bindable C>
@@ -117,7 +128,8 @@ Schema schema_of(std::string name, std::string doc) {
   return schema;
 }
 
-/// Fills the bound variables from a section. Throws Error(config) that lists every fault, each with its place.
+/// Fills the bound variables from a section. Throws Error(config) that lists every fault, each with its
+/// place.
 MT_API void read_fields(const Node& section, Fields& fields);
 
 template <Bindable C>

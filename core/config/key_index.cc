@@ -20,10 +20,13 @@ std::pair<std::string_view, std::string_view> parent_and_leaf(std::string_view p
   return {path.substr(0, dot), path.substr(dot + 1)};
 }
 
-int allowed_typos(size_t length) { return length <= 3 ? 1 : std::max(2, static_cast<int>(length) / 3); }
+int allowed_typos(size_t length) {
+  return length <= 3 ? 1 : std::max(2, static_cast<int>(length) / 3);
+}
 
-/// How far `name` is from `wanted`; negative when it cannot have been meant. The figures only order the suggestions: a typo
-/// in the leaf is likelier than the right leaf in a wrong section, and that likelier than both.
+/// How far `name` is from `wanted`; negative when it cannot have been meant. The figures only order the
+/// suggestions: a typo in the leaf is likelier than the right leaf in a wrong section, and that likelier than
+/// both.
 double distance(std::string_view wanted, std::string_view name) {
   auto [wanted_parent, wanted_leaf] = parent_and_leaf(wanted);
   auto [parent, leaf] = parent_and_leaf(name);
@@ -33,14 +36,16 @@ double distance(std::string_view wanted, std::string_view name) {
     if (leaf_typos <= allowed_typos(std::max(wanted_leaf.size(), leaf.size())) &&
         leaf_typos < static_cast<int>(std::max(wanted_leaf.size(), leaf.size())))
       return leaf_typos;
-    bool contained = std::min(wanted_leaf.size(), leaf.size()) >= 3 &&
-                     (leaf.find(wanted_leaf) != std::string_view::npos || wanted_leaf.find(leaf) != std::string_view::npos);
+    bool contained =
+        std::min(wanted_leaf.size(), leaf.size()) >= 3 && (leaf.find(wanted_leaf) != std::string_view::npos ||
+                                                           wanted_leaf.find(leaf) != std::string_view::npos);
     return contained ? 3 : -1;
   }
   int parent_typos = edit_distance(wanted_parent, parent);
   bool parent_near = parent_typos <= allowed_typos(std::max(wanted_parent.size(), parent.size()));
   if (leaf_typos == 0) return parent_near ? 0.5 * parent_typos : 3.5;
-  if (parent_near && leaf_typos <= allowed_typos(std::max(wanted_leaf.size(), leaf.size()))) return 1.5 + parent_typos + leaf_typos;
+  if (parent_near && leaf_typos <= allowed_typos(std::max(wanted_leaf.size(), leaf.size())))
+    return 1.5 + parent_typos + leaf_typos;
   return -1;
 }
 
@@ -52,9 +57,11 @@ void KeyIndex::add_schema(const Schema& schema, const std::string& prefix) {
     std::string path = before + spec.path;
     for (const auto& old : spec.renamed_from) add_old(before + old, path);
     // A nested section is a name too.
-    for (size_t dot = path.find('.', before.size()); dot != std::string::npos; dot = path.find('.', dot + 1)) {
+    for (size_t dot = path.find('.', before.size()); dot != std::string::npos;
+         dot = path.find('.', dot + 1)) {
       std::string section = path.substr(0, dot);
-      if (entries_.empty() || !std::any_of(entries_.begin(), entries_.end(), [&](const Entry& e) { return e.name == section; }))
+      if (entries_.empty() ||
+          !std::any_of(entries_.begin(), entries_.end(), [&](const Entry& e) { return e.name == section; }))
         add(section);
     }
     add(std::move(path));
@@ -67,7 +74,8 @@ std::vector<std::string> KeyIndex::suggest(std::string_view wanted, size_t limit
     double score = distance(wanted, entry.name);
     if (score >= 0) scored.emplace_back(score, &entry);
   }
-  std::stable_sort(scored.begin(), scored.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::stable_sort(scored.begin(), scored.end(),
+                   [](const auto& a, const auto& b) { return a.first < b.first; });
   std::vector<std::string> out;
   for (const auto& [score, entry] : scored) {
     // A second suggestion only helps when it is about as likely as the first.

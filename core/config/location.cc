@@ -41,8 +41,9 @@ Location locate(const SourcePtr& source, size_t offset) {
   size_t begin = before.rfind('\n');
   before.remove_prefix(begin == std::string_view::npos ? 0 : begin + 1);
   auto column = 1 + static_cast<int>(std::count_if(before.begin(), before.end(), [](char c) {
-    return (static_cast<unsigned char>(c) & 0xC0) != 0x80;  // continuation bytes belong to the character before
-  }));
+                  return (static_cast<unsigned char>(c) & 0xC0) !=
+                         0x80;  // continuation bytes belong to the character before
+                }));
   return {source, line, column};
 }
 

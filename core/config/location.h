@@ -1,5 +1,5 @@
-// Where a setting was written. A Source is an immutable text (a file, one command-line argument, a component's defaults)
-// shared by every Location in it; both are values, safe from any thread.
+// Where a setting was written. A Source is an immutable text (a file, one command-line argument, a
+// component's defaults) shared by every Location in it; both are values, safe from any thread.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -32,13 +32,14 @@ class MT_API Source {
 using SourcePtr = std::shared_ptr<const Source>;
 
 struct MT_API Location {
-  SourcePtr source;           // null: nowhere
-  int line = 0, column = 0;   // from 1; columns count characters, not bytes; 0: the source as a whole
+  SourcePtr source;          // null: nowhere
+  int line = 0, column = 0;  // from 1; columns count characters, not bytes; 0: the source as a whole
 
   /// "recipes/x.yaml:3:5", "command line, argument 4", or "" when nowhere.
   std::string text() const;
   explicit operator bool() const { return source != nullptr; }
-  /// Nearness for sorting: files first, in the order of name, line, column; then the command line; then defaults.
+  /// Nearness for sorting: files first, in the order of name, line, column; then the command line; then
+  /// defaults.
   friend MT_API bool operator<(const Location& a, const Location& b);
 };
 

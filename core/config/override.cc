@@ -15,10 +15,14 @@ constexpr size_t kMaxArgumentBytes = size_t{1} << 16;
 size_t key_end(std::string_view text) {
   int depth = 0;
   for (size_t i = 0; i < text.size(); ++i) {
-    if (text[i] == '\\') ++i;
-    else if (text[i] == '[') ++depth;
-    else if (text[i] == ']') --depth;
-    else if (text[i] == '=' && depth <= 0) return i;
+    if (text[i] == '\\')
+      ++i;
+    else if (text[i] == '[')
+      ++depth;
+    else if (text[i] == ']')
+      --depth;
+    else if (text[i] == '=' && depth <= 0)
+      return i;
   }
   return std::string_view::npos;
 }
@@ -64,12 +68,14 @@ std::string near_key(const Node& root, const std::string& path) {
 void remove(Node& root, const Override& override, Report& report) {
   const Node* there = root.find(override.key);
   if (!there) {
-    auto& fault = report.error("override", override.key, override.where, "cannot remove it: it is not in the recipe");
+    auto& fault =
+        report.error("override", override.key, override.where, "cannot remove it: it is not in the recipe");
     std::string near = near_key(root, override.key);
     if (!near.empty()) fault.fix("did you mean ~" + near + "?");
   } else if (override.value && !override.value->same_value(*there)) {
-    report.error("override", override.key, override.where,
-                 cat("is not removed: its value is ", brief(*there), ", not ", brief(*override.value)))
+    report
+        .error("override", override.key, override.where,
+               cat("is not removed: its value is ", brief(*there), ", not ", brief(*override.value)))
         .fix("~" + override.key + " removes it whatever its value");
   } else {
     root.erase(override.key);
@@ -88,7 +94,8 @@ bool looks_like_override(std::string_view argument) {
 }
 
 std::optional<Override> parse_override(const OverrideText& text, Report& report) {
-  auto source = std::make_shared<Source>(SourceKind::command_line, cat("command line, argument ", text.argument), text.text);
+  auto source = std::make_shared<Source>(SourceKind::command_line,
+                                         cat("command line, argument ", text.argument), text.text);
   Override out;
   out.where = {source, 1, 1};
   auto fail = [&](const std::string& message, const std::string& help) {
@@ -103,7 +110,8 @@ std::optional<Override> parse_override(const OverrideText& text, Report& report)
   size_t end = key_end(rest);
   out.key = std::string(trim(rest.substr(0, end)));
   bool removes = out.kind == Override::Kind::remove;
-  if (end == std::string_view::npos && !removes) return fail("wanted key=value", "write " + visible(out.key) + "=VALUE");
+  if (end == std::string_view::npos && !removes)
+    return fail("wanted key=value", "write " + visible(out.key) + "=VALUE");
   if (out.key.empty()) return fail("there is no key before the '='", "write key=value");
   if (!std::all_of(out.key.begin(), out.key.end(), is_key_character))
     return fail(cat("'", visible(out.key), "' is no key"), "a key is made of letters, digits, '_' and '.'");
@@ -123,13 +131,17 @@ void apply_override(Node& root, const Override& override, Report& report) {
   bool open = !there || there->is_null() || there->is_missing();
   const Node& value = *override.value;
   if (override.kind == Override::Kind::add && !open && value.is_scalar()) {
-    report.error("override", override.key, override.where, cat("cannot be added: it is ", brief(*there), " already"))
+    report
+        .error("override", override.key, override.where,
+               cat("cannot be added: it is ", brief(*there), " already"))
         .fix(cat(override.key, "=… changes it; ++", override.key, "=… changes or adds it"));
     return;
   }
   try {
-    if (there && there->is_map() && value.is_map()) there->merge(value);
-    else root.set(override.key, value);
+    if (there && there->is_map() && value.is_map())
+      there->merge(value);
+    else
+      root.set(override.key, value);
   } catch (const Error& fault) {
     report.error("override", override.key, override.where, fault.message());
   }

@@ -1,7 +1,8 @@
-// Overrides: one setting changed from the command line, in Hydra's form (https://hydra.cc/docs/advanced/override_grammar/):
+// Overrides: one setting changed from the command line, in Hydra's form
+// (https://hydra.cc/docs/advanced/override_grammar/):
 //   k=v set   +k=v add   ++k=v set or add   ~k remove   ~k=v remove if equal
-// A value is a number, true, false, null, text, 'quoted', [a, b] or {k: v}. Wider than Hydra: an unquoted value may hold
-// = # ~ & ' " and any UTF-8, and is then text. Stateless functions over values.
+// A value is a number, true, false, null, text, 'quoted', [a, b] or {k: v}. Wider than Hydra: an unquoted
+// value may hold = # ~ & ' " and any UTF-8, and is then text. Stateless functions over values.
 #pragma once
 #include <cstdint>
 #include <optional>

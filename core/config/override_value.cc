@@ -9,12 +9,14 @@ namespace {
 
 constexpr int kMaxDepth = 64;
 
-bool digit(char c) { return c >= '0' && c <= '9'; }
+bool digit(char c) {
+  return c >= '0' && c <= '9';
+}
 
 bool equals_ignoring_case(std::string_view a, std::string_view b) {
-  return a.size() == b.size() && std::equal(a.begin(), a.end(), b.begin(), [](unsigned char x, unsigned char y) {
-           return std::tolower(x) == std::tolower(y);
-         });
+  return a.size() == b.size() &&
+         std::equal(a.begin(), a.end(), b.begin(),
+                    [](unsigned char x, unsigned char y) { return std::tolower(x) == std::tolower(y); });
 }
 
 /// The text without digit separators when each stands between two digits; absent otherwise.
@@ -41,8 +43,8 @@ Node unquoted(const std::string& text) {
   if (equals_ignoring_case(body, "inf")) return Node::plain(negative ? "-.inf" : ".inf");
   if (equals_ignoring_case(body, "nan")) return Node::plain(".nan");
   auto plain = without_separators(text);
-  bool numeric = plain && !body.empty() && (digit(body[0]) || body[0] == '.') && !body.starts_with("0x") && !body.starts_with(".i") &&
-                 !body.starts_with(".n");
+  bool numeric = plain && !body.empty() && (digit(body[0]) || body[0] == '.') && !body.starts_with("0x") &&
+                 !body.starts_with(".i") && !body.starts_with(".n");
   NodeKind kind = numeric ? resolve_scalar(*plain) : NodeKind::string;
   if (kind == NodeKind::integer || kind == NodeKind::number) return Node::plain(*plain);
   return Node::string(text);
@@ -60,7 +62,8 @@ class ValueParser {
     if (failed_) return std::nullopt;
     if (at_ < text_.size() && text_[at_] == ',') {
       std::string all(trim(text_.substr(begin)));
-      error("several values: one run takes one").fix(cat("for a list write [", all, "]; for a text write '", all, "'"));
+      error("several values: one run takes one")
+          .fix(cat("for a list write [", all, "]; for a text write '", all, "'"));
     } else if (at_ < text_.size()) {
       error(cat("'", visible(text_.substr(at_, 1)), "' cannot stand here")).fix("quote the value: key='…'");
     }
@@ -71,7 +74,8 @@ class ValueParser {
  private:
   Diagnostic& error(std::string message) {
     failed_ = true;
-    return report_.error("override-syntax", "", locate(source_, std::min(at_, text_.size())), std::move(message));
+    return report_.error("override-syntax", "", locate(source_, std::min(at_, text_.size())),
+                         std::move(message));
   }
   bool done() const { return failed_ || at_ >= text_.size(); }
   void skip_blanks() {
@@ -119,7 +123,8 @@ class ValueParser {
       if (failed_) break;
       if (!take(':')) return error("a key without its ':' (a map is written {key: value})"), out;
       if (key->as_text().empty()) return error("an empty key"), out;
-      if (out.get(key->as_text())) return error(cat("the key ", visible(key->as_text()), " is here twice")), out;
+      if (out.get(key->as_text()))
+        return error(cat("the key ", visible(key->as_text()), " is here twice")), out;
       out.append(key->as_text(), {source_, 1, 1}, element(depth + 1));
       if (take('}')) return out;
       if (!failed_ && !take(',')) error("a map without its '}'");
@@ -127,8 +132,8 @@ class ValueParser {
     return out;
   }
 
-  /// A quoted string. Only the quote itself and backslashes right before it are escaped. Nothing when the text turns out to
-  /// be no quoted string but a word with a quote in it.
+  /// A quoted string. Only the quote itself and backslashes right before it are escaped. Nothing when the
+  /// text turns out to be no quoted string but a word with a quote in it.
   std::optional<Node> quoted(bool nested) {
     size_t begin = at_;
     char quote = text_[at_++];
@@ -177,9 +182,9 @@ class ValueParser {
   Node primitive(std::string_view ends, bool nested) {
     constexpr std::string_view kEscapable = "\\()[]{}:=, \t";
     std::string out;
-    size_t solid = 0;         // how much of `out` trailing blanks must not take away
-    bool literal = false;     // an escape or an interpolation: text, whatever it looks like
-    bool lenient = false;     // a character that the grammar has no token for: all is text up to the next comma
+    size_t solid = 0;      // how much of `out` trailing blanks must not take away
+    bool literal = false;  // an escape or an interpolation: text, whatever it looks like
+    bool lenient = false;  // a character that the grammar has no token for: all is text up to the next comma
     while (!done()) {
       char c = text_[at_];
       if (c == '\\' && at_ + 1 < text_.size() && kEscapable.find(text_[at_ + 1]) != std::string_view::npos) {
@@ -198,11 +203,13 @@ class ValueParser {
       if (ends.find(c) != std::string_view::npos) break;
       if (std::string_view("[]{}()").find(c) != std::string_view::npos && !lenient) {
         std::string word(trim(out));
-        error(c == '(' && !word.empty() ? cat("there is no function ", visible(word)) : cat("'", std::string(1, c), "' inside an unquoted value"))
+        error(c == '(' && !word.empty() ? cat("there is no function ", visible(word))
+                                        : cat("'", std::string(1, c), "' inside an unquoted value"))
             .fix("quote the value: key='…'");
         break;
       }
-      if (!nested && (static_cast<unsigned char>(c) >= 0x80 || std::string_view("=#'\"~&!;<>^`").find(c) != std::string_view::npos))
+      if (!nested && (static_cast<unsigned char>(c) >= 0x80 ||
+                      std::string_view("=#'\"~&!;<>^`").find(c) != std::string_view::npos))
         lenient = true;
       out += c;
       ++at_;

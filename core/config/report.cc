@@ -13,7 +13,9 @@ namespace {
 
 constexpr size_t kLineCharacters = 100;  // a longer source line is cut around the caret
 
-std::string count(size_t n, const char* what) { return fmt::format("{} {}{}", n, what, n == 1 ? "" : "s"); }
+std::string count(size_t n, const char* what) {
+  return fmt::format("{} {}{}", n, what, n == 1 ? "" : "s");
+}
 
 /// The characters of a line, each made visible, so that columns can be counted.
 std::vector<std::string> cells(std::string_view line) {
@@ -38,7 +40,8 @@ size_t token_length(const std::vector<std::string>& line, size_t begin) {
     for (end = begin + 1; end < line.size() && line[end] != line[begin];) ++end;
     return std::min(end, line.size() - 1) - begin + 1;
   }
-  while (end < line.size() && line[end] != " " && line[end] != "," && line[end] != "]" && line[end] != "}" && line[end] != "=") {
+  while (end < line.size() && line[end] != " " && line[end] != "," && line[end] != "]" && line[end] != "}" &&
+         line[end] != "=") {
     if (line[end] == ":" && (end + 1 == line.size() || line[end + 1] == " ")) break;
     ++end;
   }
@@ -55,7 +58,9 @@ std::string source_lines(const Location& where) {
   std::string text = first > 0 ? "…" : "", carets(text.empty() ? 0 : 1, ' ');
   for (size_t i = first; i < std::max(last, column + 1); ++i) {
     std::string cell = i < last ? line[i] : " ";
-    size_t width = cell.size() > 4 ? cell.size() : static_cast<unsigned char>(cell[0]) < 0x80 ? cell.size() : 1;
+    size_t width = cell.size() > 4                              ? cell.size()
+                   : static_cast<unsigned char>(cell[0]) < 0x80 ? cell.size()
+                                                                : 1;
     if (i < last) text += cell;
     if (i < column + length) carets.append(width, i < column ? ' ' : '^');
   }
@@ -67,13 +72,13 @@ std::string source_lines(const Location& where) {
 
 Diagnostic& Report::error(std::string code, std::string path, Location where, std::string message) {
   ++errors_;
-  return diagnostics_.emplace_back(
-      Diagnostic{Severity::error, std::move(code), std::move(path), std::move(where), std::move(message), {}, {}});
+  return diagnostics_.emplace_back(Diagnostic{
+      Severity::error, std::move(code), std::move(path), std::move(where), std::move(message), {}, {}});
 }
 
 Diagnostic& Report::warning(std::string code, std::string path, Location where, std::string message) {
-  return diagnostics_.emplace_back(
-      Diagnostic{Severity::warning, std::move(code), std::move(path), std::move(where), std::move(message), {}, {}});
+  return diagnostics_.emplace_back(Diagnostic{
+      Severity::warning, std::move(code), std::move(path), std::move(where), std::move(message), {}, {}});
 }
 
 void Report::add(Report other) {
@@ -94,8 +99,10 @@ std::string render(const Diagnostic& d) {
   if (d.where) {
     out += "\n  --> " + visible(d.where.text());
     bool argument = d.where.source->kind() == SourceKind::command_line;
-    if (argument && d.where.column <= 1) out += ": " + visible(d.where.source->text(), 120);
-    else if (d.where.line > 0) out += source_lines(d.where);
+    if (argument && d.where.column <= 1)
+      out += ": " + visible(d.where.source->text(), 120);
+    else if (d.where.line > 0)
+      out += source_lines(d.where);
   }
   if (!d.notes.empty()) out += "\n  note: " + visible(join(d.notes, "; "), 400);
   if (!d.help.empty()) out += "\n  help: " + visible(d.help, 400);
@@ -128,7 +135,8 @@ std::string Report::json() const {
   sorted.sort();
   auto list = nlohmann::ordered_json::array();
   for (const auto& d : sorted.diagnostics_) {
-    nlohmann::ordered_json item = {{"severity", d.severity == Severity::error ? "error" : "warning"}, {"code", d.code}};
+    nlohmann::ordered_json item = {{"severity", d.severity == Severity::error ? "error" : "warning"},
+                                   {"code", d.code}};
     if (!d.path.empty()) item["path"] = d.path;
     if (d.where) item["file"] = d.where.source->name();
     if (d.where.line > 0) {
@@ -140,7 +148,8 @@ std::string Report::json() const {
     if (!d.help.empty()) item["help"] = d.help;
     list.push_back(std::move(item));
   }
-  nlohmann::ordered_json out = {{"errors", errors_}, {"warnings", warnings()}, {"diagnostics", std::move(list)}};
+  nlohmann::ordered_json out = {
+      {"errors", errors_}, {"warnings", warnings()}, {"diagnostics", std::move(list)}};
   // Broken UTF-8 of a hostile file must not make the report fail.
   return out.dump(2, ' ', false, nlohmann::json::error_handler_t::replace);
 }

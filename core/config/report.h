@@ -1,5 +1,5 @@
-// Report: every fault of a configuration, collected before any of them is shown. Each has a code, the setting's path, its
-// place, what shadows what, and the fix. A value; for one thread at a time.
+// Report: every fault of a configuration, collected before any of them is shown. Each has a code, the
+// setting's path, its place, what shadows what, and the fix. A value; for one thread at a time.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -13,12 +13,12 @@ enum class Severity : uint8_t { error, warning };
 
 struct Diagnostic {
   Severity severity = Severity::error;
-  std::string code;     // "unknown-key"; the full list is in README.md
-  std::string path;     // "optimizer.lr"; empty when the fault concerns no setting
+  std::string code;  // "unknown-key"; the full list is in README.md
+  std::string path;  // "optimizer.lr"; empty when the fault concerns no setting
   Location where;
   std::string message;  // what was wanted and got, without path and place
   std::vector<std::string> notes;
-  std::string help;     // the edit that mends it
+  std::string help;  // the edit that mends it
 
   Diagnostic& note(std::string text) { return notes.push_back(std::move(text)), *this; }
   Diagnostic& fix(std::string text) { return help = std::move(text), *this; }
@@ -36,11 +36,14 @@ class MT_API Report {
   size_t warnings() const { return diagnostics_.size() - errors_; }
   bool ok() const { return errors_ == 0; }
 
-  /// Sorts: files in reading order, then the command line, then what has no place. Warnings stay among the errors.
+  /// Sorts: files in reading order, then the command line, then what has no place. Warnings stay among the
+  /// errors.
   void sort();
-  /// At most six lines for each fault, `limit` faults, then the counts. Sorted. "" when there is nothing to say.
+  /// At most six lines for each fault, `limit` faults, then the counts. Sorted. "" when there is nothing to
+  /// say.
   std::string text(size_t limit = 20) const;
-  /// {"errors": n, "warnings": n, "diagnostics": [{severity, code, path, file, line, column, message, notes, help}]}
+  /// {"errors": n, "warnings": n, "diagnostics": [{severity, code, path, file, line, column, message, notes,
+  /// help}]}
   std::string json() const;
   /// Throws Error(config) with text() when there is an error.
   void throw_if_errors() const;

@@ -11,8 +11,12 @@
 namespace mtrain {
 namespace {
 
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
-bool is_hex(char c) { return is_digit(c) || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F'); }
+bool is_digit(char c) {
+  return c >= '0' && c <= '9';
+}
+bool is_hex(char c) {
+  return is_digit(c) || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F');
+}
 
 template <size_t N>
 bool any_of(std::string_view text, const std::array<std::string_view, N>& words) {
@@ -97,13 +101,20 @@ std::string sexagesimal(std::string_view text) {
 
 const char* describe(NodeKind kind) {
   switch (kind) {
-    case NodeKind::null: return "null";
-    case NodeKind::boolean: return "a boolean";
-    case NodeKind::integer: return "an integer";
-    case NodeKind::number: return "a number";
-    case NodeKind::string: return "a string";
-    case NodeKind::list: return "a list";
-    case NodeKind::map: return "a map";
+    case NodeKind::null:
+      return "null";
+    case NodeKind::boolean:
+      return "a boolean";
+    case NodeKind::integer:
+      return "an integer";
+    case NodeKind::number:
+      return "a number";
+    case NodeKind::string:
+      return "a string";
+    case NodeKind::list:
+      return "a list";
+    case NodeKind::map:
+      return "a map";
   }
   return "?";
 }
@@ -143,7 +154,8 @@ std::optional<int64_t> parse_exact_integer(std::string_view text) {
   int exponent = 0;
   std::string_view power = decimal->exponent;
   if (power.starts_with('+')) power.remove_prefix(1);
-  if (std::from_chars(power.data(), power.data() + power.size(), exponent).ec != std::errc{}) return std::nullopt;
+  if (std::from_chars(power.data(), power.data() + power.size(), exponent).ec != std::errc{})
+    return std::nullopt;
   int64_t shift = int64_t{exponent} - static_cast<int64_t>(decimal->fraction.size());
   while (digits.size() > 1 && digits.back() == '0') {
     digits.pop_back();
@@ -154,7 +166,8 @@ std::optional<int64_t> parse_exact_integer(std::string_view text) {
   if (shift < 0 || shift > 18) return std::nullopt;
   if (text[0] == '-') digits.insert(0, "-");
   int64_t value = 0;
-  if (std::from_chars(digits.data(), digits.data() + digits.size(), value).ec != std::errc{}) return std::nullopt;
+  if (std::from_chars(digits.data(), digits.data() + digits.size(), value).ec != std::errc{})
+    return std::nullopt;
   for (int64_t i = 0; i < shift; ++i) {
     auto next = checked_mul(value, int64_t{10});
     if (!next) return std::nullopt;
@@ -191,22 +204,29 @@ std::string number_trap(std::string_view text) {
     if (kind == NodeKind::integer || kind == NodeKind::number) return sign + plain;
   }
   std::string out;
-  if (body.starts_with("0o") || body.starts_with("0O")) out = based(body.substr(2), 8);
-  else if (body.starts_with("0b") || body.starts_with("0B")) out = based(body.substr(2), 2);
-  else if (body.starts_with("0X")) out = based(body.substr(2), 16);
-  else if (body.find(':') != std::string_view::npos) out = sexagesimal(body);
+  if (body.starts_with("0o") || body.starts_with("0O"))
+    out = based(body.substr(2), 8);
+  else if (body.starts_with("0b") || body.starts_with("0B"))
+    out = based(body.substr(2), 2);
+  else if (body.starts_with("0X"))
+    out = based(body.substr(2), 16);
+  else if (body.find(':') != std::string_view::npos)
+    out = sexagesimal(body);
   if (!out.empty()) return sign + out;
   if (body.size() > 1 && body[0] == '0' && all(body, is_digit)) {
     size_t first = std::min(body.find_first_not_of('0'), body.size() - 1);
     std::string decimal = sign + std::string(body.substr(first)), octal = based(body, 8);
-    return octal.empty() || sign + octal == decimal ? decimal : cat(decimal, " (or ", sign, octal, " if octal was meant)");
+    return octal.empty() || sign + octal == decimal
+               ? decimal
+               : cat(decimal, " (or ", sign, octal, " if octal was meant)");
   }
   return {};
 }
 
 std::string boolean_trap(std::string_view text) {
   std::string lower(text);
-  std::transform(lower.begin(), lower.end(), lower.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  std::transform(lower.begin(), lower.end(), lower.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
   constexpr std::array<std::string_view, 5> kYes = {"yes", "y", "on", "1", "true"};
   constexpr std::array<std::string_view, 5> kNo = {"no", "n", "off", "0", "false"};
   return any_of(lower, kYes) ? "true" : any_of(lower, kNo) ? "false" : "";

@@ -1,5 +1,6 @@
-// What an unquoted scalar means: the core schema of YAML 1.2 (https://yaml.org/spec/1.2.2/#103-core-schema), narrowed where
-// YAML 1.1 readers disagree about the value: a leading zero (017) and 0o17 stay text. Stateless.
+// What an unquoted scalar means: the core schema of YAML 1.2 (https://yaml.org/spec/1.2.2/#103-core-schema),
+// narrowed where YAML 1.1 readers disagree about the value: a leading zero (017) and 0o17 stay text.
+// Stateless.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -25,8 +26,8 @@ MT_API std::optional<int64_t> parse_exact_integer(std::string_view text);
 /// Text of kind integer or number; absent when it is none or beyond the range of a double.
 MT_API std::optional<double> parse_number(std::string_view text);
 
-/// For a text that other readers take for a number or a boolean: what to write instead, e.g. "017" -> "17 (or 15 …)".
-/// Empty when the text is no such trap.
+/// For a text that other readers take for a number or a boolean: what to write instead, e.g. "017" -> "17 (or
+/// 15 …)". Empty when the text is no such trap.
 MT_API std::string number_trap(std::string_view text);
 /// "true" for yes, on, y …; "false" for no, off, n …; empty otherwise.
 MT_API std::string boolean_trap(std::string_view text);

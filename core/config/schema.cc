@@ -13,7 +13,8 @@
 namespace mtrain {
 namespace {
 
-constexpr size_t kMaxSuggestions = 64;  // faults that get a suggestion: finding one costs far more than reporting it
+constexpr size_t kMaxSuggestions =
+    64;  // faults that get a suggestion: finding one costs far more than reporting it
 
 std::string limit_text(double value) {
   bool whole = std::abs(value) < 1e15 && std::trunc(value) == value;
@@ -40,9 +41,11 @@ class SectionReader {
   }
 
   std::vector<Node> read(const Node& section) {
-    if (section.is_map()) walk(section, "");
+    if (section.is_map())
+      walk(section, "");
     else if (!section.is_null())
-      report_.error("wrong-type", options_.path, section.loc(), cat("wanted a map of settings, got ", describe(section.kind())));
+      report_.error("wrong-type", options_.path, section.loc(),
+                    cat("wanted a map of settings, got ", describe(section.kind())));
     std::vector<Node> out;
     bool usable = section.is_map() || section.is_null();
     for (size_t s = 0; s < schemas_.size(); ++s) {
@@ -79,14 +82,19 @@ class SectionReader {
       if (slot != slots_.end()) {
         give(slot->second, entry, child);
       } else if (sections_.count(child)) {
-        if (entry.value.is_map()) walk(entry.value, child);
+        if (entry.value.is_map())
+          walk(entry.value, child);
         else if (!entry.value.is_null())
           report_.error("wrong-type", full(child), entry.value.loc(),
-                        cat("wanted a map of settings, got ", describe(entry.value.kind()), " (", brief(entry.value), ")"));
+                        cat("wanted a map of settings, got ", describe(entry.value.kind()), " (",
+                            brief(entry.value), ")"));
       } else if (auto old = renamed_.find(child); old != renamed_.end()) {
-        report_.warning("renamed", full(child), entry.key_where, cat("is called ", full(old->second), " now"))
-            .fix(cat("write ", full(old->second)));
-        give(slots_.at(old->second), entry, child);
+        Slot& now = slots_.at(old->second);
+        if (!now.given)
+          report_
+              .warning("renamed", full(child), entry.key_where, cat("is called ", full(old->second), " now"))
+              .fix(cat("write ", full(old->second)));
+        give(now, entry, child);
       } else if (!options_.allow_unknown) {
         unknown(entry, child);
       }
@@ -99,7 +107,8 @@ class SectionReader {
       slot.given_as = path;
       return;
     }
-    report_.error("conflict", full(path), entry.key_where, cat("says the same setting as ", full(slot.given_as)))
+    report_
+        .error("conflict", full(path), entry.key_where, cat("says the same setting as ", full(slot.given_as)))
         .note(cat(full(slot.given_as), " is at ", slot.given->loc().text()))
         .fix("keep one of the two");
   }
@@ -111,6 +120,11 @@ class SectionReader {
       meant = join_path(meant, at->entries()[0].key);
     auto& fault = report_.error("unknown-key", full(path), entry.key_where, "no such setting");
     if (report_.errors() > kMaxSuggestions) return;
+    if (size_t colon = entry.key.find(':'); colon != std::string::npos && entry.value.is_null()) {
+      fault.fix(cat("write a blank behind the ':': ", entry.key.substr(0, colon), ": ",
+                    entry.key.substr(colon + 1)));
+      return;
+    }
     std::string unescaped = path;
     std::erase(unescaped, '\\');
     if (slots_.count(unescaped) || sections_.count(unescaped)) {
@@ -157,15 +171,21 @@ class SectionReader {
       bool component = !options_.path.empty() && owner != options_.path;
       value = default_node(*source, component ? options_.path + "/" + owner : owner);
     }
-    if (spec.path.find('.') == std::string::npos) out.append(spec.path, value.loc(), std::move(value));
-    else out.set(spec.path, std::move(value));
+    if (spec.path.find('.') == std::string::npos)
+      out.append(spec.path, value.loc(), std::move(value));
+    else
+      out.set(spec.path, std::move(value));
   }
 
   Node default_node(const FieldSpec& spec, const std::string& owner) {
-    bool simple = resolve_scalar(spec.default_value) != NodeKind::string || write_string(spec.default_value) == spec.default_value;
-    Node value = simple ? Node::plain(spec.default_value) : parse_yaml(spec.default_value, "default of " + spec.path);
+    bool simple = resolve_scalar(spec.default_value) != NodeKind::string ||
+                  write_string(spec.default_value) == spec.default_value;
+    Node value =
+        simple ? Node::plain(spec.default_value) : parse_yaml(spec.default_value, "default of " + spec.path);
     auto& source = defaults_[owner];
-    if (!source) source = std::make_shared<Source>(SourceKind::built_in, cat("default of ", owner.empty() ? "the schema" : owner), "");
+    if (!source)
+      source = std::make_shared<Source>(SourceKind::built_in,
+                                        cat("default of ", owner.empty() ? "the schema" : owner), "");
     return value.at_location({source, 0, 0});
   }
 
@@ -200,23 +220,34 @@ Node validate(const Node& section, const Schema& schema, Report& report, const V
 
 const char* name(FieldType type) {
   switch (type) {
-    case FieldType::boolean: return "boolean";
-    case FieldType::integer: return "integer";
-    case FieldType::number: return "number";
-    case FieldType::string: return "string";
-    case FieldType::integer_list: return "list of integers";
-    case FieldType::number_list: return "list of numbers";
-    case FieldType::string_list: return "list of strings";
-    case FieldType::tree: return "any value";
+    case FieldType::boolean:
+      return "boolean";
+    case FieldType::integer:
+      return "integer";
+    case FieldType::number:
+      return "number";
+    case FieldType::string:
+      return "string";
+    case FieldType::integer_list:
+      return "list of integers";
+    case FieldType::number_list:
+      return "list of numbers";
+    case FieldType::string_list:
+      return "list of strings";
+    case FieldType::tree:
+      return "any value";
   }
   return "?";
 }
 
 const char* name(ResumeClass resume) {
   switch (resume) {
-    case ResumeClass::safe: return "safe";
-    case ResumeClass::changes_result: return "changes_result";
-    case ResumeClass::impossible: return "impossible";
+    case ResumeClass::safe:
+      return "safe";
+    case ResumeClass::changes_result:
+      return "changes_result";
+    case ResumeClass::impossible:
+      return "impossible";
   }
   return "?";
 }

@@ -1,5 +1,5 @@
-// Schemas at work: checking a section against them, and their text forms (the file beside a plugin, JSON Schema for
-// editors). Stateless functions over values.
+// Schemas at work: checking a section against them, and their text forms (the file beside a plugin, JSON
+// Schema for editors). Stateless functions over values.
 #pragma once
 #include <string>
 #include <string_view>
@@ -19,7 +19,8 @@ class MT_API KeyIndex {
   void add_old(std::string old, std::string now) { entries_.push_back({std::move(old), std::move(now)}); }
   void add_schema(const Schema& schema, const std::string& prefix);
 
-  /// The likely settings meant by `wanted`, best first: a typo of a key, the same key in another section, an old name.
+  /// The likely settings meant by `wanted`, best first: a typo of a key, the same key in another section, an
+  /// old name.
   std::vector<std::string> suggest(std::string_view wanted, size_t limit = 2) const;
 
  private:
@@ -35,15 +36,18 @@ struct ValidateOptions {
   bool allow_unknown = false;       // leave keys that no owner names alone
 };
 
-/// Checks a section (a map, or null for an empty one) against the schemas of its owners, each of which may name any of its
-/// keys; a key that no owner names is an error. Reports every fault. Returns one map per schema that holds all its settings
-/// in the schema's order: canonical values with their places, defaults filled in. Faulty settings are left out.
-MT_API std::vector<Node> validate(const Node& section, const std::vector<const Schema*>& schemas, Report& report,
-                                  const ValidateOptions& options = {});
+/// Checks a section (a map, or null for an empty one) against the schemas of its owners, each of which may
+/// name any of its keys; a key that no owner names is an error. Reports every fault. Returns one map per
+/// schema that holds all its settings in the schema's order: canonical values with their places, defaults
+/// filled in. Faulty settings are left out.
+MT_API std::vector<Node> validate(const Node& section, const std::vector<const Schema*>& schemas,
+                                  Report& report, const ValidateOptions& options = {});
 /// The same for one schema.
-MT_API Node validate(const Node& section, const Schema& schema, Report& report, const ValidateOptions& options = {});
+MT_API Node validate(const Node& section, const Schema& schema, Report& report,
+                     const ValidateOptions& options = {});
 
-/// The text that stands beside a plugin. schema_from_json throws Error(plugin) for anything that is no such text.
+/// The text that stands beside a plugin. schema_from_json throws Error(plugin) for anything that is no such
+/// text.
 MT_API std::string schema_to_json(const Schema& schema);
 MT_API Schema schema_from_json(std::string_view text);
 /// JSON Schema draft-07 of a section.

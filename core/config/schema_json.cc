@@ -11,8 +11,9 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr int kFormat = 1;  // of the text beside a plugin
-constexpr FieldType kTypes[] = {FieldType::boolean,     FieldType::integer,     FieldType::number,      FieldType::string,
-                                FieldType::integer_list, FieldType::number_list, FieldType::string_list, FieldType::tree};
+constexpr FieldType kTypes[] = {FieldType::boolean,     FieldType::integer,      FieldType::number,
+                                FieldType::string,      FieldType::integer_list, FieldType::number_list,
+                                FieldType::string_list, FieldType::tree};
 constexpr ResumeClass kResumes[] = {ResumeClass::safe, ResumeClass::changes_result, ResumeClass::impossible};
 
 Json to_json(const FieldSpec& spec) {
@@ -35,7 +36,9 @@ Json to_json(const FieldSpec& spec) {
   return out;
 }
 
-[[noreturn]] void refuse(const std::string& why) { throw Error(ErrorClass::plugin, "not a settings schema: " + why); }
+[[noreturn]] void refuse(const std::string& why) {
+  throw Error(ErrorClass::plugin, "not a settings schema: " + why);
+}
 
 /// Reads an optional member into `out`.
 template <class T>
@@ -85,14 +88,18 @@ FieldSpec spec_from_json(const Json& object) {
 /// The default of a setting as JSON.
 Json json_value(const Node& node) {
   switch (node.kind()) {
-    case NodeKind::null: return nullptr;
-    case NodeKind::boolean: return node.as_bool();
-    case NodeKind::integer: return parse_integer(node.as_text()).value_or(0);
+    case NodeKind::null:
+      return nullptr;
+    case NodeKind::boolean:
+      return node.as_bool();
+    case NodeKind::integer:
+      return parse_integer(node.as_text()).value_or(0);
     case NodeKind::number: {
       double value = parse_number(node.as_text()).value_or(0);
       return std::isfinite(value) ? Json(value) : Json(node.as_text());
     }
-    case NodeKind::string: return node.as_text();
+    case NodeKind::string:
+      return node.as_text();
     case NodeKind::list: {
       Json out = Json::array();
       for (const auto& item : node.items()) out.push_back(json_value(item));
@@ -116,24 +123,35 @@ Json limit(double value) {
 Json scalar_schema(const FieldSpec& spec) {
   Json out = Json::object();
   switch (spec.type) {
-    case FieldType::boolean: out["type"] = "boolean"; break;
+    case FieldType::boolean:
+      out["type"] = "boolean";
+      break;
     case FieldType::integer:
-    case FieldType::integer_list: out["type"] = "integer"; break;
+    case FieldType::integer_list:
+      out["type"] = "integer";
+      break;
     case FieldType::number:
-    case FieldType::number_list: out["type"] = "number"; break;
+    case FieldType::number_list:
+      out["type"] = "number";
+      break;
     // Any scalar is taken by its text: name: 123.
     case FieldType::string:
-    case FieldType::string_list: out["type"] = Json::array({"string", "number", "boolean"}); break;
-    case FieldType::tree: break;
+    case FieldType::string_list:
+      out["type"] = Json::array({"string", "number", "boolean"});
+      break;
+    case FieldType::tree:
+      break;
   }
   if (spec.min) out[spec.exclusive_min ? "exclusiveMinimum" : "minimum"] = limit(*spec.min);
   if (spec.max) out[spec.exclusive_max ? "exclusiveMaximum" : "maximum"] = limit(*spec.max);
-  if (!spec.choices.empty() && (spec.type == FieldType::string || spec.type == FieldType::string_list)) out = {{"enum", spec.choices}};
+  if (!spec.choices.empty() && (spec.type == FieldType::string || spec.type == FieldType::string_list))
+    out = {{"enum", spec.choices}};
   return out;
 }
 
 Json value_schema(const FieldSpec& spec) {
-  bool list = spec.type == FieldType::integer_list || spec.type == FieldType::number_list || spec.type == FieldType::string_list;
+  bool list = spec.type == FieldType::integer_list || spec.type == FieldType::number_list ||
+              spec.type == FieldType::string_list;
   Json value = scalar_schema(spec);
   if (list) value = {{"type", "array"}, {"items", value}};
   if (list && spec.list_size >= 0) value["minItems"] = value["maxItems"] = spec.list_size;
@@ -141,7 +159,8 @@ Json value_schema(const FieldSpec& spec) {
   std::string doc = spec.doc;
   if (!spec.unit.empty()) doc += " (" + spec.unit + ")";
   if (!doc.empty()) out["description"] = doc;
-  if (!spec.required && !spec.secret) out["default"] = json_value(parse_yaml(spec.default_value, "default of " + spec.path));
+  if (!spec.required && !spec.secret)
+    out["default"] = json_value(parse_yaml(spec.default_value, "default of " + spec.path));
   if (!spec.example.empty()) out["examples"] = Json::array({json_value(Node::plain(spec.example))});
   if (spec.type == FieldType::tree) return out;
   out["anyOf"] = Json::array({value});
@@ -156,7 +175,8 @@ Json& section_of(Json& root, const std::vector<std::string>& parts) {
   Json* at = &root;
   for (size_t i = 0; i + 1 < parts.size(); ++i) {
     Json& next = (*at)["properties"][parts[i]];
-    if (!next.contains("properties")) next = {{"type", "object"}, {"additionalProperties", false}, {"properties", Json::object()}};
+    if (!next.contains("properties"))
+      next = {{"type", "object"}, {"additionalProperties", false}, {"properties", Json::object()}};
     at = &next;
   }
   return *at;
@@ -167,7 +187,8 @@ Json& section_of(Json& root, const std::vector<std::string>& parts) {
 std::string schema_to_json(const Schema& schema) {
   Json fields = Json::array();
   for (const auto& spec : schema.fields) fields.push_back(to_json(spec));
-  return Json{{"format", kFormat}, {"name", schema.name}, {"doc", schema.doc}, {"fields", fields}}.dump(2) + "\n";
+  return Json{{"format", kFormat}, {"name", schema.name}, {"doc", schema.doc}, {"fields", fields}}.dump(2) +
+         "\n";
 }
 
 Schema schema_from_json(std::string_view text) {
@@ -185,8 +206,12 @@ Schema schema_from_json(std::string_view text) {
 }
 
 std::string json_schema_of(const Schema& schema) {
-  Json root = {{"$schema", "http://json-schema.org/draft-07/schema#"}, {"title", schema.name}, {"description", schema.doc},
-               {"type", "object"}, {"additionalProperties", false}, {"properties", Json::object()}};
+  Json root = {{"$schema", "http://json-schema.org/draft-07/schema#"},
+               {"title", schema.name},
+               {"description", schema.doc},
+               {"type", "object"},
+               {"additionalProperties", false},
+               {"properties", Json::object()}};
   for (const auto& spec : schema.fields) {
     auto parts = parse_path(spec.path).value_or(std::vector<std::string>{spec.path});
     Json& section = section_of(root, parts);

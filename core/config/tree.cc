@@ -13,7 +13,8 @@ constexpr size_t kIndexedMerge = 16;  // from this many keys on, merging looks k
 
 [[noreturn]] void wrong_kind(const Node& node, std::string_view wanted) {
   std::string place = node.loc() ? node.loc().text() + ": " : "";
-  throw Error(ErrorClass::config, cat(place, "wanted ", wanted, ", got ", describe(node.kind()), " (", brief(node), ")"));
+  throw Error(ErrorClass::config,
+              cat(place, "wanted ", wanted, ", got ", describe(node.kind()), " (", brief(node), ")"));
 }
 
 std::optional<size_t> list_index(std::string_view part, size_t size) {
@@ -53,9 +54,15 @@ Node::Node(Node&&) noexcept = default;
 Node& Node::operator=(const Node&) = default;
 Node& Node::operator=(Node&&) noexcept = default;
 
-Node Node::boolean(bool value) { return plain(value ? "true" : "false"); }
-Node Node::integer(int64_t value) { return plain(std::to_string(value)); }
-Node Node::number(double value) { return plain(shortest(value)); }
+Node Node::boolean(bool value) {
+  return plain(value ? "true" : "false");
+}
+Node Node::integer(int64_t value) {
+  return plain(std::to_string(value));
+}
+Node Node::number(double value) {
+  return plain(shortest(value));
+}
 
 Node Node::string(std::string value) {
   Node out;
@@ -129,10 +136,16 @@ const Node* Node::get(std::string_view key) const {
   return nullptr;
 }
 
-Node* Node::get(std::string_view key) { return const_cast<Node*>(std::as_const(*this).get(key)); }
+Node* Node::get(std::string_view key) {
+  return const_cast<Node*>(std::as_const(*this).get(key));
+}
 
-const Node* Node::find(std::string_view path) const { return walk(*this, path); }
-Node* Node::find(std::string_view path) { return walk(*this, path); }
+const Node* Node::find(std::string_view path) const {
+  return walk(*this, path);
+}
+Node* Node::find(std::string_view path) {
+  return walk(*this, path);
+}
 
 const Node& Node::at(std::string_view path) const {
   if (const Node* found = find(path)) return *found;
@@ -145,7 +158,8 @@ const Node& Node::at(std::string_view path) const {
 
 Node& Node::set(std::string_view path, Node value) {
   auto parts = parse_path(path);
-  if (!parts || parts->empty()) throw Error(ErrorClass::config, cat("'", printable(path), "' is no path of a setting"));
+  if (!parts || parts->empty())
+    throw Error(ErrorClass::config, cat("'", printable(path), "' is no path of a setting"));
   Node* at = this;
   for (size_t i = 0; i < parts->size(); ++i) {
     const std::string& part = (*parts)[i];
@@ -157,9 +171,10 @@ Node& Node::set(std::string_view path, Node value) {
     Node* next = child(*at, part);
     if (!next) {
       if (!at->is_map())
-        throw Error(ErrorClass::config, cat("cannot set ", printable(path), ": '", printable(part), "' would be inside ",
-                                            describe(at->kind()), " of ", at->size(), " (", brief(*at), ")",
-                                            at->where_ ? " at " + at->where_.text() : ""));
+        throw Error(ErrorClass::config,
+                    cat("cannot set ", printable(path), ": '", printable(part), "' would be inside ",
+                        describe(at->kind()), " of ", at->size(), " (", brief(*at), ")",
+                        at->where_ ? " at " + at->where_.text() : ""));
       next = &at->append(part, value.where_, Node());
       next->where_ = value.where_;
     } else if (i + 1 == parts->size()) {
@@ -207,8 +222,10 @@ void Node::merge(Node over) {
     } else {
       mine = get(entry.key);
     }
-    if (mine) mine->merge(std::move(entry.value));
-    else entries_.push_back(std::move(entry));
+    if (mine)
+      mine->merge(std::move(entry.value));
+    else
+      entries_.push_back(std::move(entry));
   }
 }
 
@@ -227,18 +244,23 @@ Node& Node::adopt_provenance(const Node& same) {
 bool Node::same_value(const Node& other) const {
   if (kind_ != other.kind_ || size() != other.size()) return false;
   switch (kind_) {
-    case NodeKind::null: return true;
-    case NodeKind::boolean: return as_bool() == other.as_bool();
+    case NodeKind::null:
+      return true;
+    case NodeKind::boolean:
+      return as_bool() == other.as_bool();
     case NodeKind::integer:
     case NodeKind::number:
-    case NodeKind::string: return text_ == other.text_;
+    case NodeKind::string:
+      return text_ == other.text_;
     case NodeKind::list:
       for (size_t i = 0; i < items_.size(); ++i)
         if (!items_[i].same_value(other.items_[i])) return false;
       return true;
     case NodeKind::map:
       for (size_t i = 0; i < entries_.size(); ++i)
-        if (entries_[i].key != other.entries_[i].key || !entries_[i].value.same_value(other.entries_[i].value)) return false;
+        if (entries_[i].key != other.entries_[i].key ||
+            !entries_[i].value.same_value(other.entries_[i].value))
+          return false;
       return true;
   }
   return false;
@@ -250,7 +272,8 @@ std::optional<std::vector<std::string>> parse_path(std::string_view path) {
   bool after_bracket = false;
   for (size_t i = 0; i < path.size(); ++i) {
     char c = path[i];
-    if (c == '\\' && i + 1 < path.size() && std::string_view(".[]\\").find(path[i + 1]) != std::string_view::npos) {
+    if (c == '\\' && i + 1 < path.size() &&
+        std::string_view(".[]\\").find(path[i + 1]) != std::string_view::npos) {
       part += path[++i];
     } else if (c == '.' || c == '[') {
       if (part.empty() && !after_bracket && !(c == '[' && parts.empty() && i == 0)) return std::nullopt;

@@ -1,6 +1,6 @@
-// Node: one place of a recipe, with everything below it. A value: a copy is deep and shares nothing, so writing through one
-// never changes another. Every node knows where it was written and which values it took the place of. Not synchronised:
-// many readers, or one writer.
+// Node: one place of a recipe, with everything below it. A value: a copy is deep and shares nothing, so
+// writing through one never changes another. Every node knows where it was written and which values it took
+// the place of. Not synchronised: many readers, or one writer.
 //
 // Paths are dotted, "optimizer.betas.0" or "optimizer.betas[0]"; a dot inside a key is written "\.".
 #pragma once
@@ -56,7 +56,8 @@ class MT_API Node {
   const std::string& as_text() const { return text_; }
   /// True when a string was written in quotes or as a block.
   bool quoted() const { return quoted_; }
-  /// The typed values. Throw Error(config) with the place when the node is of another kind or its value does not fit.
+  /// The typed values. Throw Error(config) with the place when the node is of another kind or its value does
+  /// not fit.
   bool as_bool() const;
   int64_t as_int() const;    // an integer
   double as_double() const;  // an integer or a number
@@ -81,8 +82,8 @@ class MT_API Node {
   Node* find(std::string_view path);
   /// As find, but throws Error(config) naming the path and the nearest key.
   const Node& at(std::string_view path) const;
-  /// Puts `value` at a path, making maps on the way (null turns into a map). What it replaces becomes its history.
-  /// Throws Error(config) when the path leads through a scalar or beyond the end of a list.
+  /// Puts `value` at a path, making maps on the way (null turns into a map). What it replaces becomes its
+  /// history. Throws Error(config) when the path leads through a scalar or beyond the end of a list.
   Node& set(std::string_view path, Node value);
   /// Removes the node at a path; false when there is none.
   bool erase(std::string_view path);

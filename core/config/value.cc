@@ -13,7 +13,8 @@ namespace {
 /// Reads the scalars of one setting; every fault goes to the report with the scalar's own place.
 class ScalarReader {
  public:
-  ScalarReader(const FieldSpec& spec, const std::string& path, Report& report) : spec_(spec), path_(path), report_(report) {}
+  ScalarReader(const FieldSpec& spec, const std::string& path, Report& report)
+      : spec_(spec), path_(path), report_(report) {}
 
   std::optional<bool> boolean(const Node& node) const {
     if (node.is(NodeKind::boolean)) return node.as_bool();
@@ -30,7 +31,8 @@ class ScalarReader {
     double low = spec_.bits == 32 ? std::numeric_limits<int32_t>::min() : -HUGE_VAL;
     double high = spec_.bits == 32 ? std::numeric_limits<int32_t>::max() : HUGE_VAL;
     auto rounded = static_cast<double>(*value);
-    if (rounded < low || rounded > high) return range(node, cat("does not fit ", spec_.bits, " bits")), std::nullopt;
+    if (rounded < low || rounded > high)
+      return range(node, cat("does not fit ", spec_.bits, " bits")), std::nullopt;
     if (!in_range(node, rounded) || !chosen(node, std::to_string(*value))) return std::nullopt;
     return value;
   }
@@ -78,9 +80,12 @@ class ScalarReader {
     if (!node.is_scalar()) return;
     const std::string& text = node.as_text();
     std::string trap = number_trap(text);
-    if (node.quoted() && parse_exact_integer(text)) fault.fix(cat("write ", text, " without quotes"));
-    else if (!trap.empty()) fault.fix("write " + trap);
-    else if (auto value = parse_number(text); value && std::trunc(*value) == *value && std::abs(*value) < 1e15)
+    if (node.quoted() && parse_exact_integer(text))
+      fault.fix(cat("write ", text, " without quotes"));
+    else if (!trap.empty())
+      fault.fix("write " + trap);
+    else if (auto value = parse_number(text);
+             value && std::trunc(*value) == *value && std::abs(*value) < 1e15)
       fault.fix(cat("write ", static_cast<int64_t>(*value)));
   }
 
@@ -89,9 +94,12 @@ class ScalarReader {
     if (!node.is_scalar()) return;
     const std::string& text = node.as_text();
     std::string trap = number_trap(text);
-    if (node.quoted() && parse_number(text)) fault.fix(cat("write ", text, " without quotes"));
-    else if (!trap.empty()) fault.fix("write " + trap);
-    else if (text.find(',') != std::string::npos) fault.fix("write a decimal point, not a comma");
+    if (node.quoted() && parse_number(text))
+      fault.fix(cat("write ", text, " without quotes"));
+    else if (!trap.empty())
+      fault.fix("write " + trap);
+    else if (text.find(',') != std::string::npos)
+      fault.fix("write a decimal point, not a comma");
   }
 
   void range(const Node& node, const std::string& fault) const {
@@ -106,7 +114,8 @@ class ScalarReader {
     limits.type = spec_.type;
     limits.min = spec_.min, limits.max = spec_.max;
     limits.exclusive_min = spec_.exclusive_min, limits.exclusive_max = spec_.exclusive_max;
-    auto& fault = add("out-of-range", node, cat("wanted ", describe(limits), ", got ", visible(node.as_text(), 60)));
+    auto& fault =
+        add("out-of-range", node, cat("wanted ", describe(limits), ", got ", visible(node.as_text(), 60)));
     if (!spec_.unit.empty()) fault.note("the unit is " + spec_.unit);
     return false;
   }
@@ -115,7 +124,8 @@ class ScalarReader {
     if (spec_.choices.empty()) return true;
     for (const auto& choice : spec_.choices)
       if (choice == text) return true;
-    auto& fault = add("bad-choice", node, cat("wanted one of ", join(spec_.choices, ", "), "; got ", visible(text, 60)));
+    auto& fault = add("bad-choice", node,
+                      cat("wanted one of ", join(spec_.choices, ", "), "; got ", visible(text, 60)));
     auto near = nearest(text, spec_.choices, 1);
     if (!near.empty()) fault.fix(cat("did you mean ", near[0], "?"));
     return false;
@@ -127,7 +137,8 @@ class ScalarReader {
 };
 
 template <class T, class Read>
-std::optional<FieldValue> read_list(const Node& node, const FieldSpec& spec, const std::string& path, Report& report, Read read) {
+std::optional<FieldValue> read_list(const Node& node, const FieldSpec& spec, const std::string& path,
+                                    Report& report, Read read) {
   if (!node.is_list()) {
     auto& fault = ScalarReader(spec, path, report).wrong(node, cat("a ", name(spec.type)));
     if (node.is_scalar() && !node.is_null()) fault.fix(cat("write [", brief(node), "]"));
@@ -156,7 +167,9 @@ std::optional<FieldValue> wrap(std::optional<T> value) {
   return FieldValue(std::move(*value));
 }
 
-std::string number_text(double value, int bits) { return bits == 32 ? shortest(static_cast<float>(value)) : shortest(value); }
+std::string number_text(double value, int bits) {
+  return bits == 32 ? shortest(static_cast<float>(value)) : shortest(value);
+}
 
 struct ToNode {
   int bits;
@@ -176,7 +189,8 @@ struct ToNode {
 
 }  // namespace
 
-std::optional<FieldValue> read_value(const Node& node, const FieldSpec& spec, const std::string& path, Report& report) {
+std::optional<FieldValue> read_value(const Node& node, const FieldSpec& spec, const std::string& path,
+                                     Report& report) {
   if (node.is_missing()) {
     auto& fault = report.error("missing", path, node.loc(), cat("must be given: ", describe(spec)));
     if (!spec.doc.empty()) fault.note(spec.doc);
@@ -191,17 +205,25 @@ std::optional<FieldValue> read_value(const Node& node, const FieldSpec& spec, co
     return std::nullopt;
   }
   switch (spec.type) {
-    case FieldType::boolean: return wrap(reader.boolean(node));
-    case FieldType::integer: return wrap(reader.integer(node));
-    case FieldType::number: return wrap(reader.number(node));
-    case FieldType::string: return wrap(reader.string(node));
+    case FieldType::boolean:
+      return wrap(reader.boolean(node));
+    case FieldType::integer:
+      return wrap(reader.integer(node));
+    case FieldType::number:
+      return wrap(reader.number(node));
+    case FieldType::string:
+      return wrap(reader.string(node));
     case FieldType::integer_list:
-      return read_list<int64_t>(node, spec, path, report, [](const ScalarReader& r, const Node& n) { return r.integer(n); });
+      return read_list<int64_t>(node, spec, path, report,
+                                [](const ScalarReader& r, const Node& n) { return r.integer(n); });
     case FieldType::number_list:
-      return read_list<double>(node, spec, path, report, [](const ScalarReader& r, const Node& n) { return r.number(n); });
+      return read_list<double>(node, spec, path, report,
+                               [](const ScalarReader& r, const Node& n) { return r.number(n); });
     case FieldType::string_list:
-      return read_list<std::string>(node, spec, path, report, [](const ScalarReader& r, const Node& n) { return r.string(n); });
-    case FieldType::tree: break;
+      return read_list<std::string>(node, spec, path, report,
+                                    [](const ScalarReader& r, const Node& n) { return r.string(n); });
+    case FieldType::tree:
+      break;
   }
   return std::nullopt;
 }

@@ -16,7 +16,8 @@ using FieldValue = std::variant<std::monostate, bool, int64_t, double, std::stri
                                 std::vector<double>, std::vector<std::string>, Node>;
 
 /// The value of a node under a field's type, range and choices; absent when the report got an error.
-std::optional<FieldValue> read_value(const Node& node, const FieldSpec& spec, const std::string& path, Report& report);
+std::optional<FieldValue> read_value(const Node& node, const FieldSpec& spec, const std::string& path,
+                                     Report& report);
 /// The value in its one written form.
 Node write_value(const FieldValue& value, const FieldSpec& spec);
 

@@ -21,15 +21,25 @@ struct Event {
   enum class Type : uint8_t { null, alias, scalar, list_begin, list_end, map_begin, map_end };
   Type type;
   size_t offset = 0;  // bytes into the text
-  int line = 0;
   YAML::anchor_t anchor = 0;
   std::string tag, value;
 };
 
+/// The parser takes '?' in [ ] and { } for the start of a key, so ??? is handed to it as characters that no
+/// text can hold.
+constexpr std::string_view kMissing = "???", kStandIn = "\x01\x02\x01";
+
+std::string replaced(std::string text, std::string_view from, std::string_view to) {
+  for (size_t at = 0; (at = text.find(from, at)) != std::string::npos; at += to.size())
+    text.replace(at, from.size(), to);
+  return text;
+}
+
 /// Ends the parse early; the report already says why.
 struct Stop {};
 
-/// Writes down what the parser says, flat and bounded: nothing is expanded here, so no input can make it recurse or grow.
+/// Writes down what the parser says, flat and bounded: nothing is expanded here, so no input can make it
+/// recurse or grow.
 class EventList final : public YAML::EventHandler {
  public:
   EventList(const TextIndex& text, const YamlLimits& limits, Report& report)
@@ -40,20 +50,32 @@ class EventList final : public YAML::EventHandler {
 
   void OnDocumentStart(const YAML::Mark& mark) override {
     if (++documents == 1) return;
-    report_.error("yaml-documents", "", place(mark), "a second document starts here; a recipe is one document")
+    if (!text_.at(static_cast<size_t>(std::max(mark.pos, 0))).starts_with("---")) {
+      report_
+          .error("yaml-syntax", "", place(mark),
+                 "this line fits neither what is above it nor what holds that")
+          .fix("mind the indentation");
+      throw Stop();
+    }
+    report_
+        .error("yaml-documents", "", place(mark), "a second document starts here; a recipe is one document")
         .fix("remove the line '---' or put this part into a file of its own");
     throw Stop();
   }
   void OnDocumentEnd() override {}
-  void OnNull(const YAML::Mark& mark, YAML::anchor_t anchor) override { add(Event::Type::null, mark, anchor, "", ""); }
+  void OnNull(const YAML::Mark& mark, YAML::anchor_t anchor) override {
+    add(Event::Type::null, mark, anchor, "", "");
+  }
   void OnAlias(const YAML::Mark& mark, YAML::anchor_t anchor) override {
     if (++aliases_ > limits_.aliases) {
-      report_.error("yaml-limit", "", place(mark), cat("more than ", limits_.aliases, " aliases (*name) in one file"));
+      report_.error("yaml-limit", "", place(mark),
+                    cat("more than ", limits_.aliases, " aliases (*name) in one file"));
       throw Stop();
     }
     add(Event::Type::alias, mark, anchor, "", "");
   }
-  void OnScalar(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor, const std::string& value) override {
+  void OnScalar(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
+                const std::string& value) override {
     add(Event::Type::scalar, mark, anchor, tag, value);
   }
   void OnSequenceStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
@@ -62,14 +84,17 @@ class EventList final : public YAML::EventHandler {
     add(Event::Type::list_begin, mark, anchor, tag, "");
   }
   void OnSequenceEnd() override { leave(Event::Type::list_end); }
-  void OnMapStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor, YAML::EmitterStyle::value) override {
+  void OnMapStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
+                  YAML::EmitterStyle::value) override {
     enter(mark);
     add(Event::Type::map_begin, mark, anchor, tag, "");
   }
   void OnMapEnd() override { leave(Event::Type::map_end); }
 
  private:
-  Location place(const YAML::Mark& mark) const { return text_.place(static_cast<size_t>(std::max(mark.pos, 0))); }
+  Location place(const YAML::Mark& mark) const {
+    return text_.place(static_cast<size_t>(std::max(mark.pos, 0)));
+  }
   void enter(const YAML::Mark& mark) {
     if (++depth_ <= limits_.depth) return;
     report_.error("yaml-limit", "", place(mark), cat("nested deeper than ", limits_.depth, " levels"));
@@ -79,12 +104,14 @@ class EventList final : public YAML::EventHandler {
     --depth_;
     add(type, YAML::Mark(), 0, "", "");
   }
-  void add(Event::Type type, const YAML::Mark& mark, YAML::anchor_t anchor, const std::string& tag, const std::string& value) {
+  void add(Event::Type type, const YAML::Mark& mark, YAML::anchor_t anchor, const std::string& tag,
+           const std::string& value) {
     if (events.size() >= 3 * limits_.nodes) {
       report_.error("yaml-limit", "", place(mark), cat("more than ", limits_.nodes, " values in one file"));
       throw Stop();
     }
-    events.push_back({type, static_cast<size_t>(std::max(mark.pos, 0)), mark.line, anchor, tag, value});
+    events.push_back(
+        {type, static_cast<size_t>(std::max(mark.pos, 0)), anchor, tag, replaced(value, kStandIn, kMissing)});
   }
 
   const TextIndex& text_;
@@ -98,7 +125,8 @@ class EventList final : public YAML::EventHandler {
 /// Builds the tree from the events, expanding aliases by replaying the events of their anchor.
 class YamlBuilder {
  public:
-  YamlBuilder(const std::vector<Event>& events, const TextIndex& text, const YamlLimits& limits, Report& report)
+  YamlBuilder(const std::vector<Event>& events, const TextIndex& text, const YamlLimits& limits,
+              Report& report)
       : events_(events), text_(text), limits_(limits), report_(report) {
     for (size_t i = 0; i < events.size(); ++i)
       if (events[i].anchor != 0 && events[i].type != Event::Type::alias) anchors_[events[i].anchor] = i;
@@ -115,18 +143,24 @@ class YamlBuilder {
     const Event& event = events_[at];
     if (++nodes_ > limits_.nodes) {
       report_.error("yaml-limit", path, text_.place(event.offset),
-                    cat("more than ", limits_.nodes, " values", replaying_ > 0 ? " once the aliases are expanded" : ""));
+                    cat("more than ", limits_.nodes, " values",
+                        replaying_ > 0 ? " once the aliases are expanded" : ""));
       throw Stop();
     }
     if (depth > limits_.depth) {
-      report_.error("yaml-limit", path, text_.place(event.offset), cat("nested deeper than ", limits_.depth, " levels"));
+      report_.error("yaml-limit", path, text_.place(event.offset),
+                    cat("nested deeper than ", limits_.depth, " levels"));
       throw Stop();
     }
     switch (event.type) {
-      case Event::Type::alias: return alias(event, at, path, depth);
-      case Event::Type::list_begin: return list(event, at, path, depth);
-      case Event::Type::map_begin: return map(event, at, path, depth);
-      default: return scalar(event, at, path);
+      case Event::Type::alias:
+        return alias(event, at, path, depth);
+      case Event::Type::list_begin:
+        return list(event, at, path, depth);
+      case Event::Type::map_begin:
+        return map(event, at, path, depth);
+      default:
+        return scalar(event, at, path);
     }
   }
 
@@ -134,7 +168,9 @@ class YamlBuilder {
     size_t target = anchors_.at(event.anchor);
     for (size_t open : open_) {
       if (open != target) continue;
-      report_.error("yaml-cycle", path, text_.place(event.offset), "an alias inside the very value that it names")
+      report_
+          .error("yaml-cycle", path, text_.place(event.offset),
+                 "an alias inside the very value that it names")
           .note("the anchor is at " + text_.place(events_[target].offset).text());
       throw Stop();
     }
@@ -176,10 +212,13 @@ class YamlBuilder {
                 (name == "int" && kind == NodeKind::integer) || (name == "float" && number) ||
                 (name == "seq" && kind == NodeKind::list) || (name == "map" && kind == NodeKind::map);
     if (fits) return;
-    std::string shown = name.empty() ? "!" + std::string(tag.substr(tag.starts_with('!') ? 1 : 0)) : "!!" + std::string(name);
-    bool known = name == "null" || name == "bool" || name == "int" || name == "float" || name == "seq" || name == "map";
-    report_.error("yaml-tag", path, text_.place(event.offset),
-                  known ? cat("the tag ", shown, " does not fit ", describe(kind)) : cat("unknown tag ", shown))
+    std::string shown =
+        name.empty() ? "!" + std::string(tag.substr(tag.starts_with('!') ? 1 : 0)) : "!!" + std::string(name);
+    bool known = name == "null" || name == "bool" || name == "int" || name == "float" || name == "seq" ||
+                 name == "map";
+    report_
+        .error("yaml-tag", path, text_.place(event.offset),
+               known ? cat("the tag ", shown, " does not fit ", describe(kind)) : cat("unknown tag ", shown))
         .fix("remove the tag: a setting's type comes from its schema");
   }
 
@@ -229,20 +268,28 @@ class YamlBuilder {
     bool is_scalar = event.type == Event::Type::scalar;
     bool quoted = event.tag == "!" || event.tag == "tag:yaml.org,2002:str";
     std::string fault;
-    if (event.type == Event::Type::null) fault = "an empty key";
-    else if (!is_scalar) fault = event.type == Event::Type::alias ? "an alias as a key" : "a list or map as a key";
-    else if (event.value.size() > limits_.key_bytes) fault = cat("a key longer than ", limits_.key_bytes, " bytes");
-    else if (event.value == "<<" && !quoted) fault = "the merge key <<";
-    else if (event.value.find('\0') != std::string::npos) fault = "a NUL character in a key";
+    if (event.type == Event::Type::null)
+      fault = "an empty key";
+    else if (!is_scalar)
+      fault = event.type == Event::Type::alias ? "an alias as a key" : "a list or map as a key";
+    else if (event.value.size() > limits_.key_bytes)
+      fault = cat("a key longer than ", limits_.key_bytes, " bytes");
+    else if (event.value == "<<" && !quoted)
+      fault = "the merge key <<";
+    else if (event.value.find('\0') != std::string::npos)
+      fault = "a NUL character in a key";
     if (is_scalar) entry.key = event.value.substr(0, limits_.key_bytes);
     if (is_scalar && !quoted && event.tag != "?" && !event.tag.empty()) fault = "a tag on a key";
     if (!fault.empty()) {
-      auto& diagnostic = report_.error(entry.key == "<<" ? "yaml-merge-key" : "yaml-key", path, entry.key_where,
-                                       fault + " is not supported");
-      if (entry.key == "<<") diagnostic.fix("write the settings out, or take them from another file through 'defaults:'");
+      auto& diagnostic = report_.error(entry.key == "<<" ? "yaml-merge-key" : "yaml-key", path,
+                                       entry.key_where, fault + " is not supported");
+      if (entry.key == "<<")
+        diagnostic.fix("write the settings out, or take them from another file through 'defaults:'");
     }
-    if (is_scalar || event.type == Event::Type::null) ++at;
-    else node(at, path, depth);
+    if (is_scalar || event.type == Event::Type::null)
+      ++at;
+    else
+      node(at, path, depth);
     return fault.empty();
   }
 
@@ -266,21 +313,27 @@ std::string explain(const std::string& message, std::string& help) {
     const char* help;
   };
   constexpr Row kRows[] = {
-      {"illegal map value", "a ':' where no key can be", "quote the text if the ':' belongs to it, or mind the indentation"},
+      {"illegal map value", "a ':' where no key can be",
+       "quote the text if the ':' belongs to it, or mind the indentation"},
       {"illegal tab", "a tab in the indentation", "indent with blanks"},
       {"end of sequence flow not found", "a '[' without its ']'", ""},
       {"end of map flow not found", "a '{' without its '}'", ""},
-      {"end of sequence not found", "this line fits neither the list above nor what holds it", "mind the indentation"},
-      {"end of map not found", "this line fits neither the map above nor what holds it", "mind the indentation"},
+      {"end of sequence not found", "this line fits neither the list above nor what holds it",
+       "mind the indentation"},
+      {"end of map not found", "this line fits neither the map above nor what holds it",
+       "mind the indentation"},
       {"illegal block entry", "a '-' where no list can start", "start the list on a line of its own"},
       {"illegal flow end", "a ']' or '}' without its opening one", ""},
       {"illegal map key", "a '?' where no key can be", ""},
-      {"the referenced anchor is not defined", "an alias without its anchor", "define &name above its use as *name"},
+      {"the referenced anchor is not defined", "an alias without its anchor",
+       "define &name above its use as *name"},
       {"illegal EOF in scalar", "a quote without its closing one", ""},
       {"illegal character in scalar", "a character that cannot be in an unquoted text", "quote the text"},
       {"illegal document indicator in scalar", "'---' or '...' inside a quoted text", ""},
-      {"unknown escape character", "an unknown escape", "in double quotes a backslash is written \\\\; single quotes take it as it is"},
-      {"unknown token", "a character that can start nothing here", "quote the text if it starts with one of @ ` % & * ! |"},
+      {"unknown escape character", "an unknown escape",
+       "in double quotes a backslash is written \\\\; single quotes take it as it is"},
+      {"unknown token", "a character that can start nothing here",
+       "quote the text if it starts with one of @ ` % & * ! |"},
       {"bad file", "the text is not YAML that can be read", ""},
   };
   for (const auto& row : kRows) {
@@ -291,21 +344,35 @@ std::string explain(const std::string& message, std::string& help) {
   return message;
 }
 
+/// The parser accepts a quote that is still open where the text ends.
+bool check_last_quote(const TextIndex& text, const std::vector<Event>& events, Report& report) {
+  for (auto it = events.rbegin(); it != events.rend(); ++it) {
+    if (it->type != Event::Type::scalar || it->tag != "!") continue;
+    if (text.quoted_end(it->offset) <= text.text().size()) return true;
+    report.error("yaml-syntax", "", text.place(it->offset), "a quote without its closing one");
+    return false;
+  }
+  return true;
+}
+
 /// Refuses characters that deceive, except inside quoted strings.
 bool check_deceptive(const TextIndex& text, const std::vector<Event>& events, Report& report) {
   auto found = text.deceptive_offsets();
   if (found.empty()) return true;
   std::vector<std::pair<size_t, size_t>> strings;
   for (const auto& event : events)
-    if (event.type == Event::Type::scalar && event.tag == "!") strings.emplace_back(event.offset, text.quoted_end(event.offset));
+    if (event.type == Event::Type::scalar && event.tag == "!")
+      strings.emplace_back(event.offset, text.quoted_end(event.offset));
   bool clean = true;
   for (size_t offset : found) {
     auto after = std::upper_bound(strings.begin(), strings.end(), std::pair(offset, size_t{0}));
     if (after != strings.begin() && offset < std::prev(after)->second) continue;
     size_t next = offset;
     next_character(text.text(), next);
-    report.error("yaml-encoding", "", text.place(offset),
-                 cat("the invisible character ", visible(text.text().substr(offset, next - offset)), " outside a quoted string"))
+    report
+        .error("yaml-encoding", "", text.place(offset),
+               cat("the invisible character ", visible(text.text().substr(offset, next - offset)),
+                   " outside a quoted string"))
         .fix("remove it, or write it as an escape in double quotes");
     clean = false;
     if (report.errors() >= 20) break;
@@ -319,18 +386,20 @@ std::optional<Node> load_yaml(SourcePtr source, Report& report, const YamlLimits
   size_t before = report.errors();
   if (source->text().size() > limits.bytes) {
     report.error("yaml-limit", "", {source, 0, 0},
-                 cat("is ", human_bytes(source->text().size()), " long; a recipe may have ", human_bytes(limits.bytes)));
+                 cat("is ", human_bytes(source->text().size()), " long; a recipe may have ",
+                     human_bytes(limits.bytes)));
     return std::nullopt;
   }
   TextIndex text(source);
   if (!text.check_characters(report)) return std::nullopt;
   EventList list(text, limits, report);
   try {
-    std::istringstream stream{std::string(text.text())};
+    std::istringstream stream(replaced(std::string(text.text()), kMissing, kStandIn));
     YAML::Parser parser(stream);
     while (parser.HandleNextDocument(list)) {
     }
-    if (!check_deceptive(text, list.events, report)) return std::nullopt;
+    if (!check_last_quote(text, list.events, report) || !check_deceptive(text, list.events, report))
+      return std::nullopt;
     if (list.events.empty()) {
       Node empty;
       empty.at_location({source, 1, 1});
@@ -344,17 +413,27 @@ std::optional<Node> load_yaml(SourcePtr source, Report& report, const YamlLimits
   } catch (const YAML::Exception& fault) {
     std::string help, message = explain(fault.msg, help);
     size_t offset = std::min(static_cast<size_t>(std::max(fault.mark.pos, 0)), text.text().size());
+    if (auto tab = text.tab_in_indentation(offset)) {
+      offset = *tab;
+      message = "a tab in the indentation";
+      help = "indent with blanks";
+    } else if (fault.msg.find("end of map not found") != std::string::npos && !text.first_on_line(offset)) {
+      message = "text behind a value that is finished";
+      help = "quote the whole value";
+    }
     report.error("yaml-syntax", "", text.place(offset), message).fix(help);
     return std::nullopt;
   }
 }
 
-std::optional<Node> load_yaml_file(const std::filesystem::path& path, Report& report, const YamlLimits& limits) {
+std::optional<Node> load_yaml_file(const std::filesystem::path& path, Report& report,
+                                   const YamlLimits& limits) {
   std::string name = path.string(), content;
   try {
     content = read_file(path, limits.bytes);
   } catch (const Error& fault) {
-    report.error("file", "", {std::make_shared<Source>(SourceKind::file, name, ""), 0, 0}, fault.message()).fix(fault.hint());
+    report.error("file", "", {std::make_shared<Source>(SourceKind::file, name, ""), 0, 0}, fault.message())
+        .fix(fault.hint());
     return std::nullopt;
   }
   return load_yaml(std::make_shared<Source>(SourceKind::file, name, std::move(content)), report, limits);

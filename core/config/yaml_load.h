@@ -1,6 +1,6 @@
-// Reads YAML 1.2 into a tree: one document of maps, lists and scalars. Refused, each with its place: duplicate keys, merge
-// keys, tags beyond the core ones, several documents, text that is not what it looks like, and anything that would take
-// unbounded time or memory. Never throws for what a file holds. Stateless.
+// Reads YAML 1.2 into a tree: one document of maps, lists and scalars. Refused, each with its place:
+// duplicate keys, merge keys, tags beyond the core ones, several documents, text that is not what it looks
+// like, and anything that would take unbounded time or memory. Never throws for what a file holds. Stateless.
 #pragma once
 #include <filesystem>
 #include <optional>
@@ -22,7 +22,8 @@ struct YamlLimits {
 /// The tree of a text, or nothing when the report got an error. An empty text is a null node.
 MT_API std::optional<Node> load_yaml(SourcePtr source, Report& report, const YamlLimits& limits = {});
 /// As above for a file; a file that cannot be read is an error of the report.
-MT_API std::optional<Node> load_yaml_file(const std::filesystem::path& path, Report& report, const YamlLimits& limits = {});
+MT_API std::optional<Node> load_yaml_file(const std::filesystem::path& path, Report& report,
+                                          const YamlLimits& limits = {});
 /// For texts the program itself made: throws Error(config) with the whole report.
 MT_API Node parse_yaml(std::string text, std::string name = "text");
 

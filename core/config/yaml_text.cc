@@ -13,7 +13,9 @@ constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 constexpr size_t kMaxCharacterErrors = 20;
 constexpr size_t kBlock = 256;  // bytes between two known character counts
 
-bool starts_character(char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }
+bool starts_character(char c) {
+  return (static_cast<unsigned char>(c) & 0xC0) != 0x80;
+}
 }  // namespace
 
 TextIndex::TextIndex(SourcePtr source) : source_(std::move(source)), text_(source_->text()), lines_{0} {
@@ -36,21 +38,25 @@ size_t TextIndex::characters_before(size_t offset) const {
 Location TextIndex::place(size_t offset) const {
   offset = std::min(offset, text_.size());
   auto line = std::upper_bound(lines_.begin(), lines_.end(), offset) - lines_.begin();
-  size_t begin = lines_[static_cast<size_t>(line - 1)];
+  size_t begin = line_begin(offset);
   size_t characters = characters_before(offset) - characters_before(begin);
   return {source_, static_cast<int>(line), static_cast<int>(characters) + 1};
 }
 
 bool TextIndex::check_characters(Report& report) const {
   std::string_view raw = source_->text();
-  if (raw.starts_with("\xFE\xFF") || raw.starts_with("\xFF\xFE") || (raw.size() > 1 && (raw[0] == 0) != (raw[1] == 0))) {
-    report.error("yaml-encoding", "", {source_, 1, 1}, "the file is in UTF-16 or UTF-32").fix("save it as UTF-8");
+  if (raw.starts_with("\xFE\xFF") || raw.starts_with("\xFF\xFE") ||
+      (raw.size() > 1 && (raw[0] == 0) != (raw[1] == 0))) {
+    report.error("yaml-encoding", "", {source_, 1, 1}, "the file is in UTF-16 or UTF-32")
+        .fix("save it as UTF-8");
     return false;
   }
   size_t bad = 0;
   if (!valid_utf8(text_, &bad)) {
-    report.error("yaml-encoding", "", place(bad),
-                 fmt::format("the byte 0x{:02x} is no UTF-8", static_cast<unsigned>(static_cast<unsigned char>(text_[bad]))))
+    report
+        .error("yaml-encoding", "", place(bad),
+               fmt::format("the byte 0x{:02x} is no UTF-8",
+                           static_cast<unsigned>(static_cast<unsigned char>(text_[bad]))))
         .fix("save the file as UTF-8");
     return false;
   }
@@ -60,8 +66,11 @@ bool TextIndex::check_characters(Report& report) const {
     bool line_end = c == '\n' || (c == '\r' && i + 1 < text_.size() && text_[i + 1] == '\n');
     if ((c >= 0x20 && c != 0x7F) || c == '\t' || line_end) continue;
     ++errors;
-    report.error("yaml-encoding", "", place(i), fmt::format("the control character 0x{:02x}", static_cast<unsigned>(c)))
-        .fix(c == '\r' ? "end lines with a line feed" : "remove it; in double quotes it can be written as an escape");
+    report
+        .error("yaml-encoding", "", place(i),
+               fmt::format("the control character 0x{:02x}", static_cast<unsigned>(c)))
+        .fix(c == '\r' ? "end lines with a line feed"
+                       : "remove it; in double quotes it can be written as an escape");
   }
   return errors == 0;
 }
@@ -89,11 +98,31 @@ size_t TextIndex::quoted_end(size_t offset) const {
   if (i >= text_.size() || (text_[i] != '"' && text_[i] != '\'')) return offset;
   char quote = text_[i];
   for (++i; i < text_.size(); ++i) {
-    if (quote == '"' && text_[i] == '\\') ++i;
-    else if (text_[i] == quote && quote == '\'' && i + 1 < text_.size() && text_[i + 1] == '\'') ++i;
-    else if (text_[i] == quote) return i + 1;
+    if (quote == '"' && text_[i] == '\\')
+      ++i;
+    else if (text_[i] == quote && quote == '\'' && i + 1 < text_.size() && text_[i + 1] == '\'')
+      ++i;
+    else if (text_[i] == quote)
+      return i + 1;
   }
-  return text_.size();
+  return text_.size() + 1;
+}
+
+size_t TextIndex::line_begin(size_t offset) const {
+  return *std::prev(std::upper_bound(lines_.begin(), lines_.end(), offset));
+}
+
+bool TextIndex::first_on_line(size_t offset) const {
+  size_t begin = line_begin(offset);
+  return text_.substr(begin, offset - begin).find_first_not_of(" \t") == std::string_view::npos;
+}
+
+std::optional<size_t> TextIndex::tab_in_indentation(size_t offset) const {
+  for (size_t i = line_begin(offset); i < text_.size(); ++i) {
+    if (text_[i] == '\t') return i;
+    if (text_[i] != ' ') break;
+  }
+  return std::nullopt;
 }
 
 }  // namespace mtrain

@@ -1,6 +1,8 @@
-// TextIndex: the text of a YAML file by line and offset, and the checks of its characters. Used by yaml_load.cc only.
+// TextIndex: the text of a YAML file by line and offset, and the checks of its characters. Used by
+// yaml_load.cc only.
 #pragma once
 #include <algorithm>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -23,15 +25,21 @@ class TextIndex {
   bool check_characters(Report& report) const;
   /// Where the characters are that make a text look other than it is.
   std::vector<size_t> deceptive_offsets() const;
-  /// The end of the quoted string that starts at `offset` (a tag or anchor may stand before it). `offset` itself for a block.
+  /// The end of the quoted string that starts at `offset` (a tag or anchor may stand before it). `offset`
+  /// itself for a block, beyond the text's end when the closing quote is missing.
   size_t quoted_end(size_t offset) const;
+  /// A tab before the first visible character of the line of `offset`.
+  std::optional<size_t> tab_in_indentation(size_t offset) const;
+  /// True when only blanks stand before `offset` on its line.
+  bool first_on_line(size_t offset) const;
 
  private:
   size_t characters_before(size_t offset) const;
+  size_t line_begin(size_t offset) const;
 
   SourcePtr source_;
   std::string_view text_;
-  std::vector<size_t> lines_;  // offset of each line's first byte
+  std::vector<size_t> lines_;       // offset of each line's first byte
   std::vector<size_t> characters_;  // how many start before each block of bytes
 };
 

@@ -11,23 +11,29 @@ namespace {
 
 /// Texts that a reader of YAML 1.1 or 1.2 would not take for a string.
 bool reads_as_other(std::string_view text) {
-  return resolve_scalar(text) != NodeKind::string || !boolean_trap(text).empty() || !number_trap(text).empty();
+  return resolve_scalar(text) != NodeKind::string || !boolean_trap(text).empty() ||
+         !number_trap(text).empty();
 }
 
 /// Safe as an unquoted scalar in both block and flow style. Deliberately narrower than YAML allows.
 bool plain_is_safe(std::string_view text) {
   if (text.empty() || reads_as_other(text)) return false;
-  auto word = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '/' || c == '.' || c == '$'; };
+  auto word = [](char c) {
+    return std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '/' || c == '.' || c == '$';
+  };
   if (!word(text[0]) && text[0] != '(' && !(text[0] == '-' && text.size() > 1 && word(text[1]))) return false;
   // What starts like a number may be one for some reader: dates, 1:30, 4_000.5.
   char first = text[0] == '-' || text[0] == '.' ? text[text.size() > 1 ? 1 : 0] : text[0];
   bool digit_first = first >= '0' && first <= '9';
-  bool lettered = std::any_of(text.begin(), text.end(), [](unsigned char c) { return c < 0x80 && std::isalpha(c) && c != 'e' && c != 'E' && c != 'x'; });
+  bool lettered = std::any_of(text.begin(), text.end(), [](unsigned char c) {
+    return c < 0x80 && std::isalpha(c) && c != 'e' && c != 'E' && c != 'x';
+  });
   if (digit_first && !lettered) return false;
   if (text == "..." || text.starts_with("---") || text.back() == ' ') return false;
   for (size_t i = 0; i < text.size(); ++i) {
     auto c = static_cast<unsigned char>(text[i]);
-    bool ok = c < 0x80 && (word(text[i]) || std::string_view("+-*()<>=~^@ ").find(text[i]) != std::string_view::npos);
+    bool ok = c < 0x80 &&
+              (word(text[i]) || std::string_view("+-*()<>=~^@ ").find(text[i]) != std::string_view::npos);
     if (c == ':' && i + 1 < text.size() && word(text[i + 1])) ok = true;
     if (!ok) return false;
   }
@@ -39,14 +45,20 @@ std::string double_quoted(std::string_view text) {
   for (size_t i = 0; i < text.size();) {
     size_t begin = i;
     char32_t c = next_character(text, i);
-    if (c == '"' || c == '\\') out += {'\\', static_cast<char>(c)};
-    else if (c == '\n') out += "\\n";
-    else if (c == '\t') out += "\\t";
-    else if (c == '\r') out += "\\r";
-    else if (c < 0x20 || c == 0x7F) out += fmt::format("\\x{:02x}", static_cast<unsigned>(c));
+    if (c == '"' || c == '\\')
+      out += {'\\', static_cast<char>(c)};
+    else if (c == '\n')
+      out += "\\n";
+    else if (c == '\t')
+      out += "\\t";
+    else if (c == '\r')
+      out += "\\r";
+    else if (c < 0x20 || c == 0x7F)
+      out += fmt::format("\\x{:02x}", static_cast<unsigned>(c));
     // NEL and the line and paragraph separators are line ends to YAML.
     else if (c == 0x85 || c == 0x2028 || c == 0x2029 || deceptive(c)) {
-      out += c > 0xFFFF ? fmt::format("\\U{:08x}", static_cast<unsigned>(c)) : fmt::format("\\u{:04x}", static_cast<unsigned>(c));
+      out += c > 0xFFFF ? fmt::format("\\U{:08x}", static_cast<unsigned>(c))
+                        : fmt::format("\\u{:04x}", static_cast<unsigned>(c));
     } else {
       out.append(text.substr(begin, i - begin));
     }
@@ -142,8 +154,10 @@ class BlockWriter {
   }
 
   bool fits(const Node& node, int indent) const {
-    bool scalars = std::all_of(node.items().begin(), node.items().end(), [](const Node& x) { return x.is_scalar(); });
-    return scalars && write_flow(node, options_.flow_columns).size() + static_cast<size_t>(indent) <= options_.flow_columns;
+    bool scalars =
+        std::all_of(node.items().begin(), node.items().end(), [](const Node& x) { return x.is_scalar(); });
+    return scalars && write_flow(node, options_.flow_columns).size() + static_cast<size_t>(indent) <=
+                          options_.flow_columns;
   }
 
   const WriteOptions& options_;
@@ -153,8 +167,10 @@ class BlockWriter {
 
 std::string write_yaml(const Node& node, const WriteOptions& options) {
   BlockWriter writer(options);
-  if (node.is_map() && node.size() > 0) writer.map(node, "", 0, false);
-  else writer.out = write_flow(node) + "\n";
+  if (node.is_map() && node.size() > 0)
+    writer.map(node, "", 0, false);
+  else
+    writer.out = write_flow(node) + "\n";
   return std::move(writer.out);
 }
 
@@ -169,8 +185,9 @@ std::string write_string(std::string_view text) {
 }
 
 bool deceptive(char32_t c) {
-  return (c >= 0x80 && c < 0xA0 && c != 0x85) || c == 0x061C || (c >= 0x200B && c <= 0x200F) || (c >= 0x202A && c <= 0x202E) ||
-         (c >= 0x2060 && c <= 0x206F) || c == 0xFEFF || (c >= 0xFFF9 && c <= 0xFFFB) || (c >= 0xE0000 && c <= 0xE007F);
+  return (c >= 0x80 && c < 0xA0 && c != 0x85) || c == 0x061C || (c >= 0x200B && c <= 0x200F) ||
+         (c >= 0x202A && c <= 0x202E) || (c >= 0x2060 && c <= 0x206F) || c == 0xFEFF ||
+         (c >= 0xFFF9 && c <= 0xFFFB) || (c >= 0xE0000 && c <= 0xE007F);
 }
 
 char32_t next_character(std::string_view text, size_t& offset) {
@@ -190,10 +207,14 @@ std::string visible(std::string_view text, size_t max_bytes) {
     size_t begin = i;
     char32_t c = next_character(text, i);
     if (begin >= max_bytes) return out + "…";
-    if (c == '\t') out += ' ';
-    else if (c < 0x20 || c == 0x7F) out += fmt::format("\\x{:02x}", static_cast<unsigned>(c));
-    else if (c == 0x85 || c == 0x2028 || c == 0x2029 || deceptive(c)) out += fmt::format("\\u{:04x}", static_cast<unsigned>(c));
-    else out.append(text.substr(begin, i - begin));
+    if (c == '\t')
+      out += ' ';
+    else if (c < 0x20 || c == 0x7F)
+      out += fmt::format("\\x{:02x}", static_cast<unsigned>(c));
+    else if (c == 0x85 || c == 0x2028 || c == 0x2029 || deceptive(c))
+      out += fmt::format("\\u{:04x}", static_cast<unsigned>(c));
+    else
+      out.append(text.substr(begin, i - begin));
   }
   return out;
 }

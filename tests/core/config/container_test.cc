@@ -74,7 +74,8 @@ std::string faults(std::string text, std::vector<std::string> overrides = {}) {
 }  // namespace
 
 TEST_CASE("a recipe is filled with defaults and handed out by owner") {
-  auto config = ConfigContainer::load_or_throw(request("train: {steps: 1e3}\noptimizer:\n  lr: 2e-5\n  overlap: true\n"), catalog());
+  auto config = ConfigContainer::load_or_throw(
+      request("train: {steps: 1e3}\noptimizer:\n  lr: 2e-5\n  overlap: true\n"), catalog());
   CHECK(read_config<Train>(config.section("train")).steps == 1000);
   CHECK(config.type_of("optimizer") == "adamw");
   CHECK(read_config<OptimizerCore>(config.section("optimizer")).overlap);
@@ -83,28 +84,35 @@ TEST_CASE("a recipe is filled with defaults and handed out by owner") {
   CHECK(adamw.betas == std::vector<double>{0.9, 0.95});
   CHECK(config.root().at("optimizer.lr").as_double() == 2e-5);
   CHECK(config.to_yaml() ==
-        "train:\n  steps: 1000\n  micro_batch_size: 1\noptimizer:\n  type: adamw\n  overlap: true\n  lr: 2e-05\n  betas: [0.9, 0.95]\n");
+        "train:\n  steps: 1000\n  micro_batch_size: 1\noptimizer:\n  type: adamw\n  overlap: true\n  lr: "
+        "2e-05\n  betas: [0.9, 0.95]\n");
 }
 
 TEST_CASE("the resolved configuration loads again to itself") {
-  auto first = ConfigContainer::load_or_throw(request("train: {steps: 7}\noptimizer: sgd\n", {"optimizer.momentum=.5"}), catalog());
+  auto first = ConfigContainer::load_or_throw(
+      request("train: {steps: 7}\noptimizer: sgd\n", {"optimizer.momentum=.5"}), catalog());
   auto second = ConfigContainer::load_or_throw(request(first.to_yaml()), catalog());
   CHECK(second.to_yaml() == first.to_yaml());
   CHECK(second.root().same_value(first.root()));
 }
 
 TEST_CASE("all faults come in one report") {
-  std::string text = faults("train: {micro_batch_size: 0}\noptimizr: {lr: 1}\noptimizer: {lr: -1, betas: [1]}\n",
-                            {"optimizer.lrr=3", "train.micro_batch_sise=3"});
-  for (const char* part : {"error[out-of-range] train.micro_batch_size: wanted integer >= 1, got 0", "r.yaml:1:27",
-                           "error[unknown-key] optimizr.lr", "did you mean optimizer.lr", "error[list-size]", "optimizer.lr: wanted number > 0",
-                           "command line, argument 2: optimizer.lrr=3", "error[missing] train.steps", "train.steps=1000", "7 errors"})
+  std::string text =
+      faults("train: {micro_batch_size: 0}\noptimizr: {lr: 1}\noptimizer: {lr: -1, betas: [1]}\n",
+             {"optimizer.lrr=3", "train.micro_batch_sise=3"});
+  for (const char* part :
+       {"error[out-of-range] train.micro_batch_size: wanted integer >= 1, got 0", "r.yaml:1:27",
+        "error[unknown-key] optimizr.lr", "did you mean optimizer.lr", "error[list-size]",
+        "optimizer.lr: wanted number > 0", "command line, argument 2: optimizer.lrr=3",
+        "error[missing] train.steps", "train.steps=1000", "7 errors"})
     CHECK_MESSAGE(text.find(part) != std::string::npos, part);
 }
 
 TEST_CASE("why tells who set a value") {
-  auto config = ConfigContainer::load_or_throw(request("train: {steps: 7}\n", {"train.steps=8", "train.steps=9"}), catalog());
+  auto config = ConfigContainer::load_or_throw(
+      request("train: {steps: 7}\n", {"train.steps=8", "train.steps=9"}), catalog());
   CHECK(config.why("train.steps") ==
-        "train.steps = 9   command line, argument 3\n  shadowed 8   command line, argument 2\n  shadowed 7   r.yaml:1:16\n");
+        "train.steps = 9   command line, argument 3\n  shadowed 8   command line, argument 2\n  shadowed 7   "
+        "r.yaml:1:16\n");
   CHECK(config.why("optimizer.lr") == "optimizer.lr = 3e-04   default of optimizer/adamw\n");
 }
