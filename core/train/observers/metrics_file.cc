@@ -4,8 +4,10 @@
 #include <charconv>
 #include <cmath>
 #include <fstream>
+#include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "mtrain/base/text.h"
 #include "mtrain/train/observers/record_file.h"
@@ -58,15 +60,28 @@ int64_t step_of(std::string_view line) {
 }
 
 // Bytes up to the end of the last whole line before the first line of a step beyond `last`. Steps ascend in a file that
-// only this class writes, so nothing after that line is worth keeping; lines of others before it stay.
+// only this class writes, so nothing after that line is worth keeping; lines of others before it stay, however long.
 int64_t bytes_to_keep(const fs::path& path, int64_t last) {
-  if (last <= 0) return 0;
+  constexpr size_t kHeadBytes = 40;  // room for the step
+  std::error_code ignored;
+  if (last <= 0 || !fs::is_regular_file(path, ignored)) return 0;
   std::ifstream in(path, std::ios::binary);
-  int64_t keep = 0;
-  for (std::string line; std::getline(in, line) && !in.eof();) {
-    if (step_of(line) > last) break;
-    keep += static_cast<int64_t>(line.size()) + 1;
-  }
+  std::vector<char> buffer(1 << 16);
+  std::string head;
+  int64_t position = 0, keep = 0;
+  do {
+    in.read(buffer.data(), static_cast<std::streamsize>(buffer.size()));
+    for (char c : std::span(buffer.data(), static_cast<size_t>(in.gcount()))) {
+      ++position;
+      if (c != '\n') {
+        if (head.size() < kHeadBytes) head += c;
+        continue;
+      }
+      if (step_of(head) > last) return keep;
+      keep = position;
+      head.clear();
+    }
+  } while (in);
   return keep;
 }
 

@@ -170,9 +170,12 @@ TEST_CASE("resuming drops later steps and a torn last line, whatever the place o
 TEST_CASE("lines of others before the place of resuming stay") {
   Folder folder;
   fs::path path = folder.path / "metrics.jsonl";
-  { std::ofstream(path) << "{\"note\":\"mine\"}\n{\"step\":1,\"loss\":2.0}\n{\"step\":2,\"loss\":2.0}\n"; }
-  make_metrics_file(path, 1);
-  CHECK(read_file(path) == "{\"note\":\"mine\"}\n{\"step\":1,\"loss\":2.0}\n");
+  for (std::string note : {std::string("{\"note\":\"mine\"}\n"), std::string(300'000, 'x') + "\n\n"}) {
+    std::string keep = note + "{\"step\":1,\"loss\":2.0}\n";
+    { std::ofstream(path) << keep << "{\"step\":2,\"loss\":2.0}\n" << note; }
+    make_metrics_file(path, 1);
+    CHECK(read_file(path) == keep);
+  }
 }
 
 TEST_CASE("a file cut by someone else while the run goes on is not damaged further") {
