@@ -2,6 +2,7 @@
 
 #include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
+#include <unistd.h>
 
 #include <cstdlib>
 
@@ -24,7 +25,10 @@ spdlog::logger& logger() {
     const char* no_color = std::getenv("NO_COLOR");
     auto mode = no_color && *no_color ? spdlog::color_mode::never : spdlog::color_mode::automatic;
     auto made = std::make_shared<spdlog::logger>("mtrain", std::make_shared<spdlog::sinks::stderr_color_sink_mt>(mode));
-    made->set_pattern("%^%l%$: %v");
+    // On a terminal a live line may stand in the row (mtrain/train/observers/console.h): erase it, it will be redrawn.
+    const char* terminal = std::getenv("TERM");
+    bool erase = ::isatty(2) == 1 && terminal && std::string_view(terminal) != "dumb";
+    made->set_pattern(erase ? "\r\x1b[K%^%l%$: %v" : "%^%l%$: %v");
     const char* level = std::getenv("MTRAIN_LOG");
     made->set_level(level ? spdlog::level::from_str(level) : spdlog::level::info);
     made->flush_on(spdlog::level::debug);
