@@ -1,0 +1,195 @@
+#include "hf_subject.h"
+
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "mtrain/cpu/cpu_backend.h"
+#include "mtrain/train/hf_import.h"
+
+namespace mtrain::golden {
+namespace {
+
+struct Built {
+  std::string type;
+  Node section = Node::map();
+  int64_t vocab_size = 0, max_positions = 0;
+};
+
+Built read_settings(const HfDir& source, const std::string& file, PluginHost& plugins) {
+  auto text = source.text(file);
+  if (!text) throw Error(ErrorClass::checkpoint, cat(source.path().string(), " has no ", file));
+  auto config = nlohmann::json::parse(*text);
+  Built built{.type = config.at("model_type"), .vocab_size = config.at("vocab_size")};
+  built.max_positions = config.value("n_positions", config.value("max_position_embeddings", int64_t{0}));
+  const Schema& schema = plugins.load(Model::kKind, built.type).schema;
+  for (auto& setting : hf_settings(*text, file, {&schema}))
+    built.section.set(setting.path.substr(std::string("model.").size()), setting.value);
+  return built;
+}
+
+std::vector<float> host_values(Run& run, const Tensor& t) {
+  std::vector<float> values(static_cast<size_t>(t.numel()));
+  run.download(t, values.data());
+  return values;
+}
+
+}  // namespace
+
+Subject::Subject(const fs::path& folder, SubjectOptions options)
+    : backend_(make_cpu_backend(2)), run_(std::make_unique<Run>(*backend_)) {
+  PluginHost plugins({fs::path(MT_BINARY_DIR) / "lib/mtrain/plugins"});
+  HfDir source(folder);
+  Built built = read_settings(source, options.config, plugins);
+  build_.emplace(
+      BuildSettings{.run = *run_, .parameters = parameters_, .dtype = options.dtype, .initialise = false});
+  ModelContext context{.scope = Scope(*build_),
+                       .stage = {},
+                       .vocab_size = built.vocab_size,
+                       .valid_vocab = built.vocab_size,
+                       .max_positions = built.max_positions,
+                       .recompute = options.recompute};
+  model_ = plugins.make<Model>(built.type, built.section, context);
+  import_hf_weights(source, *model_, parameters_);
+  parameters_.allocate_gradients(*run_);
+  Node adamw = Node::map();
+  adamw.set("beta1", Node::number(0.9));
+  adamw.set("beta2", Node::number(0.95));
+  adamw.set("eps", Node::number(1e-8));
+  OptimizerContext optimizer_context{*run_};
+  optimizer_ = plugins.make<Optimizer>("adamw", adamw, optimizer_context);
+  optimizer_state_.emplace(*run_, parameters_, *optimizer_);
+  interpreter_.emplace(*run_, *model_, parameters_);
+}
+
+Subject::~Subject() = default;
+
+ModelInput Subject::input(const Rows& rows, int64_t length, bool with_targets) {
+  std::vector<int32_t> tokens, positions, targets, bounds = {0};
+  for (const auto& row : rows) {
+    for (int64_t t = 0; t < length; ++t) {
+      tokens.push_back(row[static_cast<size_t>(t)]);
+      positions.push_back(static_cast<int32_t>(t));
+      if (with_targets) targets.push_back(row[static_cast<size_t>(t + 1)]);
+    }
+    bounds.push_back(static_cast<int32_t>(tokens.size()));
+  }
+  Shape shape{static_cast<int64_t>(tokens.size())};
+  ModelInput out;
+  out.tokens_T = run_->from_host<int32_t>(tokens, shape);
+  out.positions_T = run_->from_host<int32_t>(positions, shape);
+  if (with_targets) out.targets_T = run_->from_host<int32_t>(targets, shape);
+  out.bounds = std::make_shared<const std::vector<int32_t>>(std::move(bounds));
+  return out;
+}
+
+std::vector<float> Subject::logits(const Rows& rows) {
+  GradMode off(*run_, false);
+  Tensor out = model_->forward(input(rows, static_cast<int64_t>(rows.at(0).size()), false), {});
+  Tensor wide = run_->empty(out.shape(), DType::f32);
+  run_->copy(wide, out);
+  return host_values(*run_, wide);
+}
+
+namespace {
+int64_t target_count(const Rows& batch) {
+  return static_cast<int64_t>(batch.size()) * (static_cast<int64_t>(batch.at(0).size()) - 1);
+}
+}  // namespace
+
+double Subject::evaluate(const Rows& batch) {
+  StepLoss loss = interpreter_->evaluate(input(batch, static_cast<int64_t>(batch.at(0).size()) - 1, true));
+  return loss.loss_sum / static_cast<double>(target_count(batch));
+}
+
+double Subject::forward_backward(const Rows& batch, int64_t rows_per_micro) {
+  auto rows = static_cast<int64_t>(batch.size());
+  MT_CHECK(rows % rows_per_micro == 0, rows, " rows");
+  Program program = one_f_one_b({.stages = 1, .micro_batches = rows / rows_per_micro})[0];
+  auto input_of = [&](int64_t micro) {
+    auto first = batch.begin() + micro * rows_per_micro;
+    return input(Rows(first, first + rows_per_micro), static_cast<int64_t>(batch[0].size()) - 1, true);
+  };
+  return interpreter_->run(program, input_of, target_count(batch), 1).mean();
+}
+
+void Subject::update(const Recipe& recipe) {
+  optimizer_state_->update({.lr = recipe.lr,
+                            .weight_decay = recipe.weight_decay,
+                            .clip = recipe.clip,
+                            .grad_norm = grad_norm(),
+                            .step = ++updates_});
+}
+
+Tensors Subject::parameters() const {
+  return to_hf(false);
+}
+Tensors Subject::gradients() const {
+  return to_hf(true);
+}
+
+// The rename table read backwards. A fused file tensor is filled by several pieces.
+Tensors Subject::to_hf(bool gradients) const {
+  struct Scatter {
+    std::vector<float> rows;  // as our parameters store them: [out, in]
+    std::vector<bool> filled;
+    int64_t width = 1;
+    bool transpose = false;
+  };
+  std::map<std::string, Scatter> found;
+  for (const auto& entry : model_->hf_parameters()) {
+    const Parameter* p = const_cast<ParamList&>(parameters_).find(entry.parameter);
+    MT_CHECK(p != nullptr, entry.parameter);
+    std::vector<float> values = host_values(*run_, gradients ? p->main_grad : p->master);
+    int64_t width = p->numel() / p->master.size(0);
+    for (const auto& piece : entry.pieces) {
+      int64_t rows = piece.rows < 0 ? p->master.size(0) : piece.rows;
+      Scatter& to = found[piece.tensor];
+      to.width = width;
+      to.transpose = piece.transpose;
+      auto end = static_cast<size_t>((piece.source_row + rows) * width);
+      if (to.rows.size() < end) to.rows.resize(end), to.filled.resize(end);
+      for (int64_t i = 0; i < rows * width; ++i) {
+        auto at = static_cast<size_t>(piece.source_row * width + i);
+        MT_CHECK(!to.filled[at], piece.tensor, " is covered twice");
+        to.filled[at] = true;
+        to.rows[at] = values[static_cast<size_t>(piece.row * width + i)];
+      }
+    }
+  }
+  Tensors out;
+  for (auto& [name, from] : found) {
+    size_t width = static_cast<size_t>(from.width), rows = from.rows.size() / width;
+    for (size_t i = 0; i < from.filled.size(); ++i) MT_CHECK(from.filled[i], name, " has a hole at ", i);
+    std::vector<float>& to = out[name] = from.rows;
+    if (!from.transpose) continue;
+    for (size_t r = 0; r < rows; ++r)
+      for (size_t c = 0; c < width; ++c) to[c * rows + r] = from.rows[r * width + c];
+  }
+  return out;
+}
+
+std::vector<float> floats(const TensorInfo& tensor) {
+  MT_CHECK(tensor.dtype == DType::f32, tensor.name, " is ", tensor.file_dtype);
+  std::vector<float> values(tensor.data.size() / sizeof(float));
+  std::memcpy(values.data(), tensor.data.data(), tensor.data.size());
+  return values;
+}
+
+Rows id_rows(const TensorInfo& tensor) {
+  MT_CHECK(tensor.dtype == DType::i64 && tensor.shape.rank() == 2, tensor.name);
+  std::vector<int64_t> ids(static_cast<size_t>(tensor.shape.numel()));
+  std::memcpy(ids.data(), tensor.data.data(), tensor.data.size());
+  Rows rows;
+  for (int64_t r = 0; r < tensor.shape[0]; ++r)
+    rows.emplace_back(ids.begin() + r * tensor.shape[1], ids.begin() + (r + 1) * tensor.shape[1]);
+  return rows;
+}
+
+Tensors read_tensors(const fs::path& file) {
+  SafetensorsFile source(file);
+  Tensors out;
+  for (const auto& tensor : source.tensors()) out[tensor.name] = floats(tensor);
+  return out;
+}
+
+}  // namespace mtrain::golden

@@ -1,0 +1,77 @@
+// A model under comparison with Hugging Face: built from a folder's config.json through the plugin host,
+// filled with its weights, and run through the interpreter and the optimizer as a training run would.
+// Parameters and gradients are shown under their names and layouts in Hugging Face files. Owns everything it
+// made. For one thread.
+#pragma once
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "mtrain/base/file.h"
+#include "mtrain/checkpoint/hf_dir.h"
+#include "mtrain/optim/optimizer_state.h"
+#include "mtrain/pipeline/interpreter.h"
+#include "mtrain/plugin/plugin_host.h"
+
+namespace mtrain::golden {
+
+using Rows = std::vector<std::vector<int32_t>>;  // token ids, one sequence a row, all of equal length
+using Tensors = std::map<std::string, std::vector<float>>;
+
+struct SubjectOptions {
+  DType dtype = DType::f32;
+  bool recompute = false;
+  std::string config = "config.json";
+};
+
+/// AdamW as the golden steps were made: constant rate, decay of matrices only.
+struct Recipe {
+  double lr = 1e-3, weight_decay = 0.1, clip = 1;
+};
+
+class Subject {
+ public:
+  explicit Subject(const fs::path& folder, SubjectOptions options = {});
+  ~Subject();
+
+  /// [rows * length, vocab], row-major.
+  std::vector<float> logits(const Rows& rows);
+  /// Mean loss over all next-token targets, without gradients.
+  double evaluate(const Rows& batch);
+  /// Forward and backward of `batch` in micro-batches of `rows_per_micro`; gradients are then there to look
+  /// at.
+  double forward_backward(const Rows& batch, int64_t rows_per_micro);
+  double grad_norm() const { return optimizer_state_->grad_norm(1); }
+  /// One update with the gradients of forward_backward().
+  void update(const Recipe& recipe);
+
+  /// Masters or gradients by their Hugging Face names. Throws when the rename table covers an element twice
+  /// or never.
+  Tensors parameters() const;
+  Tensors gradients() const;
+  Run& run() { return *run_; }
+
+ private:
+  ModelInput input(const Rows& rows, int64_t length, bool with_targets);
+  Tensors to_hf(bool gradients) const;
+
+  std::unique_ptr<Backend> backend_;
+  std::unique_ptr<Run> run_;
+  ParamList parameters_;
+  std::optional<BuildSettings> build_;
+  std::unique_ptr<Model> model_;
+  std::unique_ptr<Optimizer> optimizer_;
+  std::optional<OptimizerState> optimizer_state_;
+  std::optional<Interpreter> interpreter_;
+  int64_t updates_ = 0;
+};
+
+/// A tensor of a file as floats or ids.
+std::vector<float> floats(const TensorInfo& tensor);
+Rows id_rows(const TensorInfo& tensor);
+/// All tensors of a file.
+Tensors read_tensors(const fs::path& file);
+
+}  // namespace mtrain::golden
