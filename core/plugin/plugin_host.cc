@@ -20,8 +20,8 @@ constexpr std::string_view kSuffix = ".so";
 
 fs::path absolute_path(const fs::path& path) {
   std::error_code error;
-  fs::path out = fs::weakly_canonical(path, error);
-  return error ? fs::absolute(path).lexically_normal() : out;
+  fs::path whole = fs::absolute(path), out = fs::weakly_canonical(whole, error);
+  return error ? whole.lexically_normal() : out;
 }
 
 /// What the loader said, without the name of the file in front (the message has it already).

@@ -14,6 +14,9 @@
 
 namespace mtrain {
 
+/// The kinds that a user or a cluster adds to. Others are possible, e.g. in tests.
+inline constexpr const char* kPluginKinds[] = {"model", "tokenizer", "dataset", "optimizer", "backend", "comm"};
+
 /// A plugin file as found on disk; nothing of it has run.
 struct PluginFileInfo {
   fs::path path;  // absolute

@@ -1,9 +1,11 @@
 #include "mtrain/plugin/sidecar.h"
 
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "mtrain/base/error.h"
 #include "mtrain/base/text.h"
+#include "mtrain/config/container.h"
 #include "mtrain/config/schema.h"
 
 namespace mtrain {
@@ -86,18 +88,30 @@ Schema read_sidecar(const PluginFileInfo& file) {
   }
 }
 
-const Schema& Catalog::require(std::string_view kind, std::string_view name) {
-  std::pair key{std::string(kind), std::string(name)};
-  auto found = schemas_.find(key);
-  if (found == schemas_.end()) found = schemas_.emplace(key, read_sidecar(host_->locate(kind, name))).first;
-  return found->second;
-}
-
-std::vector<std::string> Catalog::names(std::string_view kind) const {
-  std::vector<std::string> out;
-  for (const auto& file : host_->list())
-    if (file.kind == kind && file.problem.empty() && !file.shadowed) out.push_back(file.name);
-  return out;
+void add_components(const PluginHost& host, SchemaCatalog& catalog) {
+  std::map<std::string, std::vector<std::string>> problems;
+  for (const char* kind : kPluginKinds) problems[kind];
+  for (const auto& file : host.list()) {
+    if (file.shadowed) continue;
+    if (!file.problem.empty()) {
+      problems[file.kind].push_back(file.problem);
+      continue;
+    }
+    try {
+      Schema schema = read_sidecar(file);
+      schema.name = file.name;
+      catalog.add_component(file.kind, std::move(schema));
+    } catch (const Error& error) {
+      problems[file.kind].push_back(error.message());
+    }
+  }
+  std::vector<std::string> folders;
+  for (const auto& folder : host.folders()) folders.push_back(folder.string());
+  for (const auto& [kind, reasons] : problems) {
+    std::string note = cat("searched: ", join(folders, ", "));
+    if (!reasons.empty()) note += cat("; cannot be used: ", join(reasons, "; "));
+    catalog.explain_kind(kind, note);
+  }
 }
 
 }  // namespace mtrain

@@ -55,9 +55,9 @@ std::string stamp_mismatch(const PluginStamp& stamp) {
 }
 
 std::string describe(const PluginStamp& stamp) {
-  return cat("interface ", stamp.abi, ", headers ", text_of(stamp.headers), ", C++ ", stamp.cplusplus, ", cxx11 abi ",
-             stamp.cxx11_abi, stamp.glibcxx_debug ? ", debug containers" : "", ", sanitizer ",
-             sanitizer_names(stamp.sanitizers), ", mtrain ", text_of(stamp.version));
+  return cat("mtrain ", text_of(stamp.version), ", plugin interface ", stamp.abi, ", headers ", text_of(stamp.headers),
+             ", C++ ", stamp.cplusplus, ", cxx11 abi ", stamp.cxx11_abi, stamp.glibcxx_debug ? ", debug containers" : "",
+             ", sanitizer ", sanitizer_names(stamp.sanitizers));
 }
 
 }  // namespace mtrain

@@ -110,7 +110,7 @@ MT_API const PluginStamp& host_stamp();
 /// Empty when a plugin with `stamp` may be loaded by this library; otherwise a sentence naming the part that differs.
 MT_API std::string stamp_mismatch(const PluginStamp& stamp);
 
-/// One line for people: "interface 1, headers 0123456789abcdef, C++202002, cxx11 abi 1, no sanitizer".
+/// One line for people: "mtrain 0.1.0, plugin interface 1, headers 0123456789abcdef, C++ 202002, cxx11 abi 1, sanitizer none".
 MT_API std::string describe(const PluginStamp& stamp);
 
 }  // namespace mtrain

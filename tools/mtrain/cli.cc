@@ -24,11 +24,18 @@ bool is_command(const CLI::App& app, const std::string& word) {
   return !commands.empty();
 }
 
-/// True when this word is an option of the program that takes the next word as its value.
-bool takes_value(const CLI::App& app, const std::string& word) {
-  if (word.find('=') != std::string::npos) return false;
-  const auto* option = app.get_option_no_throw(word);
-  return option && option->get_expected_min() > 0;
+/// How many words this option of the program takes, with itself. Throws Error(usage) for one that does not exist.
+size_t words_of_option(const CLI::App& app, const std::string& word) {
+  std::string option_name = word.substr(0, word.find('='));
+  const auto* option = app.get_option_no_throw(option_name);
+  if (!option && word.starts_with("--") && word.size() > 2) {
+    std::vector<std::string> names;
+    for (const auto* known : app.get_options()) names.push_back(known->get_name());
+    std::vector<std::string> near = nearest(option_name, names, 1);
+    throw Error(ErrorClass::usage, cat("there is no option ", printable(option_name, 64), " before the command"),
+                near.empty() ? "run `mtrain --help`" : cat("did you mean ", near.front(), "? run `mtrain --help`"));
+  }
+  return option && option_name == word && option->get_expected_min() > 0 ? 2 : 1;
 }
 
 int report(const char* error_class, const std::string& message, const std::string& hint, int status) {
@@ -42,21 +49,34 @@ int report(const Error& error) {
   return report(name(error.error_class()), error.message(), error.hint(), error.exit_status());
 }
 
-/// The command in use, for "run `mtrain plugins ls --help`".
-std::string command_line_so_far(const CLI::App& app) {
-  std::string out = app.get_name();
-  for (const auto* at = &app; !at->get_subcommands().empty();) {
-    at = at->get_subcommands().front();
-    out += " " + at->get_name();
-  }
-  return out;
+/// The command in use, the deepest that was named: `mtrain plugins ls`.
+const CLI::App& innermost(const CLI::App& app, std::string& spelled) {
+  const CLI::App* at = &app;
+  spelled = app.get_name();
+  for (; !at->get_subcommands().empty(); spelled += " " + at->get_name()) at = at->get_subcommands().front();
+  return *at;
 }
 
+/// CLI11's own texts, save where a wrong word is better answered with the nearest right one.
 int report_usage(const CLI::App& app, const CLI::ParseError& error) {
-  std::string message = error.what();
-  std::replace(message.begin(), message.end(), '\n', ' ');
-  return report(name(ErrorClass::usage), printable(message, 500), cat("run `", command_line_so_far(app), " --help`"),
-                static_cast<int>(ErrorClass::usage));
+  std::string spelled, message = error.what();
+  const CLI::App& command = innermost(app, spelled);
+  std::string hint = cat("run `", spelled, " --help`");
+  std::vector<std::string> rest = app.remaining(true), names = command_names(command);
+  if (!rest.empty() && rest.front().starts_with('-')) {
+    message = cat("`", spelled, "` has no option ", rest.front());
+  } else if (!rest.empty() && !names.empty()) {
+    std::vector<std::string> near = nearest(rest.front(), names, 1);
+    message = cat("there is no command `", spelled, " ", rest.front(), "`");
+    hint = cat(near.empty() ? cat("it has: ", join(names, ", ")) : cat("did you mean `", spelled, " ", near.front(), "`?"),
+               " Run `", spelled, " --help`");
+  } else if (!rest.empty()) {
+    message = cat("`", spelled, "` does not take '", rest.front(), "'");
+  } else if (!names.empty() && dynamic_cast<const CLI::RequiredError*>(&error)) {
+    message = cat("`", spelled, "` needs a command");
+    hint = cat("it has: ", join(names, ", "), "; run `", spelled, " --help`");
+  }
+  return report(name(ErrorClass::usage), printable(message, 500), hint, static_cast<int>(ErrorClass::usage));
 }
 
 int parse_and_run(CLI::App& app, Cli& cli, std::vector<std::string> arguments) {
@@ -89,7 +109,7 @@ PluginHost plugin_host(const Cli& cli) { return PluginHost(plugin_folders(cli.pl
 
 std::vector<std::string> with_default_command(const CLI::App& app, std::vector<std::string> arguments) {
   size_t at = 0;
-  while (at < arguments.size() && arguments[at].starts_with('-')) at += takes_value(app, arguments[at]) ? 2 : 1;
+  while (at < arguments.size() && arguments[at].starts_with('-')) at += words_of_option(app, arguments[at]);
   if (at >= arguments.size() || is_command(app, arguments[at])) return arguments;
   const std::string& word = arguments[at];
   std::error_code error;

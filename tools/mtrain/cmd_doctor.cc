@@ -223,7 +223,7 @@ Finding versions() {
   utsname system{};
   ::uname(&system);
   return {"versions", State::ok,
-          cat("mtrain ", MT_VERSION, " (", describe(host_stamp()), "), g++ or clang ", __VERSION__, ", glibc ",
+          cat(describe(host_stamp()), ", compiler ", __VERSION__, ", glibc ",
               ::gnu_get_libc_version(), ", ", system.sysname, " ", system.release, " ", system.machine),
           ""};
 }

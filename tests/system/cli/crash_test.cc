@@ -1,0 +1,136 @@
+// A run that dies at any moment continues to the same bits as one that never died.
+#include <doctest/doctest.h>
+
+#include <random>
+
+#include "../process.h"
+
+using namespace mtrain::testing;
+namespace fs = std::filesystem;
+
+namespace {
+
+std::vector<std::string> train(const std::string& recipe, const fs::path& folder) {
+  return {mtrain_binary(), "train", recipe, "run.dir=" + folder.string(), "--quiet"};
+}
+
+bool finished(const fs::path& folder) { return fs::exists(folder / "checkpoints" / "step-40"); }
+
+int moments() {
+  const char* wanted = std::getenv("MTRAIN_CRASH_MOMENTS");
+  return wanted ? std::atoi(wanted) : 50;
+}
+
+}  // namespace
+
+TEST_CASE("kill -9 at random moments, then resume: the digest of the uninterrupted run, every time") {
+  Scratch scratch("mtrain-crash");
+  std::string recipe = scratch.write("tiny.yaml", tiny_recipe());
+  auto start = std::chrono::steady_clock::now();
+  REQUIRE(run({.arguments = train(recipe, scratch / "whole")}).status == 0);
+  double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  std::string expected = digest(scratch / "whole");
+  REQUIRE(expected.size() == 65);
+
+  std::mt19937 random(20260101);
+  std::uniform_real_distribution<double> moment(0.02, 1.0);
+  int kills = 0, resumes = 0;
+  for (int round = 0; kills < moments(); ++round) {
+    fs::path folder = scratch / ("run" + std::to_string(round));
+    while (!finished(folder) && kills < moments()) {
+      Outcome died = run({.arguments = train(recipe, folder), .signal_after = seconds * moment(random)});
+      kills += died.status == 128 + SIGKILL;
+      resumes += died.err.find("continuing from step") != std::string::npos;
+      CHECK_MESSAGE((died.status == 128 + SIGKILL || died.status == 0), died.err);
+    }
+    Outcome last = run({.arguments = train(recipe, folder)});
+    CHECK_MESSAGE(last.status == 0, last.err);
+    CHECK(digest(folder) == expected);
+    fs::remove_all(folder);
+  }
+  MESSAGE(kills, " kills");
+}
+
+TEST_CASE("kill -9 at every named point of saving and stepping") {
+  Scratch scratch("mtrain-points");
+  std::string recipe = scratch.write("tiny.yaml", tiny_recipe());
+  REQUIRE(run({.arguments = train(recipe, scratch / "whole")}).status == 0);
+  std::string expected = digest(scratch / "whole");
+  for (const char* point : {"train.step:1", "train.step:7", "train.step:40", "ckpt.p0:2", "ckpt.p1:1", "ckpt.p2:3", "ckpt.p3:2",
+                            "ckpt.p4:2", "ckpt.p5:2", "ckpt.p6:1", "ckpt.p7:4", "ckpt.p8:2", "ckpt.p9:3", "ckpt.p10:5"}) {
+    CAPTURE(point);
+    fs::path folder = scratch / point;
+    Outcome died = run({.arguments = train(recipe, folder), .environment = {std::string("MTRAIN_FAULT=") + point}});
+    CHECK(died.status == 128 + SIGKILL);
+    Outcome last = run({.arguments = train(recipe, folder)});
+    CHECK_MESSAGE(last.status == 0, last.err);
+    CHECK(digest(folder) == expected);
+  }
+}
+
+TEST_CASE("a save that fails never stops training") {
+  Scratch scratch("mtrain-enospc");
+  std::string recipe = scratch.write("tiny.yaml", tiny_recipe());
+  REQUIRE(run({.arguments = train(recipe, scratch / "whole")}).status == 0);
+  for (const char* fault : {"ckpt.shard.write:2:errno=ENOSPC", "ckpt.shard.fsync:1:errno=EIO"}) {
+    CAPTURE(fault);
+    Outcome outcome = run({.arguments = {mtrain_binary(), "train", recipe, "run.dir=" + (scratch / fault).string()},
+                           .environment = {std::string("MTRAIN_FAULT=") + fault}});
+    CHECK_MESSAGE(outcome.status == 0, outcome.err);
+    CHECK(outcome.out.find("failed: cannot") != std::string::npos);
+    CHECK(digest(scratch / fault) == digest(scratch / "whole"));
+  }
+}
+
+TEST_CASE("a flipped bit: the damaged checkpoint is refused by name and the one before is used") {
+  Scratch scratch("mtrain-flip");
+  std::string recipe = scratch.write("tiny.yaml", tiny_recipe());
+  REQUIRE(run({.arguments = train(recipe, scratch / "run")}).status == 0);
+  std::string expected = digest(scratch / "run");
+  std::mt19937_64 random(7);
+  for (const char* name : {"manifest.json", "shard-00000-of-00001.safetensors"}) {
+    for (int i = 0; i < 4; ++i) {
+      fs::path folder = scratch / "copy";
+      fs::remove_all(folder);
+      fs::copy(scratch / "run", folder, fs::copy_options::recursive);
+      fs::path victim = folder / "checkpoints" / "step-40" / name;
+      std::string bytes = slurp(victim);
+      uint64_t bit = random() % (bytes.size() * 8);
+      bytes[bit / 8] = static_cast<char>(bytes[bit / 8] ^ (1 << (bit % 8)));
+      std::ofstream(victim, std::ios::binary) << bytes;
+      CAPTURE(bit);
+      Outcome verify = mtrain({"checkpoint", "verify", folder.string()});
+      CHECK(verify.status == 12);
+      Outcome again = run({.arguments = {mtrain_binary(), "train", recipe, "run.dir=" + folder.string()}});
+      CHECK_MESSAGE(again.err.find("checkpoint of step 40 is refused") != std::string::npos, again.err);
+      CHECK_MESSAGE(again.err.find("continuing from step 35") != std::string::npos, again.err);
+      CHECK(again.status == 0);
+      CHECK(digest(folder) == expected);
+    }
+  }
+}
+
+TEST_CASE("no valid checkpoint left: never a silent start from scratch") {
+  Scratch scratch("mtrain-none");
+  std::string recipe = scratch.write("tiny.yaml", tiny_recipe());
+  REQUIRE(run({.arguments = train(recipe, scratch / "run")}).status == 0);
+  for (const auto& entry : fs::directory_iterator(scratch / "run" / "checkpoints"))
+    if (entry.is_directory()) std::ofstream(entry.path() / "manifest.json", std::ios::binary) << "{}";
+  Outcome outcome = run({.arguments = train(recipe, scratch / "run")});
+  CHECK(outcome.status == 12);
+}
+
+TEST_CASE("SIGTERM and SIGINT: a checkpoint at the step edge, 143 or 130, and the same end") {
+  Scratch scratch("mtrain-term");
+  std::string recipe = scratch.write("tiny.yaml", tiny_recipe());
+  REQUIRE(run({.arguments = train(recipe, scratch / "whole")}).status == 0);
+  for (int signal : {SIGTERM, SIGINT}) {
+    fs::path folder = scratch / std::to_string(signal);
+    std::vector<std::string> slow = train(recipe, folder);
+    Outcome stopped = run({.arguments = slow, .environment = {"MTRAIN_FAULT=train.step:0:delay=30"}, .signal_after = 0.5, .signal = signal});
+    CHECK_MESSAGE(stopped.status == 128 + signal, stopped.err);
+    CHECK(mtrain({"checkpoint", "verify", folder.string()}).status == 0);
+    CHECK(run({.arguments = train(recipe, folder)}).status == 0);
+    CHECK(digest(folder) == digest(scratch / "whole"));
+  }
+}

@@ -1,0 +1,165 @@
+// mtrain data as a user runs it: exit statuses, and what is left when it is killed or the disk fails at any moment.
+#include <doctest/doctest.h>
+#include <sys/wait.h>
+
+#include <nlohmann/json.hpp>
+
+#include "data_files.h"
+#include "mtrain/data/indexed_file.h"
+
+using namespace mtrain;
+using namespace mtrain::testing;
+
+namespace {
+
+struct Outcome {
+  int status;  // of the process; 128 + signal when killed
+  std::string out, err;
+};
+
+Outcome run(const ScratchFolder& scratch, const std::string& arguments, const std::string& fault = {}) {
+  auto out = scratch / "stdout", err = scratch / "stderr";
+  std::string command = cat("cd '", scratch.path().string(), "' && MTRAIN_FAULT='", fault, "' exec '", MT_BINARY_DIR,
+                            "/bin/mtrain' ", arguments, " >'", out.string(), "' 2>'", err.string(), "' </dev/null");
+  int status = std::system(command.c_str());
+  return {WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status), read_file(out), read_file(err)};
+}
+
+constexpr int kKilled = 128 + 9;
+
+/// Every place where the preparation touches the disk.
+const char* const kSites[] = {"data.read",     "data.bin.open",      "data.bin.write",  "data.bin.fsync",   "data.idx.open",
+                              "data.idx.write", "data.idx.fsync",    "data.unlink.dirsync", "data.bin.rename", "data.bin.dirsync",
+                              "data.idx.rename", "data.idx.dirsync"};
+
+}  // namespace
+
+TEST_CASE("prepare and inspect say what they did") {
+  ScratchFolder scratch;
+  put(scratch / "x.jsonl", "{\"text\":\"hello\"}\n{\"text\":\"you\"}\n");
+  auto done = run(scratch, "data prepare --input x.jsonl --output deep/er/x --tokenizer byte --append-eod");
+  CHECK(done.status == 0);
+  CHECK(done.out.find("2 documents, 10 tokens") != std::string::npos);
+  CHECK(done.err.empty());
+  auto seen = run(scratch, "data inspect deep/er/x --vocab-size 257");
+  CHECK(seen.status == 0);
+  for (const char* part : {"valid", "uint16", "documents    2", "tokens       10", "median 6", "101 to 256"})
+    CHECK_MESSAGE(seen.out.find(part) != std::string::npos, part);
+  auto json = nlohmann::json::parse(run(scratch, "data inspect deep/er/x.idx --json").out);
+  CHECK(json["tokens"] == 10);
+  json = nlohmann::json::parse(run(scratch, "data prepare -i x.jsonl -o y -t byte --json").out);
+  CHECK(json["tokens"] == 8);
+  CHECK(run(scratch, "-q data prepare -i x.jsonl -o z -t byte").out.empty());
+}
+
+TEST_CASE("each kind of failure has its status and one message") {
+  ScratchFolder scratch;
+  put(scratch / "x.jsonl", "{\"text\":\"hello\"}\n{\"body\":\"you\"}\n");
+  put(scratch / "x.txt", "text");
+  put(scratch / "bad.idx", "MMIDIDX");
+  put(scratch / "bad.bin", "");
+  put(scratch / "taken.idx", "");
+  struct Case {
+    const char *arguments, *says;
+    int status;
+  };
+  for (const Case& c : {Case{"data", "subcommand", 2},
+                        {"data prepare", "--input", 2},
+                        {"data prepare -i x.txt -o o -t byte --split-on words", "words", 2},
+                        {"data prepare -i x.txt -o o -t byte --max-bad many", "many", 2},
+                        {"data prepare -i x.jsonl -o o -t byte", "x.jsonl:2: has no field 'text'", 11},
+                        {"data prepare -i nowhere.txt -o o -t byte", "nowhere.txt", 18},
+                        {"data prepare -i x.txt -o o -t bite", "did you mean 'byte'", 13},
+                        {"data prepare -i x.txt -o o -t byte size=3", "tokenizer.size", 10},
+                        {"data prepare -i x.txt -o taken -t byte", "--force", 18},
+                        {"data prepare -i x.txt -o /proc/o -t byte", "/proc/o", 18},
+                        {"data inspect nowhere", "nowhere.idx does not exist", 11},
+                        {"data inspect bad", "bad.idx: is 7 bytes", 11}}) {
+    CAPTURE(c.arguments);
+    auto got = run(scratch, c.arguments);
+    CHECK(got.status == c.status);
+    CHECK_MESSAGE(got.err.find(c.says) != std::string::npos, got.err);
+    CHECK(got.out.empty());
+  }
+  CHECK(run(scratch, "data prepare -i x.jsonl -o o -t byte --on-bad skip").status == 0);
+  CHECK(run(scratch, "data prepare --help").out.find("--append-eod") != std::string::npos);
+}
+
+TEST_CASE("killed at any moment, a preparation leaves no pair or the whole pair, and runs again") {
+  ScratchFolder scratch;
+  std::string text;
+  for (int i = 0; i < 300'000; ++i) text += cat("line ", i, "\n");  // several buffers' worth
+  put(scratch / "x.txt", text);
+  const std::string command = "data prepare -i x.txt -o x -t byte --split-on lines";
+  REQUIRE(run(scratch, "data prepare -i x.txt -o wanted -t byte --split-on lines").status == 0);
+  const auto bin = read_file(scratch / "wanted.bin"), idx = read_file(scratch / "wanted.idx");
+  int kills = 0;
+  for (const char* site : kSites) {
+    for (int nth = 1; nth <= 40; ++nth) {
+      CAPTURE(site);
+      CAPTURE(nth);
+      for (const char* name : {"x.idx", "x.bin", "x.idx.partial", "x.bin.partial"}) fs::remove(scratch / name);
+      auto got = run(scratch, command, cat(site, ":", nth, ":kill"));
+      if (got.status != kKilled) {
+        CHECK(got.status == 0);
+        break;
+      }
+      ++kills;
+      if (fs::exists(scratch / "x.idx")) {
+        CHECK(read_file(scratch / "x.idx") == idx);
+        CHECK(read_file(scratch / "x.bin") == bin);
+        continue;
+      }
+      CHECK(run(scratch, command).status == 0);
+      CHECK(read_file(scratch / "x.idx") == idx);
+      CHECK(read_file(scratch / "x.bin") == bin);
+      CHECK_FALSE(fs::exists(scratch / "x.idx.partial"));
+      CHECK_FALSE(fs::exists(scratch / "x.bin.partial"));
+    }
+  }
+  CHECK(kills >= 15);
+}
+
+TEST_CASE("a failing disk is status 18, and leaves neither a pair nor litter") {
+  ScratchFolder scratch;
+  put(scratch / "x.txt", std::string(3'000'000, 'a') + "\nb");
+  int failures = 0;
+  for (const char* site : kSites) {
+    for (const char* fault : {"errno=ENOSPC", "errno=EIO", "throw"}) {
+      CAPTURE(site);
+      for (const char* name : {"x.idx", "x.bin"}) fs::remove(scratch / name);
+      auto got = run(scratch, "data prepare -i x.txt -o x -t byte --split-on lines", cat(site, ":1:", fault));
+      if (got.status == 0) continue;  // not passed on this way
+      ++failures;
+      CHECK(got.status == 18);
+      CHECK(got.err.find("error[io]") != std::string::npos);
+      if (std::string(site) != "data.idx.dirsync") CHECK_FALSE(fs::exists(scratch / "x.idx"));
+      CHECK_FALSE(fs::exists(scratch / "x.bin.partial"));
+      CHECK_FALSE(fs::exists(scratch / "x.idx.partial"));
+    }
+  }
+  CHECK(failures >= 27);
+  // Short writes are completed.
+  for (const char* name : {"x.idx", "x.bin"}) fs::remove(scratch / name);
+  CHECK(run(scratch, "data prepare -i x.txt -o x -t byte", "data.bin.write:0:short").status == 0);
+  CHECK(IndexedFile(scratch / "x").num_tokens() == 3'000'002);
+}
+
+TEST_CASE("replacing a pair never leaves the old index with new tokens") {
+  ScratchFolder scratch;
+  put(scratch / "old.txt", "old text");
+  put(scratch / "new.txt", "a new text that is longer");
+  for (const char* site : kSites) {
+    CAPTURE(site);
+    for (const char* name : {"x.idx", "x.bin", "x.idx.partial", "x.bin.partial"}) fs::remove(scratch / name);
+    REQUIRE(run(scratch, "data prepare -i old.txt -o x -t byte").status == 0);
+    auto got = run(scratch, "data prepare -i new.txt -o x -t byte --force", cat(site, ":1:kill"));
+    CHECK(got.status == kKilled);
+    if (fs::exists(scratch / "x.idx")) {
+      auto tokens = IndexedFile(scratch / "x").num_tokens();
+      CHECK((tokens == 8 || tokens == 25));
+    }
+    CHECK(run(scratch, "data prepare -i new.txt -o x -t byte --force").status == 0);
+    CHECK(IndexedFile(scratch / "x").num_tokens() == 25);
+  }
+}

@@ -1,0 +1,125 @@
+// Runs a command and waits for it; for system tests.
+#pragma once
+#include <fcntl.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+extern char** environ;
+
+namespace mtrain::testing {
+
+struct Outcome {
+  int status = -1;  // the exit status, or 128 + the signal
+  std::string out, err;
+};
+
+struct Command {
+  std::vector<std::string> arguments;
+  std::vector<std::string> environment = {};  // "NAME=value", added
+  double signal_after = 0;                    // seconds; 0: never
+  int signal = SIGKILL;
+};
+
+inline std::string slurp(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::stringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+/// A folder of its own that goes with the object.
+class Scratch {
+ public:
+  explicit Scratch(const std::string& name)
+      : path_(std::filesystem::temp_directory_path() / (name + "-" + std::to_string(::getpid()))) {
+    std::filesystem::remove_all(path_);
+    std::filesystem::create_directories(path_);
+  }
+  ~Scratch() {
+    std::error_code error;
+    std::filesystem::remove_all(path_, error);
+  }
+  Scratch(const Scratch&) = delete;
+  Scratch& operator=(const Scratch&) = delete;
+  std::filesystem::path operator/(const std::string& name) const { return path_ / name; }
+  const std::filesystem::path& path() const { return path_; }
+  std::string write(const std::string& name, const std::string& text) const {
+    std::ofstream(path_ / name, std::ios::binary) << text;
+    return (path_ / name).string();
+  }
+
+ private:
+  std::filesystem::path path_;
+};
+
+inline Outcome run(const Command& command) {
+  static int serial = 0;
+  std::string base = (std::filesystem::temp_directory_path() /
+                      ("run-" + std::to_string(::getpid()) + "-" + std::to_string(++serial)))
+                         .string();
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
+  posix_spawn_file_actions_addopen(&actions, 1, (base + ".out").c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
+  posix_spawn_file_actions_addopen(&actions, 2, (base + ".err").c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
+  std::vector<char*> argv, env;
+  for (const auto& argument : command.arguments) argv.push_back(const_cast<char*>(argument.c_str()));
+  argv.push_back(nullptr);
+  for (const auto& variable : command.environment) env.push_back(const_cast<char*>(variable.c_str()));
+  for (char** e = environ; *e; ++e) env.push_back(*e);
+  env.push_back(nullptr);
+  pid_t pid = 0;
+  Outcome outcome;
+  if (posix_spawn(&pid, argv[0], &actions, nullptr, argv.data(), env.data()) != 0) return outcome;
+  posix_spawn_file_actions_destroy(&actions);
+  if (command.signal_after > 0) {
+    std::this_thread::sleep_for(std::chrono::duration<double>(command.signal_after));
+    ::kill(pid, command.signal);
+  }
+  int status = 0;
+  ::waitpid(pid, &status, 0);
+  outcome.status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  outcome.out = slurp(base + ".out");
+  outcome.err = slurp(base + ".err");
+  ::unlink((base + ".out").c_str());
+  ::unlink((base + ".err").c_str());
+  return outcome;
+}
+
+/// The executable under test.
+inline std::string mtrain_binary() { return MT_BINARY_DIR "/bin/mtrain"; }
+
+inline Outcome mtrain(std::vector<std::string> arguments, std::vector<std::string> environment = {}) {
+  arguments.insert(arguments.begin(), mtrain_binary());
+  return run({.arguments = std::move(arguments), .environment = std::move(environment)});
+}
+
+/// A recipe small enough to train in a second, on data that needs no file.
+inline std::string tiny_recipe() {
+  return "model: {type: llama, layers: 2, hidden_size: 32, heads: 4, kv_heads: 2, ffn_hidden_size: 80, seq_length: 32}\n"
+         "dataset: mock\n"
+         "train: {steps: 40, micro_batch_size: 2, global_batch_size: 4}\n"
+         "optimizer: {lr: 2e-3}\n"
+         "scheduler: {warmup_steps: 4}\n"
+         "checkpoint: {interval: 5}\n"
+         "validation: {interval: 20, steps: 1}\n"
+         "logger: {tensorboard: false}\n";
+}
+
+inline std::string digest(const std::filesystem::path& run_folder) {
+  Outcome outcome = mtrain({"checkpoint", "digest", run_folder.string()});
+  return outcome.status == 0 ? outcome.out : "status " + std::to_string(outcome.status) + ": " + outcome.err;
+}
+
+}  // namespace mtrain::testing
