@@ -228,28 +228,31 @@ void merge(Manifest& into, Manifest&& part, const fs::path& path) {
   }
 }
 
-std::string cover_problem(const StoredTensor& tensor) {
-  std::string who = cat("tensor '", printable(tensor.name), "': ");
-  // Sorted by the start in the first dimension, only boxes that begin before the end of another can meet it.
+std::string overlap_problem(const StoredTensor& tensor) {
   std::vector<const Box*> boxes;
-  Checked<uint64_t> covered(0);
-  for (const auto& box : tensor.boxes) {
-    covered = covered + static_cast<uint64_t>(box.box.extent.numel());
+  for (const auto& box : tensor.boxes)
     if (box.box.extent.numel() > 0) boxes.push_back(&box.box);
-  }
-  if (tensor.global.rank() > 0)
-    std::sort(boxes.begin(), boxes.end(), [](const Box* a, const Box* b) { return a->offset[0] < b->offset[0]; });
-  uint64_t budget = 100'000'000;
+  const bool ranked = tensor.global.rank() > 0;
+  // Sorted by the start in the first dimension, only boxes that begin before the end of another can meet it.
+  if (ranked) std::sort(boxes.begin(), boxes.end(), [](const Box* a, const Box* b) { return a->offset[0] < b->offset[0]; });
+  uint64_t budget = 100'000'000;  // comparisons: a hostile manifest must not cost minutes
   for (size_t i = 0; i < boxes.size(); ++i) {
     for (size_t k = i + 1; k < boxes.size(); ++k) {
-      if (tensor.global.rank() > 0 && boxes[k]->offset[0] >= boxes[i]->offset[0] + boxes[i]->extent[0]) break;
-      if (--budget == 0) return cat(who, "is cut into too many boxes (", boxes.size(), ")");
-      if (intersect(*boxes[i], *boxes[k])) return cat(who, "box ", describe(*boxes[k]), " overlaps box ", describe(*boxes[i]));
+      if (ranked && boxes[k]->offset[0] >= boxes[i]->offset[0] + boxes[i]->extent[0]) break;
+      if (--budget == 0) return cat("tensor '", printable(tensor.name), "': cut into too many boxes (", boxes.size(), ")");
+      if (intersect(*boxes[i], *boxes[k]))
+        return cat("tensor '", printable(tensor.name), "': box ", describe(*boxes[k]), " overlaps box ", describe(*boxes[i]));
     }
   }
-  if (!covered.equals(static_cast<uint64_t>(tensor.global.numel())))
-    return cat(who, "its boxes cover ", covered.valid() ? covered.value() : 0, " of ", tensor.global.numel(), " elements");
   return {};
+}
+
+std::string cover_problem(const StoredTensor& tensor) {
+  if (std::string why = overlap_problem(tensor); !why.empty()) return why;
+  int64_t covered = 0;  // cannot wrap: the boxes are apart and within the tensor
+  for (const auto& box : tensor.boxes) covered += box.box.extent.numel();
+  if (covered == tensor.global.numel()) return {};
+  return cat("tensor '", printable(tensor.name), "': its boxes cover ", covered, " of ", tensor.global.numel(), " elements");
 }
 
 std::string canonical_meta(std::string_view text, const fs::path& origin) {

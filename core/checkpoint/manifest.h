@@ -55,6 +55,8 @@ std::string encode(const Manifest& manifest);
 Manifest decode(std::string_view text, const fs::path& path);
 /// Appends the part of another rank. Error(checkpoint) when the two disagree on a tensor's dtype or shape.
 void merge(Manifest& into, Manifest&& part, const fs::path& path);
+/// Which two of the tensor's boxes have elements in common; empty when none have.
+std::string overlap_problem(const StoredTensor& tensor);
 /// Why the tensor's boxes are not an exact cover of it; empty when they are.
 std::string cover_problem(const StoredTensor& tensor);
 /// `text` with sorted keys and no blanks. Error(checkpoint) when it is no JSON object.

@@ -98,10 +98,12 @@ void CheckpointStore::clean() {
     bool stale = name.starts_with("trash-") || name.starts_with("latest.tmp-") ||
                  (name.starts_with("step-") && name.find(".tmp-") != std::string::npos);
     if (!stale) continue;
-    point("ckpt.clean");
-    std::error_code error;
-    fs::remove_all(entry.path(), error);
-    if (error) log_warn("cannot remove the leftover ", entry.path().string(), ": ", error.message());
+    try {
+      point("ckpt.clean");
+      fs::remove_all(entry.path());
+    } catch (const std::exception& error) {
+      log_warn("cannot remove the leftover ", entry.path().string(), ": ", error.what());
+    }
   }
 }
 
@@ -157,7 +159,7 @@ SaveResult CheckpointStore::save(int64_t step, std::span<const Slice> slices, st
                   "two runs share this folder, or the run was changed: give it another one (run.dir=PATH), or move that away");
     if (damaged && options_.rank == 0) {
       log_warn("replacing the damaged checkpoint ", result.path.string());
-      discard(result.path);
+      if (std::string why = discard(result.path); !why.empty()) log_warn(why);
     }
     point("ckpt.p1");
     std::error_code error;
@@ -262,28 +264,36 @@ void CheckpointStore::retire(int64_t saved, std::vector<std::string>& warnings) 
   }
   try {
     point("ckpt.p10");
+    clean();  // what earlier saves of this job could not remove
     if (options_.keep == 0) return;
-    int kept = 1;  // the one just saved, even if newer ones of another try are about
+    int kept = 1;  // the one just saved
     auto all = list();
     for (auto info = all.rbegin(); info != all.rend(); ++info) {
-      if (info->step == saved) continue;
+      if (info->step >= saved) continue;  // newer ones are of an earlier try: perhaps the damaged ones that were passed over
       if (options_.keep_every > 0 && info->step % options_.keep_every == 0) continue;
-      if (kept >= options_.keep) discard(info->path);
-      else if (info->problem.empty()) ++kept;
+      if (kept < options_.keep) {
+        kept += info->problem.empty();
+      } else if (std::string why = discard(info->path); !why.empty()) {
+        warnings.push_back(std::move(why));
+      }
     }
   } catch (const std::exception& error) {
     warnings.push_back(cat("old checkpoints were not removed: ", error.what()));
   }
 }
 
-/// Out of the way in one step, then piece by piece.
-void CheckpointStore::discard(const fs::path& folder) {
+/// Out of the way in one step, then piece by piece. Gives why the pieces are still there, "" when they are not: they are in
+/// nobody's way and go with the next clean().
+std::string CheckpointStore::discard(const fs::path& folder) {
   fs::path trash = folder_ / cat("trash-", folder.filename().string(), "-", options_.token, "-", ++serial_);
   rename_folder(folder, trash, "ckpt.trash");
-  point("ckpt.trash.delete");
-  std::error_code error;
-  fs::remove_all(trash, error);
-  if (error) throw Error(ErrorClass::io, cat("cannot remove ", trash.string(), ": ", error.message()));
+  try {
+    point("ckpt.trash.delete");
+    fs::remove_all(trash);
+    return {};
+  } catch (const std::exception& error) {
+    return cat("cannot remove ", trash.string(), ": ", error.what());
+  }
 }
 
 }  // namespace mtrain

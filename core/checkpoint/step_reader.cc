@@ -10,7 +10,7 @@ namespace mtrain {
 namespace {
 
 constexpr const char* kHint = "the checkpoint is damaged: use an older one, or restore it from a copy";
-constexpr uint64_t kMaxManifestBytes = 1u << 30;
+constexpr uint64_t kMaxManifestBytes = 256u << 20;
 constexpr uint64_t kWindowBytes = 1u << 20;
 
 [[noreturn]] void refuse(const fs::path& path, const std::string& what, const std::string& hint = kHint) {
@@ -125,7 +125,7 @@ const StoredTensor& StepReader::at(std::string_view name) const {
 void StepReader::prepare(const StoredTensor& tensor, const Box& wanted) {
   if (!fits(wanted, tensor.global))
     refuse(folder_, cat("tensor '", printable(tensor.name), "': wanted box ", describe(wanted), " of ", tensor.global));
-  if (std::string why = cover_problem(tensor); !why.empty() && why.find("overlaps") != std::string::npos) refuse(folder_, why);
+  if (std::string why = overlap_problem(tensor); !why.empty()) refuse(folder_ / kManifestName, why);
   int64_t covered = 0;
   for (size_t i = 0; i < tensor.boxes.size(); ++i) {
     if (wanted.extent.numel() == 0) break;

@@ -38,6 +38,16 @@ StepReader open_step(const fs::path& folder, int64_t step) {
   return reader;
 }
 
+/// Creates a folder and its parents so that they, too, survive a loss of power.
+void create_durably(const fs::path& folder) {
+  std::vector<fs::path> created;
+  std::error_code ignored;
+  for (fs::path at = fs::absolute(folder).lexically_normal(); !fs::exists(at, ignored) && at.has_parent_path(); at = at.parent_path())
+    created.push_back(at);
+  make_directories(folder);
+  for (const auto& path : created) sync_directory(path.parent_path(), "ckpt.folder");
+}
+
 /// The first lines of an error as one line.
 std::string one_line(const Error& error) { return printable(error.message(), 600); }
 
@@ -58,7 +68,7 @@ CheckpointStore::CheckpointStore(fs::path folder, StoreOptions options)
                 "with a single checkpoint, one damaged file would lose the run");
   MT_CHECK(options_.world == 1 || (options_.vote && !options_.token.empty()), "several ranks need a vote and a token");
   if (options_.token.empty()) options_.token = cat(::getpid());
-  make_directories(folder_);
+  create_durably(folder_);
   if (options_.rank != 0) return;
   lock_.emplace(folder_);
   clean();

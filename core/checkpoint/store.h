@@ -100,7 +100,7 @@ class MT_API CheckpointStore {
   Manifest write_shard(const fs::path& folder, std::span<const Slice> slices);
   uint64_t commit(const fs::path& temporary, int64_t step, Manifest manifest);
   void retire(int64_t saved, std::vector<std::string>& warnings);
-  void discard(const fs::path& folder);
+  std::string discard(const fs::path& folder);
   void collectively(const fs::path& temporary, const std::function<void()>& part);
   bool vote(bool mine) const { return options_.vote ? options_.vote(mine) : mine; }
 

@@ -47,6 +47,7 @@ inline std::string failure(const std::function<void()>& act, ErrorClass* error_c
 }
 
 inline void put_file(const fs::path& path, std::string_view bytes) {
+  fs::remove(path);  // a new file: truncating a full one waits for the disk on some file systems
   std::ofstream out(path, std::ios::binary | std::ios::trunc);
   out.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
   REQUIRE(out.good());
