@@ -1,6 +1,8 @@
 #include "mtrain/train/recipe.h"
 
+#include "mtrain/checkpoint/hf_dir.h"
 #include "mtrain/plugin/sidecar.h"
+#include "mtrain/train/hf_import.h"
 #include "mtrain/train/rules.h"
 
 namespace mtrain {
@@ -13,10 +15,39 @@ std::vector<OverrideText> numbered(const std::vector<std::string>& overrides) {
   return out;
 }
 
+bool same_number(const Node& a, const Node& b) {
+  auto numeric = [](const Node& n) { return n.is(NodeKind::integer) || n.is(NodeKind::number); };
+  return numeric(a) && numeric(b) && a.as_double() == b.as_double();
+}
+
+// What config.json of model.init_from says becomes the value of settings that the recipe leaves alone; one that the recipe
+// sets to something else is an error there.
+ConfigContainer with_hf_settings(ConfigRequest request, ConfigContainer config, const fs::path& directory,
+                                 const SchemaCatalog& catalog, Report& report) {
+  const Node* from = config.root().find("model.init_from");
+  if (!from || from->as_text().empty()) return config;
+  fs::path folder = fs::path(from->as_text()).is_absolute() ? fs::path(from->as_text()) : directory / from->as_text();
+  std::string file = (folder / "config.json").string();
+  std::vector<const Schema*> schemas = {catalog.section("model"), catalog.component("model", config.type_of("model"))};
+  for (const auto& setting : hf_settings(HfDir(folder).config_text(), file, schemas)) {
+    const Node* ours = config.root().find(setting.path);
+    if (!ours) continue;
+    bool said = ours->loc() && ours->loc().source->kind() != SourceKind::built_in;
+    if (!said) request.overrides.push_back({cat("++", setting.path, "=", brief(setting.value)), 0});
+    else if (brief(*ours) != brief(setting.value) && !(ours->is_scalar() && same_number(*ours, setting.value)))
+      report.error("hf-config", setting.path, ours->loc(), cat(brief(*ours), " differs from ", file, ", where ", setting.theirs, " is ", brief(setting.value)))
+          .fix(cat("leave ", setting.path, " out, or set it to ", brief(setting.value)));
+  }
+  return ConfigContainer::load(request, catalog, report);
+}
+
 Recipe finish(const ConfigRequest& request, const fs::path& directory, std::string name, const PluginHost& plugins) {
   Report report;
   Recipe recipe;
-  recipe.config = ConfigContainer::load(request, schema_catalog(plugins), report);
+  SchemaCatalog catalog = schema_catalog(plugins);
+  recipe.config = ConfigContainer::load(request, catalog, report);
+  report.throw_if_errors();
+  recipe.config = with_hf_settings(request, std::move(recipe.config), directory, catalog, report);
   report.throw_if_errors();
   Settings::each(recipe.settings, [&](const char* section, const char*, const char*, auto& part) {
     Fields fields;

@@ -9,7 +9,7 @@ void ModelSection::bind(Fields& f) {
   f("seq_length", seq_length, "tokens per sample")
       .min(1)
       .unit("tokens")
-      .renamed_from({"max_position_embeddings", "n_positions", "n_ctx", "encoder_seq_length"});
+      .renamed_from({"encoder_seq_length"});
   f("vocab_size", vocab_size, "rows of the embedding; 0: the tokenizer's vocabulary rounded up to vocab_multiple")
       .min(0)
       .resume(impossible);

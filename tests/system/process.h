@@ -100,7 +100,7 @@ inline Outcome run(const Command& command) {
 /// The executable under test.
 inline std::string mtrain_binary() { return MT_BINARY_DIR "/bin/mtrain"; }
 
-inline Outcome mtrain(std::vector<std::string> arguments, std::vector<std::string> environment = {}) {
+inline Outcome cli(std::vector<std::string> arguments, std::vector<std::string> environment = {}) {
   arguments.insert(arguments.begin(), mtrain_binary());
   return run({.arguments = std::move(arguments), .environment = std::move(environment)});
 }
@@ -118,7 +118,7 @@ inline std::string tiny_recipe() {
 }
 
 inline std::string digest(const std::filesystem::path& run_folder) {
-  Outcome outcome = mtrain({"checkpoint", "digest", run_folder.string()});
+  Outcome outcome = cli({"checkpoint", "digest", run_folder.string()});
   return outcome.status == 0 ? outcome.out : "status " + std::to_string(outcome.status) + ": " + outcome.err;
 }
 

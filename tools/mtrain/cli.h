@@ -32,6 +32,7 @@ void add_train_command(CLI::App& app, Cli& cli);
 void add_check_command(CLI::App& app, Cli& cli);
 void add_eval_command(CLI::App& app, Cli& cli);
 void add_generate_command(CLI::App& app, Cli& cli);
+void add_schema_command(CLI::App& app, Cli& cli);
 void add_data_command(CLI::App& app, Cli& cli);
 void add_plugins_command(CLI::App& app, Cli& cli);
 void add_doctor_command(CLI::App& app, Cli& cli);

@@ -29,6 +29,7 @@ void add_observers(Trainer& trainer, const Recipe& recipe, bool quiet) {
 
 int train(const Cli& cli, const std::string& path, const std::vector<std::string>& overrides) {
   SignalWatch signals;
+  if (cli.quiet) set_log_level(LogLevel::warn);
   PluginHost plugins = plugin_host(cli);
   Recipe recipe = load_recipe(path, overrides, plugins);
   make_directories(recipe.run_directory());

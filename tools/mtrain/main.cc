@@ -26,6 +26,7 @@ int main(int argc, char** argv) {
   mtrain::add_check_command(app, cli);
   mtrain::add_eval_command(app, cli);
   mtrain::add_generate_command(app, cli);
+  mtrain::add_schema_command(app, cli);
   mtrain::add_data_command(app, cli);
   mtrain::add_plugins_command(app, cli);
   mtrain::add_doctor_command(app, cli);

@@ -11,7 +11,7 @@ namespace mtrain {
 namespace {
 
 struct Gpt2Config {
-  int64_t layers = 12, hidden_size = 768, heads = 12, ffn_hidden_size = 0;
+  int64_t layers = 12, hidden_size = 768, heads = 12, ffn_hidden_size = 0, max_positions = 0;
   double norm_eps = 1e-5, init_std = 0.02, dropout = 0;
   bool tie_embeddings = true;
   std::string activation = "gelu_new";
@@ -22,6 +22,10 @@ struct Gpt2Config {
     f("hidden_size", hidden_size, "width of the residual stream").min(1).resume(impossible).renamed_from({"n_embd"});
     f("heads", heads, "attention heads").min(1).resume(impossible).renamed_from({"num_attention_heads", "n_head"});
     f("ffn_hidden_size", ffn_hidden_size, "width of the MLP; 0: 4 * hidden_size").min(0).resume(impossible).renamed_from({"n_inner"});
+    f("max_positions", max_positions, "rows of the position table; 0: seq_length")
+        .min(0)
+        .resume(impossible)
+        .renamed_from({"n_positions", "max_position_embeddings"});
     f("norm_eps", norm_eps, "added to the variance").exclusive_min(0).renamed_from({"layer_norm_epsilon", "layernorm_epsilon"});
     f("init_std", init_std, "standard deviation of start weights").min(0).renamed_from({"init_method_std", "initializer_range"});
     f("dropout", dropout, "probability of dropping an element of embeddings and block outputs")
@@ -73,7 +77,7 @@ class Gpt2 final : public Model {
     Dim vocab{"vocab", context.vocab_size};
     if (context.stage.first) {
       embed_.emplace(s / "embed", vocab, c.embed(), c.std());
-      positions_.emplace(s / "positions", Dim{"positions", context.max_positions}, c.embed(), c.std());
+      positions_.emplace(s / "positions", Dim{"positions", positions()}, c.embed(), c.std());
     }
     auto [begin, end] = context.stage.layers(c.layers);
     for (int64_t i = begin; i < end; ++i) blocks_.push_back(std::make_unique<Block>(c, s / "layers" / i));
@@ -128,7 +132,11 @@ class Gpt2 final : public Model {
   }
 
  private:
+  int64_t positions() const { return config_.max_positions > 0 ? config_.max_positions : context_.max_positions; }
   void check() const {
+    MT_USER_CHECK(positions() >= context_.max_positions, ErrorClass::config,
+                  cat("model.max_positions (", positions(), ") is below model.seq_length (", context_.max_positions, ")"),
+                  "shorten model.seq_length or train a longer position table");
     MT_USER_CHECK(config_.hidden_size % config_.heads == 0, ErrorClass::config,
                   cat("model.hidden_size (", config_.hidden_size, ") is not a multiple of model.heads (", config_.heads, ")"),
                   "choose a number of heads that divides the width");

@@ -23,7 +23,7 @@ TEST_CASE("--help everywhere, with examples") {
     CAPTURE(command);
     std::vector<std::string> arguments = {"--help"};
     if (*command) arguments.insert(arguments.begin(), command);
-    Outcome help = mtrain(arguments);
+    Outcome help = cli(arguments);
     CHECK(help.status == 0);
     CHECK(help.out.find("Example") != std::string::npos);
   }
@@ -64,7 +64,7 @@ TEST_CASE("each mistake: its exit status, one error, its place and the way out")
     std::vector<std::string> arguments;
     for (const auto& argument : mistake.arguments)
       arguments.push_back(argument == "RECIPE" ? recipe : argument == "RUN" ? run_dir : argument);
-    Outcome outcome = mtrain(arguments);
+    Outcome outcome = cli(arguments);
     CHECK_MESSAGE(outcome.status == mistake.status, outcome.err);
     CHECK(count(outcome.err, "mtrain: error[") == 1);
     for (const auto& text : mistake.says) CHECK_MESSAGE(outcome.err.find(text) != std::string::npos, outcome.err);
@@ -74,7 +74,7 @@ TEST_CASE("each mistake: its exit status, one error, its place and the way out")
 TEST_CASE("all mistakes of a recipe come at once") {
   Scratch scratch("mtrain-all");
   std::string recipe = scratch.write("bad.yaml", "model: {type: llama, layers: 0, heds: 4}\ndataset: mock\ntrain: {steps: ten}\n");
-  Outcome outcome = mtrain({"check", recipe, "optimizer.lr=-1"});
+  Outcome outcome = cli({"check", recipe, "optimizer.lr=-1"});
   CHECK(outcome.status == 10);
   for (const char* text : {"model.layers", "model.heds", "model.heads", "train.steps", "optimizer.lr", "bad.yaml:1:", "bad.yaml:3:"})
     CHECK_MESSAGE(outcome.err.find(text) != std::string::npos, outcome.err);
@@ -83,20 +83,20 @@ TEST_CASE("all mistakes of a recipe come at once") {
 TEST_CASE("check writes nothing") {
   Scratch scratch("mtrain-pure");
   std::string recipe = scratch.write("tiny.yaml", tiny_recipe());
-  CHECK(mtrain({"check", recipe, "run.dir=" + (scratch / "r").string()}).status == 0);
+  CHECK(cli({"check", recipe, "run.dir=" + (scratch / "r").string()}).status == 0);
   CHECK_FALSE(fs::exists(scratch / "r"));
 }
 
 TEST_CASE("the resolved recipe of a run trains to the same bits") {
   Scratch scratch("mtrain-again");
   std::string recipe = scratch.write("tiny.yaml", tiny_recipe());
-  REQUIRE(mtrain({recipe, "run.dir=" + (scratch / "a").string(), "optimizer.lr=1e-3", "-q"}).status == 0);
+  REQUIRE(cli({recipe, "run.dir=" + (scratch / "a").string(), "optimizer.lr=1e-3", "-q"}).status == 0);
   std::string resolved = (scratch / "a" / "config" / "resolved.yaml").string();
-  REQUIRE(mtrain({resolved, "run.dir=" + (scratch / "b").string(), "-q"}).status == 0);
+  REQUIRE(cli({resolved, "run.dir=" + (scratch / "b").string(), "-q"}).status == 0);
   CHECK(digest(scratch / "a") == digest(scratch / "b"));
-  Outcome once = mtrain({"check", "--resolved", recipe, "run.dir=x"}), file = mtrain({"check", "--resolved", recipe, "run.dir=x"});
+  Outcome once = cli({"check", "--resolved", recipe, "run.dir=x"}), file = cli({"check", "--resolved", recipe, "run.dir=x"});
   std::string path = scratch.write("once.yaml", once.out);
-  CHECK(mtrain({"check", "--resolved", path}).out == once.out);
+  CHECK(cli({"check", "--resolved", path}).out == once.out);
 }
 
 TEST_CASE("micro-batch size and recompute never change the loss beyond rounding; same seed, same bits") {
@@ -123,10 +123,10 @@ TEST_CASE("a loss that is not finite stops with 14, updates nothing, and can be 
   Scratch scratch("mtrain-nan");
   std::string recipe = scratch.write("tiny.yaml", tiny_recipe());
   std::string run_dir = "run.dir=" + (scratch / "r").string();
-  Outcome stop = mtrain({recipe, run_dir, "-q"}, {"MTRAIN_FAULT=train.loss:7:nan"});
+  Outcome stop = cli({recipe, run_dir, "-q"}, {"MTRAIN_FAULT=train.loss:7:nan"});
   CHECK(stop.status == 14);
   CHECK_MESSAGE(stop.err.find("step 7") != std::string::npos, stop.err);
-  Outcome skip = mtrain({recipe, "run.dir=" + (scratch / "s").string(), "train.on_nonfinite=skip"}, {"MTRAIN_FAULT=train.loss:7:nan"});
+  Outcome skip = cli({recipe, "run.dir=" + (scratch / "s").string(), "train.on_nonfinite=skip"}, {"MTRAIN_FAULT=train.loss:7:nan"});
   CHECK(skip.status == 0);
   CHECK(skip.out.find("skipped") != std::string::npos);
 }
@@ -134,14 +134,14 @@ TEST_CASE("a loss that is not finite stops with 14, updates nothing, and can be 
 TEST_CASE("generate: the same seed gives the same text, another one another") {
   Scratch scratch("mtrain-gen");
   std::string recipe = scratch.write("tiny.yaml", tiny_recipe()), from = (scratch / "r").string();
-  REQUIRE(mtrain({recipe, "run.dir=" + from, "train.steps=5", "-q"}).status == 0);
+  REQUIRE(cli({recipe, "run.dir=" + from, "train.steps=5", "-q"}).status == 0);
   auto text = [&](const char* seed) {
-    return mtrain({"generate", "--from", from, "--prompt", "abc", "--max-tokens", "48", "--seed", seed}).out;
+    return cli({"generate", "--from", from, "--prompt", "abc", "--max-tokens", "48", "--seed", seed}).out;
   };
   CHECK(text("3") == text("3"));
   CHECK(text("3") != text("4"));
   CHECK(text("3").starts_with("abc"));
-  Outcome eval = mtrain({"eval", "--from", from, "--json"});
+  Outcome eval = cli({"eval", "--from", from, "--json"});
   CHECK(eval.status == 0);
   CHECK(nlohmann::json::parse(eval.out).at("loss").get<double>() > 0);
 }
@@ -149,11 +149,11 @@ TEST_CASE("generate: the same seed gives the same text, another one another") {
 TEST_CASE("resuming with another architecture or optimizer is refused by name") {
   Scratch scratch("mtrain-other");
   std::string recipe = scratch.write("tiny.yaml", tiny_recipe()), run_dir = "run.dir=" + (scratch / "r").string();
-  REQUIRE(mtrain({recipe, run_dir, "train.steps=5", "-q"}).status == 0);
-  Outcome other = mtrain({recipe, run_dir, "model.hidden_size=64", "-q"});
+  REQUIRE(cli({recipe, run_dir, "train.steps=5", "-q"}).status == 0);
+  Outcome other = cli({recipe, run_dir, "model.hidden_size=64", "-q"});
   CHECK(other.status == 12);
   CHECK_MESSAGE(other.err.find("model.hidden_size: 32 -> 64") != std::string::npos, other.err);
-  Outcome never = mtrain({recipe, run_dir, "checkpoint.resume=never", "-q"});
+  Outcome never = cli({recipe, run_dir, "checkpoint.resume=never", "-q"});
   CHECK(never.status == 12);
 }
 
@@ -163,16 +163,16 @@ TEST_CASE("two jobs in one folder: the second is refused") {
   Outcome second;
   std::jthread other([&] {
     std::this_thread::sleep_for(std::chrono::milliseconds(400));
-    second = mtrain({recipe, run_dir, "-q"});
+    second = cli({recipe, run_dir, "-q"});
   });
-  Outcome first = mtrain({recipe, run_dir, "-q"}, {"MTRAIN_FAULT=train.step:0:delay=40"});
+  Outcome first = cli({recipe, run_dir, "-q"}, {"MTRAIN_FAULT=train.step:0:delay=40"});
   other.join();
   CHECK_MESSAGE(first.status == 0, first.err);
   CHECK_MESSAGE(second.status == 18, second.err);
 }
 
 TEST_CASE("the schema that is checked in is the schema of this build") {
-  Outcome outcome = mtrain({"schema"});
+  Outcome outcome = cli({"schema"});
   CHECK(outcome.status == 0);
   CHECK_MESSAGE(outcome.out == slurp(MT_SOURCE_DIR "/schemas/recipe.schema.json"),
                 "stale: build/bin/mtrain schema > schemas/recipe.schema.json");

@@ -99,7 +99,7 @@ TEST_CASE("a flipped bit: the damaged checkpoint is refused by name and the one 
       bytes[bit / 8] = static_cast<char>(bytes[bit / 8] ^ (1 << (bit % 8)));
       std::ofstream(victim, std::ios::binary) << bytes;
       CAPTURE(bit);
-      Outcome verify = mtrain({"checkpoint", "verify", folder.string()});
+      Outcome verify = cli({"checkpoint", "verify", folder.string()});
       CHECK(verify.status == 12);
       Outcome again = run({.arguments = {mtrain_binary(), "train", recipe, "run.dir=" + folder.string()}});
       CHECK_MESSAGE(again.err.find("checkpoint of step 40 is refused") != std::string::npos, again.err);
@@ -129,7 +129,7 @@ TEST_CASE("SIGTERM and SIGINT: a checkpoint at the step edge, 143 or 130, and th
     std::vector<std::string> slow = train(recipe, folder);
     Outcome stopped = run({.arguments = slow, .environment = {"MTRAIN_FAULT=train.step:0:delay=30"}, .signal_after = 0.5, .signal = signal});
     CHECK_MESSAGE(stopped.status == 128 + signal, stopped.err);
-    CHECK(mtrain({"checkpoint", "verify", folder.string()}).status == 0);
+    CHECK(cli({"checkpoint", "verify", folder.string()}).status == 0);
     CHECK(run({.arguments = train(recipe, folder)}).status == 0);
     CHECK(digest(folder) == digest(scratch / "whole"));
   }

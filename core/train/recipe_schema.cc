@@ -1,0 +1,58 @@
+#include "mtrain/train/recipe_schema.h"
+
+#include <nlohmann/json.hpp>
+
+namespace mtrain {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// Lays the component's properties beside the core's; a nested section that both have is merged.
+void lay_over(Json& into, const Json& from) {
+  for (const auto& [key, value] : from.items()) {
+    if (into.contains(key) && into[key].is_object() && value.is_object()) lay_over(into[key], value);
+    else into[key] = value;
+  }
+}
+
+Json section_schema(const Schema& schema) {
+  Json json = Json::parse(json_schema_of(schema));
+  json.erase("$schema");
+  json.erase("title");
+  return json;
+}
+
+Json section_with_components(const Schema& section, const SchemaCatalog& catalog, const std::string& kind) {
+  Json variants = Json::array();
+  Json names = Json::array();
+  for (const auto& name : catalog.components(kind)) {
+    names.push_back(name);
+    const Schema* component = catalog.component(kind, name);
+    Json variant = section_schema(section);
+    lay_over(variant["properties"], section_schema(*component)["properties"]);
+    variant["title"] = section.name + ": " + name;
+    variant["properties"]["type"] = {{"const", name}, {"description", component->doc}};
+    variants.push_back(std::move(variant));
+  }
+  variants.push_back({{"title", section.name + ": a plugin by name"}, {"type", "string"}, {"enum", names}});
+  return {{"description", section.doc}, {"anyOf", variants}};
+}
+
+}  // namespace
+
+std::string recipe_json_schema(const SchemaCatalog& catalog) {
+  Json root = {{"$schema", "http://json-schema.org/draft-07/schema#"},
+               {"title", "mtrain recipe"},
+               {"description", "what `mtrain RECIPE` reads"},
+               {"type", "object"},
+               {"additionalProperties", false},
+               {"properties", Json::object()}};
+  for (const auto& section : catalog.sections()) {
+    std::string kind = catalog.kind_of(section.name);
+    root["properties"][section.name] =
+        kind.empty() ? section_schema(section) : section_with_components(section, catalog, kind);
+  }
+  return root.dump(1) + "\n";
+}
+
+}  // namespace mtrain
