@@ -1,0 +1,43 @@
+# Shared by the scripts of this folder; sourced, not run.
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
+
+# Compilers that fit into the machine: one per core, and a gigabyte for each.
+jobs_that_fit() {
+  local cores gigabytes
+  cores=$(nproc 2> /dev/null || echo 2)
+  gigabytes=$(awk '/^MemAvailable/ {print int($2 / 1000000)}' /proc/meminfo 2> /dev/null || echo 4)
+  ((gigabytes >= 1)) || gigabytes=1
+  echo $((cores < gigabytes ? cores : gigabytes))
+}
+
+# configure PRESET BUILD_FOLDER: runs cmake, silent unless it fails. A cache made for another place is made anew.
+configure() {
+  local preset=$1 build=$2 log fresh=()
+  if [[ -f $build/CMakeCache.txt ]] && ! grep -qxF "CMAKE_HOME_DIRECTORY:INTERNAL=$root" "$build/CMakeCache.txt"; then
+    fresh=(--fresh)
+  fi
+  if command -v ccache > /dev/null 2>&1; then
+    export CMAKE_CXX_COMPILER_LAUNCHER=${CMAKE_CXX_COMPILER_LAUNCHER-ccache}
+  fi
+  log=$(mktemp)
+  if ! (cd "$root" && cmake --preset "$preset" "${fresh[@]}") > "$log" 2>&1; then
+    tail -n 30 "$log" >&2
+    rm -f "$log"
+    echo "cmake could not configure $build (the end of its output is above)" >&2
+    return 1
+  fi
+  rm -f "$log"
+}
+
+# compile BUILD_FOLDER TARGET…: builds; a terminal sees ninja's own line, a log one line in every twenty-five.
+compile() {
+  local build=$1
+  shift
+  if [[ -t 1 ]]; then
+    cmake --build "$build" -j "$(jobs_that_fit)" --target "$@"
+  else
+    cmake --build "$build" -j "$(jobs_that_fit)" --target "$@" 2>&1 |
+      awk '!/^\[[0-9]+\/[0-9]+\] / || ++n % 25 == 0 || /FAILED/ {print; fflush()}'
+    return "${PIPESTATUS[0]}"
+  fi
+}

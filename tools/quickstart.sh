@@ -1,0 +1,159 @@
+#!/usr/bin/env bash
+# From a fresh clone to a model of your own in a few minutes.
+#   tools/quickstart.sh                       train on the King James Bible (public domain, from Debian)
+#   tools/quickstart.sh my.txt                train on your own text
+#   tools/quickstart.sh my.txt train.steps=900 optimizer.lr=1e-3
+#                                             … with other settings: key=value, as for `mtrain train`
+# Installs what is missing, builds, trains recipes/quickstart.yaml into runs/quickstart-<n>, and shows what the model
+# writes before and after. Stopped with Ctrl-C, it goes on where it was when called again.
+set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+
+text="" settings=()
+for argument in "$@"; do
+  case "$argument" in
+    -h | --help) sed -n '2,8s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    -*) echo "quickstart: unknown option '$argument' (see --help)" >&2; exit 2 ;;
+    [a-z]*.*=*) settings+=("$argument") ;;
+    *)
+      if [[ -n $text ]]; then echo "quickstart: only one text file, got '$text' and '$argument'" >&2; exit 2; fi
+      text=$argument
+      ;;
+  esac
+done
+
+interrupted=0
+trap 'interrupted=1' INT
+fail() { echo "quickstart: $*" >&2; exit 1; }
+step() { printf '\n[%s/5] %s\n' "$1" "$2"; }
+stop_if_interrupted() { if ((interrupted)); then echo "quickstart: stopped" >&2; exit 130; fi; }
+
+build=$root/build mtrain=$root/build/bin/mtrain recipe=$root/recipes/quickstart.yaml data=$root/data/quickstart
+
+# The text as one file with blank lines between documents where it has any; sets $source and $prefix.
+choose_text() {
+  mkdir -p "$data"
+  if [[ -z $text ]]; then
+    source=$data/kjv.txt prefix=$data/corpus
+    return
+  fi
+  [[ -f $text && -r $text ]] || fail "cannot read the text file '$text'"
+  local bytes
+  bytes=$(stat -Lc %s "$text")
+  ((bytes >= 20000)) || fail "'$text' has $bytes bytes; a model needs more to learn from: 20,000 at least, better a million"
+  source=$(realpath "$text")
+  prefix=$data/text-$(sha256sum < "$source" | cut -c1-12)
+}
+
+# `bible -f` prints "Ge1:1 In the beginning…", one verse a line. Here the places go, and a blank line ends each chapter.
+write_bible() {
+  [[ -s $source ]] && return
+  bible -f 'Gen1:1-Rev22:21' < /dev/null | awk '
+    { place = $1; sub(/:[0-9]+$/, "", place); sub(/^[^ ]+ +/, ""); gsub(/  +/, " "); sub(/ +$/, "") }
+    place != before && before != "" { print "" }
+    { print; before = place }' > "$source.new"
+  [[ $(wc -l < "$source.new") -gt 32000 ]] || fail "the text of bible-kjv-text is not complete; reinstall that package"
+  mv "$source.new" "$source"
+}
+
+# Validation gets whole documents, so there must be some dozens: chapters, or pieces of a fiftieth of the file.
+prepare_text() {
+  if [[ -s $prefix.bin && -s $prefix.idx ]]; then
+    echo "already prepared: ${prefix#"$root"/}.bin"
+    return
+  fi
+  local split=(--split-on blank-lines)
+  if [[ -n $text ]]; then split=(--document-bytes "$(($(stat -Lc %s "$source") / 50))"); fi
+  "$mtrain" data prepare --input "$source" --format text --output "$prefix" --tokenizer byte --append-eod --force "${split[@]}"
+}
+
+# The newest unfinished run of the same text and settings, else a new folder.
+choose_run() {
+  local identity n=1
+  identity="$prefix ${settings[*]-}"
+  while [[ -e $root/runs/quickstart-$n ]]; do
+    run=$root/runs/quickstart-$n
+    if [[ ! -e $run/quickstart.done && "$(cat "$run/quickstart.of" 2> /dev/null)" == "$identity" ]]; then return; fi
+    n=$((n + 1))
+  done
+  run=$root/runs/quickstart-$n
+  mkdir -p "$run"
+  echo "$identity" > "$run/quickstart.of"
+}
+
+train() {
+  local status=0
+  "$mtrain" train "$recipe" run.dir="$run" dataset.path="$prefix" "${split_setting[@]}" "${settings[@]}" "$@" || status=$?
+  if ((status == 130)) && [[ $# -eq 0 ]]; then
+    echo "Stopped and saved. The same command goes on from here." >&2
+  fi
+  if ((status)); then exit "$status"; fi
+}
+
+# What the model writes. Bytes that are no text, as an untrained model makes them, are left out.
+sample() {
+  "$mtrain" generate --from "$run" --prompt "$prompt" --max-tokens 240 --temperature 0.7 --seed 1 |
+    iconv -c -f UTF-8 -t UTF-8 | LC_ALL=C tr -d '\000-\010\013-\037\177'
+}
+
+quoted() { sed 's/^/  | /'; }
+
+choose_text
+if [[ -z $text ]]; then
+  echo "mtrain quickstart: a small Llama learns the King James Bible, byte by byte."
+else
+  echo "mtrain quickstart: a small Llama learns $text, byte by byte."
+fi
+
+step 1 "what this machine needs"
+if [[ -z $text ]]; then "$root/tools/setup.sh" --corpus; else "$root/tools/setup.sh"; fi
+stop_if_interrupted
+echo "all there"
+
+step 2 "build (the first time takes some minutes)"
+configure release "$build"
+compile "$build" plugins/all
+stop_if_interrupted
+
+step 3 "text"
+if [[ -z $text ]]; then write_bible; fi
+prepare_text
+stop_if_interrupted
+split_setting=()
+prompt="And God said"
+if [[ -n $text ]]; then
+  if (($(stat -Lc %s "$source") < 2000000)); then split_setting=(dataset.split=90,10,0); fi
+  prompt=$(awk 'NF >= 2 {print $1, $2; exit}' "$source")
+fi
+
+step 4 "train"
+choose_run
+if [[ ! -s $run/before.txt ]]; then
+  train --quiet train.steps=0 scheduler.warmup_steps=0 logger.metrics=false logger.tensorboard=false
+  sample > "$run/before.txt.new"
+  mv "$run/before.txt.new" "$run/before.txt"
+fi
+stop_if_interrupted
+echo "Before training, asked to go on from \"$prompt\", it writes:"
+quoted < "$run/before.txt"
+echo
+train
+stop_if_interrupted
+
+step 5 "result"
+"$mtrain" eval --from "$run"
+sample > "$run/after.txt"
+touch "$run/quickstart.done"
+echo "Now it writes:"
+quoted < "$run/after.txt"
+
+here=${run#"$root"/}
+cat << END
+
+It is yours: $here
+  build/bin/mtrain generate --from $here --prompt "$prompt" --temperature 0.9 --seed 2
+                                                   another text
+  tools/quickstart.sh my.txt                       your own text
+  tools/quickstart.sh train.steps=2000             a longer training
+  build/bin/mtrain train --help, README.md         all the rest
+END

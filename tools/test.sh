@@ -1,0 +1,25 @@
+#!/usr/bin/env bash
+# Sets up, builds everything and runs every test.
+#   tools/test.sh                    all tests, release build in build/
+#   tools/test.sh -R 'config|data'   those that match; all arguments go to ctest
+#   MT_PRESET=asan tools/test.sh     with sanitizers (asan, tsan) or as debug build, in build/<preset>/
+set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+
+case "${1-}" in
+  -h | --help) sed -n '2,5s/^# \{0,1\}//p' "$0"; exit 0 ;;
+esac
+preset=${MT_PRESET:-release}
+case "$preset" in
+  release) build=$root/build ;;
+  debug | asan | tsan) build=$root/build/$preset ;;
+  *) echo "test: unknown MT_PRESET '$preset' (known: release debug asan tsan)" >&2; exit 2 ;;
+esac
+
+"$root/tools/setup.sh"
+echo "test: configuring $build"
+configure "$preset" "$build"
+echo "test: building (a first build takes some minutes)"
+compile "$build" all
+echo "test: running"
+exec ctest --test-dir "$build" --output-on-failure --no-tests=error -j "$(nproc)" "$@"
