@@ -30,7 +30,7 @@ stop_if_interrupted() { if ((interrupted)); then echo "quickstart: stopped" >&2;
 
 build=$root/build mtrain=$root/build/bin/mtrain recipe=$root/recipes/quickstart.yaml data=$root/data/quickstart
 
-# The text as one file with blank lines between documents where it has any; sets $source and $prefix.
+# Sets $source, the file to learn from, and $prefix, what it is prepared to.
 choose_text() {
   mkdir -p "$data"
   if [[ -z $text ]]; then
@@ -77,8 +77,14 @@ choose_run() {
     n=$((n + 1))
   done
   run=$root/runs/quickstart-$n
-  mkdir -p "$run"
-  echo "$identity" > "$run/quickstart.of"
+}
+
+# A start that the recipe check refuses leaves no folder behind.
+first_sample() {
+  train --quiet train.steps=0 logger.metrics=false logger.tensorboard=false
+  echo "$prefix ${settings[*]-}" > "$run/quickstart.of"
+  sample > "$run/before.txt.new"
+  mv "$run/before.txt.new" "$run/before.txt"
 }
 
 train() {
@@ -128,11 +134,7 @@ fi
 
 step 4 "train"
 choose_run
-if [[ ! -s $run/before.txt ]]; then
-  train --quiet train.steps=0 scheduler.warmup_steps=0 logger.metrics=false logger.tensorboard=false
-  sample > "$run/before.txt.new"
-  mv "$run/before.txt.new" "$run/before.txt"
-fi
+if [[ ! -s $run/before.txt ]]; then first_sample; fi
 stop_if_interrupted
 echo "Before training, asked to go on from \"$prompt\", it writes:"
 quoted < "$run/before.txt"
