@@ -81,6 +81,8 @@ IndexedWriter::~IndexedWriter() {
   if (!finished_) {
     ::unlink(partial(bin_path(prefix_)).c_str());
     ::unlink(partial(idx_path(prefix_)).c_str());
+    std::error_code ignored;
+    if (bin_renamed_ && !fs::exists(idx_path(prefix_), ignored)) ::unlink(bin_path(prefix_).c_str());
   }
   if (lock_ >= 0) ::close(lock_);
 }
@@ -143,6 +145,7 @@ void IndexedWriter::finish() {
   write_index();
   // From here on there must be no moment with an .idx that belongs to other tokens.
   if (::unlink(idx.c_str()) == 0) sync_directory(idx.parent_path(), "data.unlink");
+  bin_renamed_ = true;
   durable_rename(partial(bin), bin, "data.bin");
   durable_rename(partial(idx), idx, "data.idx");
   finished_ = true;

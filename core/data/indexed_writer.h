@@ -55,7 +55,7 @@ class MT_API IndexedWriter {
   std::vector<int64_t> bounds_{0};
   std::vector<int8_t> modes_;
   int64_t num_tokens_ = 0;
-  bool finished_ = false;
+  bool bin_renamed_ = false, finished_ = false;
 };
 
 }  // namespace mtrain

@@ -23,8 +23,24 @@ struct PrepareArguments {
   PrepareOptions options;
   std::vector<std::string> inputs, settings;
   std::string output, tokenizer;
+  std::string format, split_on = "file", on_bad = "fail";
   bool json = false;
 };
+
+const std::map<std::string, InputFormat> kFormats = {{"text", InputFormat::text}, {"jsonl", InputFormat::jsonl}};
+const std::map<std::string, SplitOn> kSplits = {
+    {"file", SplitOn::file}, {"lines", SplitOn::lines}, {"blank-lines", SplitOn::blank_lines}};
+const std::map<std::string, OnBad> kOnBad = {{"fail", OnBad::fail}, {"replace", OnBad::replace}, {"skip", OnBad::skip}};
+
+/// Adds an option whose value is one of a map's keys.
+template <class Map>
+CLI::Option* add_choice(CLI::App& command, const char* option, std::string& value, const Map& choices, const char* doc) {
+  std::vector<std::string> names;
+  for (const auto& [name, meaning] : choices) names.push_back(name);
+  CLI::IsMember known(names);
+  known.description("");  // the names stand where the type does
+  return command.add_option(option, value, doc)->check(known)->type_name(join(names, "|"));
+}
 
 /// Thrown by the progress callback to end the work.
 struct Interrupted {};
@@ -82,6 +98,9 @@ void prepare(Cli& cli, PrepareArguments& arguments) {
   PrepareOptions& options = arguments.options;
   options.inputs.assign(arguments.inputs.begin(), arguments.inputs.end());
   options.output = arguments.output;
+  if (!arguments.format.empty()) options.format = kFormats.at(arguments.format);
+  options.split_on = kSplits.at(arguments.split_on);
+  options.on_bad = kOnBad.at(arguments.on_bad);
   if (options.output.has_parent_path()) make_directories(options.output.parent_path());
 
   const bool live = !cli.quiet && !arguments.json && ::isatty(STDERR_FILENO);
@@ -149,22 +168,14 @@ void add_prepare(CLI::App& data, Cli& cli) {
       ->type_name("FILE")
       ->allow_extra_args(false);
   command->add_option("-o,--output", a->output, "prefix of the two files to write")->required()->type_name("PREFIX");
-  command->add_option("-t,--tokenizer", a->tokenizer, "a tokenizer plugin: byte, …")->required()->type_name("NAME");
+  command->add_option("-t,--tokenizer", a->tokenizer, "a tokenizer plugin (see `mtrain plugins ls`)")->required()->type_name("NAME");
   command->add_flag("--append-eod", o.append_eod, "end each document with the tokenizer's end-of-document token");
   command->add_option("--json-key", o.json_key, "the field of each JSON line that holds the text")->capture_default_str();
-  command->add_option("--format", o.format, "what the inputs are, when their names do not say")
-      ->transform(CLI::CheckedTransformer(
-          std::map<std::string, InputFormat>{{"text", InputFormat::text}, {"jsonl", InputFormat::jsonl}}));
-  command->add_option("--split-on", o.split_on, "what is one document of a text file: file, lines or blank-lines")
-      ->transform(CLI::CheckedTransformer(std::map<std::string, SplitOn>{
-          {"file", SplitOn::file}, {"lines", SplitOn::lines}, {"blank-lines", SplitOn::blank_lines}}))
-      ->default_str("file");
+  add_choice(*command, "--format", a->format, kFormats, "what the inputs are, when their names do not say");
+  add_choice(*command, "--split-on", a->split_on, kSplits, "what is one document of a text file")->capture_default_str();
   command->add_option("--document-bytes", o.document_bytes, "text: end a document at the first line end after so many bytes");
   command->add_option("--max-document-bytes", o.max_document_bytes, "a longer line or document is an error")->capture_default_str();
-  command->add_option("--on-bad", o.on_bad, "at a broken line: fail, replace (broken UTF-8 only) or skip")
-      ->transform(CLI::CheckedTransformer(
-          std::map<std::string, OnBad>{{"fail", OnBad::fail}, {"replace", OnBad::replace}, {"skip", OnBad::skip}}))
-      ->default_str("fail");
+  add_choice(*command, "--on-bad", a->on_bad, kOnBad, "at a broken line; replace mends broken UTF-8 only")->capture_default_str();
   command->add_option("--max-bad", o.max_bad, "more broken lines than this are an error")->capture_default_str();
   command->add_flag("-f,--force", o.overwrite, "replace an existing pair");
   command->add_flag("--json", a->json, "print the summary as JSON");

@@ -58,7 +58,7 @@ inline void expect_error(ErrorClass error_class, std::initializer_list<std::stri
     for (const auto& part : parts) CHECK_MESSAGE(text.find(part) != std::string::npos, "wanted '", part, "' in: ", text);
     return;
   }
-  FAIL_CHECK("no error; wanted one of class " << name(error_class));
+  FAIL_CHECK("no error; wanted one of class " << std::string(name(error_class)));
 }
 
 }  // namespace mtrain::testing

@@ -163,8 +163,8 @@ TEST_CASE("gpt tells what is wrong and what to do") {
     CAPTURE(fault.yaml);
     for (const auto& says : fault.says) expect_error(fault.error_class, {says}, [&] { made(fault.yaml); });
   }
-  expect_error(ErrorClass::data, {"valid split", "is empty", "5 documents", "4 to train", "1 to valid"},
-               [&] { made("{path: x, split: '8,1,1'}")->split(Split::test, 1); });
+  expect_error(ErrorClass::data, {"valid split", "is empty", "5 documents", "4 to train", "0 to valid", "1 to test"},
+               [&] { made("{path: x, split: '8,1,1'}")->split(Split::valid, 1); });  // 4.5 rounds to 4
   context.seq_length = 200;
   expect_error(ErrorClass::data, {"train split", "100 tokens", "201"}, [&] { made("{path: x, split: '1'}")->split(Split::train, 1); });
   context.seq_length = 8;
