@@ -16,7 +16,8 @@ MT_API uint32_t crc32c(std::span<const std::byte> data, uint32_t crc = 0);
 
 class MT_API Sha256 {
  public:
-  Sha256();
+  /// Uses the CPU's SHA instructions where it has them, unless told otherwise.
+  explicit Sha256(bool use_instructions = true);
   void update(std::span<const std::byte> data);
   void update(std::string_view text) { update(std::as_bytes(std::span(text.data(), text.size()))); }
   /// Finishes and returns 64 lower-case hex digits. REQUIRES: called once.
@@ -24,9 +25,11 @@ class MT_API Sha256 {
 
  private:
   void block(const uint8_t* data);
+  void blocks(const uint8_t* data, size_t count);
   std::array<uint32_t, 8> state_;
   std::array<uint8_t, 64> buffer_{};
   uint64_t length_ = 0;
+  bool use_instructions_;
 };
 
 MT_API std::string sha256(std::span<const std::byte> data);
