@@ -1,0 +1,183 @@
+#include "mtrain/nn/layers.h"
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <map>
+#include <set>
+
+#include "contract/harness.h"
+
+namespace mtrain {
+namespace {
+
+using namespace contract;
+
+struct Workshop {
+  explicit Workshop(DType dtype = DType::f32) : dtype(dtype) {}
+  Scope root() { return Scope(settings); }
+  Run& run() { return lab.run(); }
+  Values value(std::string_view name) {
+    REQUIRE_MESSAGE(list.find(name) != nullptr, std::string(name));
+    return values_of(list.find(name)->value);
+  }
+  Tensor input(int64_t tokens, int64_t width) {
+    return make(run(), random_values(tokens * width, "x"), {tokens, width}, dtype);
+  }
+  std::set<std::string> names() {
+    std::set<std::string> out;
+    for (const auto& p : list.all()) out.insert(p.name);
+    return out;
+  }
+  DType dtype;
+  Lab lab;
+  ParamList list;
+  BuildSettings settings{.run = lab.run(), .parameters = list, .dtype = dtype};
+};
+
+TEST_CASE("layers: parameters, their names, sizes and decay") {
+  Workshop shop;
+  Dim embed{"embed", 8}, mlp{"mlp", 12};
+  Linear linear(shop.root() / "lin", mlp, embed, {.bias = true});
+  Norm rms(shop.root() / "rms", Norm::Kind::rms, embed, 1e-5f),
+      layer(shop.root() / "ln", Norm::Kind::layer, embed, 1e-5f);
+  Attention attention(shop.root() / "attn", embed, {.layout = {4, 2, 2}, .bias = true});
+  GatedMlp gated(shop.root() / "gated", embed, mlp, 0.02f, 0.01f);
+  Mlp plain(shop.root() / "mlp", embed, mlp, GeluKind::tanh, {.bias = true}, 0.01f);
+  CHECK(shop.names() == std::set<std::string>{"lin.weight", "lin.bias", "rms.weight", "ln.weight", "ln.bias",
+                                              "attn.qkv.weight", "attn.qkv.bias", "attn.out.weight",
+                                              "attn.out.bias", "gated.gate.weight", "gated.up.weight",
+                                              "gated.down.weight", "mlp.up.weight", "mlp.up.bias",
+                                              "mlp.down.weight", "mlp.down.bias"});
+  for (const auto& p : shop.list.all()) CHECK_MESSAGE(p.decay == (p.master.shape().rank() == 2), p.name);
+  CHECK(shop.list.find("attn.qkv.weight")->master.shape() == Shape{16, 8});
+  CHECK(shop.list.find("attn.out.weight")->master.shape() == Shape{8, 8});
+  CHECK(shop.list.find("gated.down.weight")->master.shape() == Shape{8, 12});
+  CHECK(shop.value("rms.weight") == Values(8, 1.0));
+  CHECK(shop.value("ln.bias") == Values(8, 0.0));
+}
+
+TEST_CASE("layers: linear, norms and both MLPs compute what they say") {
+  Workshop shop;
+  Dim embed{"embed", 8}, mlp{"mlp", 12};
+  constexpr int64_t kTokens = 5;
+  Tensor x = shop.input(kTokens, 8);
+  Values in = values_of(x);
+  auto close = [&](const Tensor& got, const Values& want, const char* what) {
+    check_close(values_of(got), want, DType::f32, {}, what);
+  };
+  Linear linear(shop.root() / "lin", mlp, embed, {.init_std = 0.5f, .bias = true});
+  close(linear(x), reference::linear(in, shop.value("lin.weight"), shop.value("lin.bias"), kTokens, 8, 12),
+        "linear");
+  Norm rms(shop.root() / "rms", Norm::Kind::rms, embed, 1e-5f),
+      layer(shop.root() / "ln", Norm::Kind::layer, embed, 1e-5f);
+  close(rms(x), reference::rms_norm(in, Values(8, 1.0), kTokens, 8, 1e-5), "rms");
+  close(layer(x), reference::layer_norm(in, Values(8, 1.0), {}, kTokens, 8, 1e-5), "layer");
+
+  GatedMlp gated(shop.root() / "gated", embed, mlp, 0.5f, 0.5f);
+  auto through = [&](const Values& v, const char* weight, int64_t from, int64_t to) {
+    return reference::linear(v, shop.value(weight), {}, kTokens, from, to);
+  };
+  close(gated(x),
+        through(reference::silu_mul(through(in, "gated.gate.weight", 8, 12),
+                                    through(in, "gated.up.weight", 8, 12)),
+                "gated.down.weight", 12, 8),
+        "gated");
+  Mlp plain(shop.root() / "mlp", embed, mlp, GeluKind::tanh, {.init_std = 0.5f, .bias = true}, 0.5f);
+  close(plain(x),
+        through(reference::gelu(through(in, "mlp.up.weight", 8, 12), true), "mlp.down.weight", 12, 8), "mlp");
+}
+
+TEST_CASE("layers: attention scales by the root of the head width, with and without rotary positions") {
+  Workshop shop;
+  constexpr int64_t kTokens = 7;
+  const HeadLayout layout{4, 2, 6};
+  const reference::Heads heads{4, 2, 6};
+  ModelInput input{.positions_T = make_ids(shop.run(), {0, 1, 2, 0, 1, 2, 3}),
+                   .bounds = std::make_shared<const std::vector<int32_t>>(std::vector<int32_t>{0, 3, 7})};
+  RopeTable table = make_rope_table(shop.run(), {}, 10, 6);
+  Tensor x = shop.input(kTokens, 24);
+  for (bool rotary : {false, true})
+    for (bool causal : {false, true}) {
+      std::string name = cat("attn", rotary, causal);
+      Attention attention(
+          shop.root() / name, {"embed", 24},
+          {.layout = layout, .causal = causal, .init_std = 0.3f, .rope = rotary ? &table : nullptr});
+      Values qkv =
+          reference::linear(values_of(x), shop.value(name + ".qkv.weight"), {}, kTokens, 24, heads.width());
+      if (rotary)
+        qkv = reference::rope(qkv, heads, 6, values_of(table.cos), values_of(table.sin),
+                              {0, 1, 2, 0, 1, 2, 3}, 1);
+      Values o = reference::attention(qkv, heads, *input.bounds, 1 / std::sqrt(6.0), causal);
+      Values want = reference::linear(o, shop.value(name + ".out.weight"), {}, kTokens, 24, 24);
+      check_close(values_of(attention(x, input)), want, DType::f32, {.sums = 32}, name);
+    }
+}
+
+TEST_CASE(
+    "layers: the head gives logits, or losses when there are targets, and a tied matrix gets both "
+    "gradients") {
+  Workshop shop;
+  constexpr int64_t kTokens = 3, kVocab = 10, kValid = 8, kWidth = 4;
+  Embedding embed(shop.root() / "embed", {"vocab", kVocab}, {"embed", kWidth}, 0.5f);
+  LmHead head(shop.root() / "head", {"vocab", kVocab}, {"embed", kWidth}, kValid, &embed.weight, 0.5f);
+  CHECK(shop.names() == std::set<std::string>{"embed.weight"});
+  shop.list.allocate_gradients(shop.run());
+  std::vector<int32_t> ids = {1, 7, 1}, targets = {7, -1, 2};
+  ModelInput input{.tokens_T = make_ids(shop.run(), ids)};
+  Values table = shop.value("embed.weight"), x = reference::embedding(table, ids, kWidth);
+  Values logits = reference::linear(x, table, {}, kTokens, kWidth, kVocab);
+  check_close(values_of(head(embed(input.tokens_T), input)), logits, DType::f32, {}, "logits");
+  input.targets_T = make_ids(shop.run(), targets);
+  Tensor loss = head(embed(input.tokens_T), input);
+  check_close(values_of(loss), reference::cross_entropy(logits, targets, kVocab, kValid), DType::f32, {},
+              "loss");
+  Values dy = {1, 2, 3};
+  backward(loss, make(shop.run(), dy, {kTokens}, DType::f32));
+  Values d_logits = reference::cross_entropy_backward(dy, logits, targets, kVocab, kValid);
+  auto grads = reference::linear_backward(d_logits, x, table, kTokens, kWidth, kVocab);
+  check_close(values_of(embed.weight.main_grad),
+              reference::add(grads[1], reference::embedding_backward(grads[0], ids, kVocab, kWidth)),
+              DType::f32, {}, "tied");
+}
+
+// Reads pieces as the importer does: which element of which tensor lands in each of our rows.
+std::vector<std::string> origins(const std::vector<HfPiece>& pieces, int64_t rows) {
+  std::vector<std::string> out(static_cast<size_t>(rows), "hole");
+  for (const auto& piece : pieces)
+    for (int64_t r = 0; r < piece.rows; ++r) {
+      auto& at = out[static_cast<size_t>(piece.row + r)];
+      at = at == "hole" ? cat(piece.tensor, piece.source_row + r) : "twice";
+    }
+  return out;
+}
+
+TEST_CASE("layers: rows of a fused projection in separate and in stacked Hugging Face matrices") {
+  // 4 heads of width 2 on 2 groups: each group is its two query heads, its key, its value.
+  CHECK(origins(hf_qkv_pieces({4, 2, 2}, "q", "k", "v"), 16) ==
+        std::vector<std::string>{"q0", "q1", "q2", "q3", "k0", "k1", "v0", "v1", "q4", "q5", "q6", "q7", "k2",
+                                 "k3", "v2", "v3"});
+  CHECK(origins(hf_qkv_pieces({2, 2, 2}, "w", "w", "w"), 12) ==
+        std::vector<std::string>{"w0", "w1", "w4", "w5", "w8", "w9", "w2", "w3", "w6", "w7", "w10", "w11"});
+  CHECK(origins(hf_qkv_pieces({4, 1, 1}, "w", "w", "w"), 6) ==
+        std::vector<std::string>{"w0", "w1", "w2", "w3", "w4", "w5"});
+  for (const auto& piece : hf_qkv_pieces({2, 2, 2}, "w", "w", "w", true)) CHECK(piece.transpose);
+}
+
+TEST_CASE("layers: stages share the blocks evenly and in order") {
+  for (int64_t total : {1, 7, 12, 32})
+    for (int64_t stages : {1, 2, 3, 5}) {
+      int64_t next = 0, least = total, most = 0;
+      for (int64_t s = 0; s < stages; ++s) {
+        auto [begin, end] = StageRange{.stage = s, .stages = stages}.layers(total);
+        CHECK(begin == next);
+        next = end;
+        least = std::min(least, end - begin), most = std::max(most, end - begin);
+      }
+      CHECK(next == total);
+      CHECK(most - least <= 1);
+    }
+}
+
+}  // namespace
+}  // namespace mtrain

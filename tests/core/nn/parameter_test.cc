@@ -1,0 +1,128 @@
+// Parameters, the list that owns them, and scopes that make them.
+#include "mtrain/nn/parameter.h"
+
+#include <doctest/doctest.h>
+
+#include "contract/harness.h"
+#include "mtrain/nn/scope.h"
+
+namespace mtrain {
+namespace {
+
+using namespace contract;
+
+TEST_CASE("scope: names are paths, dims and decay are kept, start values follow from seed and name") {
+  Lab lab(1, 5), other(1, 5);
+  ParamList list, reversed;
+  BuildSettings settings{.run = lab.run(), .parameters = list},
+      again{.run = other.run(), .parameters = reversed};
+  Scope root(settings), root2(again);
+  Parameter& w =
+      (root / "layers" / 0 / "attn").param("weight", {{"heads", 6}, {"embed", 4}}, Init::normal(0.1f), true);
+  Parameter& b = root.param("bias", {{"embed", 4}}, Init::ones(), false);
+  CHECK(w.name == "layers.0.attn.weight");
+  CHECK(b.name == "bias");
+  CHECK(w.dims[0].name == "heads");
+  CHECK(w.master.shape() == Shape{6, 4});
+  CHECK(w.decay);
+  CHECK_FALSE(b.decay);
+  CHECK(values_of(b.master) == Values{1, 1, 1, 1});
+  // Another order of building gives the same values.
+  root2.param("bias", {{"embed", 4}}, Init::ones(), false);
+  Parameter& w2 =
+      (root2 / "layers" / 0 / "attn").param("weight", {{"heads", 6}, {"embed", 4}}, Init::normal(0.1f), true);
+  CHECK(values_of(w2.master) == values_of(w.master));
+  CHECK(list.numel() == 28);
+  CHECK(list.find("bias") == &b);
+  CHECK(list.find("layers.0.attn") == nullptr);
+}
+
+TEST_CASE("scope: in bf16 and fp16 the value is the rounded master, in fp32 the master itself") {
+  Lab lab;
+  for (DType dtype : kDTypes) {
+    ParamList list;
+    BuildSettings settings{.run = lab.run(), .parameters = list, .dtype = dtype};
+    Parameter& p = Scope(settings).param("w", {{"rows", 9}, {"cols", 5}}, Init::normal(1), true);
+    CHECK(p.master.dtype() == DType::f32);
+    CHECK(p.value.dtype() == dtype);
+    CHECK(values_of(p.value) == round_to(values_of(p.master), dtype));
+    CHECK((p.value.raw() == p.master.raw()) == (dtype == DType::f32));
+  }
+}
+
+TEST_CASE("scope: faulty dimensions are the user's fault, equal names the author's") {
+  Lab lab;
+  ParamList list;
+  BuildSettings settings{.run = lab.run(), .parameters = list};
+  Scope root(settings);
+  auto error_of = [&](auto make) {
+    try {
+      make();
+    } catch (const Error& error) {
+      return std::pair(error.error_class(), error.message());
+    }
+    return std::pair(ErrorClass::usage, std::string("nothing thrown"));
+  };
+  auto [kind, text] = error_of([&] { (root / "mlp").param("w", {{"mlp", 0}}, Init::zeros(), true); });
+  CHECK(kind == ErrorClass::config);
+  CHECK(text.find("mlp.w") != std::string::npos);
+  CHECK(error_of([&] { root.param("w", {{"mlp", -4}}, Init::zeros(), true); }).first == ErrorClass::config);
+  root.param("w", {{"mlp", 4}}, Init::zeros(), true);
+  CHECK(error_of([&] { root.param("w", {{"mlp", 4}}, Init::zeros(), true); }).first == ErrorClass::bug);
+}
+
+struct Two {
+  Lab lab;
+  ParamList list;
+  BuildSettings settings{.run = lab.run(), .parameters = list};
+  Parameter& a = Scope(settings).param("a", {{"rows", 2}, {"cols", 3}}, Init::ones(), true);
+  Parameter& b = Scope(settings).param("b", {{"rows", 1}, {"cols", 3}}, Init::ones(), true);
+};
+
+TEST_CASE("parameters: gradients lie one after another in one buffer") {
+  Two t;
+  t.list.allocate_gradients(t.lab.run());
+  CHECK(t.list.gradient_buffer().numel() == 9);
+  CHECK(values_of(t.list.gradient_buffer()) == Values(9, 0.0));
+  CHECK(t.a.main_grad.shape() == Shape{2, 3});
+  CHECK(t.b.main_grad.raw() == t.list.gradient_buffer().slice(0, 6, 9).raw());
+  backward(add(t.b.use(), t.b.use()), make(t.lab.run(), {1, 2, 3}, {1, 3}, DType::f32));
+  CHECK(values_of(t.list.gradient_buffer()) == Values{0, 0, 0, 0, 0, 0, 2, 4, 6});
+}
+
+TEST_CASE("parameters: cleared gradients are overwritten, and settled to zero where nothing came") {
+  Two t;
+  Run& run = t.lab.run();
+  t.list.allocate_gradients(run);
+  auto step = [&](bool use_a) {
+    t.list.clear_gradients();
+    Tensor dy = make(run, {1, 2, 3}, {1, 3}, DType::f32);
+    for (int micro = 0; micro < 2; ++micro)
+      backward(add(t.b.use(), make(run, {0, 0, 0}, {1, 3}, DType::f32)), dy);
+    if (use_a) backward(add(t.a.use(), t.a.use()), make(run, Values(6, 1.0), {2, 3}, DType::f32));
+    t.list.settle_gradients(run);
+    return values_of(t.list.gradient_buffer());
+  };
+  CHECK(step(true) == Values{2, 2, 2, 2, 2, 2, 2, 4, 6});
+  CHECK(step(false) == Values{0, 0, 0, 0, 0, 0, 2, 4, 6});
+  CHECK(step(true) == Values{2, 2, 2, 2, 2, 2, 2, 4, 6});
+}
+
+TEST_CASE("parameters: without a tape their use leads nowhere") {
+  Two t;
+  CHECK(t.a.use().node() == t.a.leaf);
+  GradMode off(t.lab.run(), false);
+  CHECK(t.a.use().node() == nullptr);
+}
+
+TEST_CASE("parameters: values that come from a checkpoint are not filled in vain") {
+  Lab lab;
+  ParamList list;
+  BuildSettings settings{.run = lab.run(), .parameters = list, .initialise = false};
+  Parameter& p = Scope(settings).param("w", {{"rows", 4}}, Init::ones(), true);
+  CHECK(p.master.defined());
+  for (double v : values_of(p.master)) CHECK(v != v);  // as the guarded backend left it
+}
+
+}  // namespace
+}  // namespace mtrain

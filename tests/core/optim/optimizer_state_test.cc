@@ -1,0 +1,133 @@
+// Norm, clipping, loss scale, and what an optimizer is handed.
+#include "mtrain/optim/optimizer_state.h"
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <limits>
+#include <map>
+
+#include "contract/harness.h"
+#include "mtrain/nn/scope.h"
+#include "mtrain/optim/loss_scaler.h"
+
+namespace mtrain {
+namespace {
+
+using namespace contract;
+
+TEST_CASE("clip_factor: brings the norm to the bound and leaves smaller ones alone") {
+  CHECK(clip_factor(0.5, 1) == 1);
+  CHECK(clip_factor(0, 1) == 1);
+  CHECK(clip_factor(4, 1) == doctest::Approx(1 / 4.000001).epsilon(1e-12));
+  CHECK(clip_factor(4, 0) == 1);
+  CHECK(clip_factor(1e30, 2) == doctest::Approx(2e-30).epsilon(1e-6));
+  CHECK(clip_factor(std::numeric_limits<double>::infinity(), 1) == 0);
+}
+
+TEST_CASE("loss scaler: halves on overflow, doubles after a window of good steps, within [1, 2^24]") {
+  LossScaler scaler(1024, 3);
+  CHECK(scaler.dynamic());
+  scaler.update(true);
+  scaler.update(true);
+  CHECK(scaler.scale() == 1024);
+  CHECK(scaler.good_steps() == 2);
+  scaler.update(true);
+  CHECK(scaler.scale() == 2048);
+  CHECK(scaler.good_steps() == 0);
+  scaler.update(true);
+  scaler.update(false);
+  CHECK(scaler.scale() == 1024);
+  CHECK(scaler.good_steps() == 0);
+  for (int i = 0; i < 40; ++i) scaler.update(false);
+  CHECK(scaler.scale() == 1);
+  for (int i = 0; i < 200; ++i) scaler.update(true);
+  CHECK(scaler.scale() == 0x1p24);
+  LossScaler other(1, 3);
+  other.restore(scaler.scale(), scaler.good_steps());
+  for (int i = 0; i < 2; ++i) scaler.update(false), other.update(false);
+  CHECK(other.scale() == scaler.scale());
+}
+
+TEST_CASE("loss scaler: without a window it stays 1") {
+  LossScaler scaler(1, 0);
+  CHECK_FALSE(scaler.dynamic());
+  scaler.update(false);
+  for (int i = 0; i < 10; ++i) scaler.update(true);
+  CHECK(scaler.scale() == 1);
+}
+
+// Plain gradient descent that keeps the sum of gradients and notes what it was given.
+class Descent final : public Optimizer {
+ public:
+  std::vector<std::string> state_names() const override { return {"sum"}; }
+  void update(const ParamUpdate& u) override {
+    seen[std::string(u.name)] = {u.lr, u.weight_decay, static_cast<double>(u.grad_scale),
+                                 static_cast<double>(u.step)};
+    Values p = values_of(u.master), g = values_of(u.grad), s = values_of(u.state[0]);
+    for (size_t i = 0; i < p.size(); ++i) {
+      s[i] += g[i] * static_cast<double>(u.grad_scale);
+      p[i] -= u.lr * (g[i] * static_cast<double>(u.grad_scale) + u.weight_decay * p[i]);
+    }
+    u.run.copy(u.state[0], make(u.run, s, u.master.shape(), DType::f32));
+    u.run.copy(u.master, make(u.run, p, u.master.shape(), DType::f32));
+    if (u.value.defined()) u.run.copy(u.value, u.master);
+  }
+  std::map<std::string, std::vector<double>> seen;
+};
+
+struct Fixture {
+  explicit Fixture(DType dtype) : dtype(dtype) {
+    list.allocate_gradients(lab.run());
+    state.emplace(lab.run(), list, descent);
+    lab.run().copy(list.gradient_buffer(), make(lab.run(), {3, 0, 0, 4, 12}, {5}, DType::f32));
+  }
+  DType dtype;
+  Lab lab;
+  ParamList list;
+  BuildSettings settings{.run = lab.run(), .parameters = list, .dtype = dtype};
+  Parameter& w = Scope(settings).param("w", {{"rows", 2}, {"cols", 2}}, Init::ones(), true);
+  Parameter& b = Scope(settings).param("b", {{"cols", 1}}, Init::ones(), false);
+  Descent descent;
+  std::optional<OptimizerState> state;
+};
+
+TEST_CASE("optimizer state: norm over all parameters, in units of the loss") {
+  Fixture f(DType::f32);
+  CHECK(f.state->grad_norm(1) == 13);
+  CHECK(f.state->grad_norm(0.25) == 3.25);
+  f.lab.run().copy(f.list.gradient_buffer(), make(f.lab.run(), {1e20, 0, 0, 1e20, 0}, {5}, DType::f32));
+  CHECK(f.state->grad_norm(1) == doctest::Approx(std::sqrt(2.0) * 1e20));  // no overflow of a float sum
+  f.lab.run().copy(f.list.gradient_buffer(), make(f.lab.run(), {1, NAN, 0, 0, 0}, {5}, DType::f32));
+  CHECK(std::isnan(f.state->grad_norm(1)));
+}
+
+TEST_CASE("optimizer state: hands out rate, step, clip times loss scale, and decay where it applies") {
+  Fixture f(DType::f32);
+  f.state->update(
+      {.lr = 0.5, .weight_decay = 0.1, .grad_scale = 0.5, .clip = 1.3, .grad_norm = 6.5, .step = 7});
+  double scale = static_cast<double>(static_cast<float>(0.5 * 1.3 / (6.5 + 1e-6)));
+  CHECK(f.descent.seen["w"] == std::vector<double>{0.5, 0.1, scale, 7});
+  CHECK(f.descent.seen["b"] == std::vector<double>{0.5, 0, scale, 7});
+  f.state->update({.lr = 0.5, .weight_decay = 0.1, .clip = 0, .grad_norm = 1e9, .step = 8});
+  CHECK(f.descent.seen["w"] == std::vector<double>{0.5, 0.1, 1, 8});
+}
+
+TEST_CASE(
+    "optimizer state: state begins at zero, is kept per parameter, and compute copies follow their masters") {
+  for (DType dtype : kDTypes) {
+    Fixture f(dtype);
+    REQUIRE(f.state->entries().size() == 2);
+    CHECK(f.state->names() == std::vector<std::string>{"sum"});
+    CHECK(values_of(f.state->entries()[0].state[0]) == Values(4, 0.0));
+    for (int64_t step = 1; step <= 2; ++step) f.state->update({.lr = 0.01, .grad_norm = 13, .step = step});
+    CHECK(values_of(f.state->entries()[0].state[0]) == Values{6, 0, 0, 8});
+    CHECK(values_of(f.state->entries()[1].state[0]) == Values{24});
+    check_close(values_of(f.w.master), {0.94, 1, 1, 0.92}, DType::f32, {}, "master");
+    CHECK(values_of(f.w.value) == round_to(values_of(f.w.master), dtype));
+    CHECK(values_of(f.b.value) == round_to(values_of(f.b.master), dtype));
+  }
+}
+
+}  // namespace
+}  // namespace mtrain
