@@ -79,11 +79,12 @@ choose_run() {
   run=$root/runs/quickstart-$n
 }
 
-# A start that the recipe check refuses leaves no folder behind.
+# What the untrained model writes. A start that the recipe check refuses leaves no folder behind.
 first_sample() {
-  train --quiet train.steps=0 logger.metrics=false logger.tensorboard=false
+  train --quiet run.dir="$run/untrained" train.steps=0 logger.metrics=false logger.tensorboard=false
+  sample "$run/untrained" > "$run/before.txt.new"
+  rm -r "$run/untrained"
   echo "$prefix ${settings[*]-}" > "$run/quickstart.of"
-  sample > "$run/before.txt.new"
   mv "$run/before.txt.new" "$run/before.txt"
 }
 
@@ -96,13 +97,16 @@ train() {
   if ((status)); then exit "$status"; fi
 }
 
-# What the model writes. Bytes that are no text, as an untrained model makes them, are left out.
+# sample RUN: what its model writes. Bytes that are no text, as an untrained model makes them, are left out.
 sample() {
-  "$mtrain" generate --from "$run" --prompt "$prompt" --max-tokens 240 --temperature 0.7 --seed 1 |
-    iconv -c -f UTF-8 -t UTF-8 | LC_ALL=C tr -d '\000-\010\013-\037\177'
+  "$mtrain" generate --from "$1" --prompt "$prompt" --max-tokens 300 --temperature 0.7 --seed 1 |
+    iconv -c -f UTF-8 -t UTF-8 | LC_ALL=C tr -d '\000-\010\013-\037\177' | LC_ALL=C sed 's/\xEF\xBF\xBD//g'
 }
 
-quoted() { sed 's/^/  | /'; }
+# Plain ASCII is wrapped; fold counts bytes, so other text is left to the terminal.
+quoted() {
+  if LC_ALL=C grep -q '[^ -~]' "$1"; then cat "$1"; else fold -s -w 96 "$1"; fi | sed 's/^/  | /'
+}
 
 choose_text
 if [[ -z $text ]]; then
@@ -137,17 +141,17 @@ choose_run
 if [[ ! -s $run/before.txt ]]; then first_sample; fi
 stop_if_interrupted
 echo "Before training, asked to go on from \"$prompt\", it writes:"
-quoted < "$run/before.txt"
+quoted "$run/before.txt"
 echo
 train
 stop_if_interrupted
 
 step 5 "result"
 "$mtrain" eval --from "$run"
-sample > "$run/after.txt"
+sample "$run" > "$run/after.txt"
 touch "$run/quickstart.done"
 echo "Now it writes:"
-quoted < "$run/after.txt"
+quoted "$run/after.txt"
 
 here=${run#"$root"/}
 cat << END
