@@ -169,9 +169,10 @@ CheckpointPlace locate_checkpoints(const fs::path& path) {
   if (!fs::is_directory(path, ignored))
     throw Error(ErrorClass::checkpoint, cat(printable(path.string()), ": no such folder"),
                 "give a run's folder, its checkpoints folder, or one step-N folder");
-  fs::path clean = path.has_filename() ? path : path.parent_path();
-  if (auto step = step_of(fs::absolute(clean).lexically_normal().filename().string())) {
-    fs::path parent = clean.parent_path();
+  fs::path named = path.has_filename() && path.filename() != "." ? path : fs::absolute(path).lexically_normal();
+  if (!named.has_filename()) named = named.parent_path();
+  if (auto step = step_of(named.filename().string())) {
+    fs::path parent = named.parent_path();
     return {parent.empty() ? fs::path(".") : parent, step};
   }
   if (fs::is_directory(path / "checkpoints", ignored)) return {path / "checkpoints", std::nullopt};

@@ -69,6 +69,7 @@ TEST_CASE("a checkpoint is saved, found and loaded") {
   CHECK(locate_checkpoints(dir / "run" / "checkpoints").step == std::nullopt);
   CHECK(locate_checkpoints(dir / "run" / "checkpoints" / "step-5").step == 5);
   CHECK(locate_checkpoints((dir / "run" / "checkpoints" / "step-5").string() + "/").step == 5);
+  CHECK(locate_checkpoints((dir / "run" / "checkpoints" / "step-5").string() + "/.").step == 5);
   CHECK(failure([&] { locate_checkpoints(dir.path()); }).find("holds no checkpoints") != std::string::npos);
   CHECK(failure([&] { locate_checkpoints(dir / "x"); }).find("no such folder") != std::string::npos);
 }
