@@ -37,7 +37,7 @@ compile() {
     cmake --build "$build" -j "$(jobs_that_fit)" --target "$@"
   else
     cmake --build "$build" -j "$(jobs_that_fit)" --target "$@" 2>&1 |
-      awk '!/^\[[0-9]+\/[0-9]+\] / || ++n % 25 == 0 || /FAILED/ {print; fflush()}'
+      awk '/^ninja: no work/ {next} !/^\[[0-9]+\/[0-9]+\] / || ++n % 25 == 0 || /FAILED/ {print; fflush()}'
     return "${PIPESTATUS[0]}"
   fi
 }

@@ -88,9 +88,13 @@ first_sample() {
   mv "$run/before.txt.new" "$run/before.txt"
 }
 
+with_recipe() { # with_recipe COMMAND [key=value…]
+  "$mtrain" "$1" "$recipe" run.dir="$run" dataset.path="$prefix" "${split_setting[@]}" "${settings[@]}" "${@:2}"
+}
+
 train() {
   local status=0
-  "$mtrain" train "$recipe" run.dir="$run" dataset.path="$prefix" "${split_setting[@]}" "${settings[@]}" "$@" || status=$?
+  with_recipe train "$@" || status=$?
   if ((status == 130)) && [[ $# -eq 0 ]]; then
     echo "Stopped and saved. The same command goes on from here." >&2
   fi
@@ -132,12 +136,13 @@ stop_if_interrupted
 split_setting=()
 prompt="And God said"
 if [[ -n $text ]]; then
-  if (($(stat -Lc %s "$source") < 2000000)); then split_setting=(dataset.split=90,10,0); fi
+  if (($(stat -Lc %s "$source") < 2000000)); then split_setting=("dataset.split='90,10,0'"); fi
   prompt=$(awk 'NF >= 2 {print $1, $2; exit}' "$source")
 fi
 
 step 4 "train"
 choose_run
+with_recipe check > "$data/check.txt" || exit $?
 if [[ ! -s $run/before.txt ]]; then first_sample; fi
 stop_if_interrupted
 echo "Before training, asked to go on from \"$prompt\", it writes:"
@@ -157,7 +162,7 @@ here=${run#"$root"/}
 cat << END
 
 It is yours: $here
-  build/bin/mtrain generate --from $here --prompt "$prompt" --temperature 0.9 --seed 2
+  build/bin/mtrain generate --from $here --prompt $(printf %q "$prompt") --temperature 0.9 --seed 2
                                                    another text
   tools/quickstart.sh my.txt                       your own text
   tools/quickstart.sh train.steps=2000             a longer training
