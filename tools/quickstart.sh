@@ -162,7 +162,7 @@ here=${run#"$root"/}
 cat << END
 
 It is yours: $here
-  build/bin/mtrain generate --from $here --prompt $(printf %q "$prompt") --temperature 0.9 --seed 2
+  build/bin/mtrain generate --from $here --prompt ${prompt@Q} --temperature 0.9 --seed 2
                                                    another text
   tools/quickstart.sh my.txt                       your own text
   tools/quickstart.sh train.steps=2000             a longer training
