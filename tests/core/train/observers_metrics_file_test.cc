@@ -201,7 +201,7 @@ TEST_CASE("a full disk costs lines, never half a line, and writing goes on when 
   pid_t child = ::fork();
   if (child == 0) {
     ::signal(SIGXFSZ, SIG_IGN);
-    ::freopen("/dev/null", "w", stderr);
+    if (!::freopen("/dev/null", "w", stderr)) ::_exit(99);
     auto metrics = make_metrics_file(path, 0);
     rlimit limit{};
     ::getrlimit(RLIMIT_FSIZE, &limit);

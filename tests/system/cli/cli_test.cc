@@ -104,7 +104,7 @@ TEST_CASE("micro-batch size and recompute never change the loss beyond rounding;
   std::string recipe = scratch.write("tiny.yaml", tiny_recipe());
   auto losses = [&](const std::string& name, std::vector<std::string> overrides) {
     overrides.insert(overrides.begin(), {recipe, "run.dir=" + (scratch / name).string(), "train.steps=10", "-q"});
-    Outcome outcome = mtrain(overrides);
+    Outcome outcome = cli(overrides);
     CHECK_MESSAGE(outcome.status == 0, outcome.err);
     std::vector<double> values;
     std::stringstream lines(slurp(scratch / name / "metrics.jsonl"));
