@@ -1,6 +1,6 @@
-// Dataset: where training samples come from. A plugin kind; made by the Registry from the recipe's `dataset` section.
-// A Dataset makes one SampleSource per split; the source keeps alive what it reads, but not the tokenizer.
-// Both are immutable once made: const members are safe from any thread, concurrently.
+// Dataset: where training samples come from. A plugin kind; made by the Registry from the recipe's `dataset`
+// section. A Dataset makes one SampleSource per split; the source keeps alive what it reads, but not the
+// tokenizer. Both are immutable once made: const members are safe from any thread, concurrently.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -36,7 +36,8 @@ struct Sample {
   std::span<int32_t> tokens;     // model input
   std::span<int32_t> targets;    // the id to predict at each place, or kIgnoredTarget
   std::span<int32_t> positions;  // position of each token within its sequence
-  std::vector<int32_t> starts;   // where each sequence begins: 0 first, ascending; attention never crosses a start
+  /// where each sequence begins: 0 first, ascending; attention never crosses a start
+  std::vector<int32_t> starts;
 };
 
 class MT_API SampleSource {
@@ -44,7 +45,8 @@ class MT_API SampleSource {
   virtual ~SampleSource() = default;
   /// Number of samples, at least 1.
   virtual int64_t size() const = 0;
-  /// Fills every member of `out`. REQUIRES: 0 <= index < size(). Throws Error(data) naming file, document and position.
+  /// Fills every member of `out`. REQUIRES: 0 <= index < size(). Throws Error(data) naming file, document and
+  /// position.
   virtual void get(int64_t index, Sample& out) const = 0;
   /// Whether sample i is sample i % size() beyond the end; otherwise reading beyond the end is an error.
   virtual bool repeats() const { return false; }
@@ -57,8 +59,8 @@ class MT_API Dataset {
   using Context = DatasetContext;
   virtual ~Dataset() = default;
 
-  /// The samples of one split: at least `num_samples` of them (the data repeats as needed), or each once for kOneEpoch.
-  /// Throws Error(data) when the split is empty or cannot fill one sample.
+  /// The samples of one split: at least `num_samples` of them (the data repeats as needed), or each once for
+  /// kOneEpoch. Throws Error(data) when the split is empty or cannot fill one sample.
   virtual std::unique_ptr<SampleSource> split(Split which, int64_t num_samples) const = 0;
   /// A JSON text that changes when the data or its order does: kept in checkpoints and compared at resume.
   virtual std::string identity() const = 0;

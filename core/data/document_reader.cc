@@ -11,7 +11,9 @@ namespace {
 
 constexpr size_t kMaxJsonDepth = 64;
 
-bool blank(std::string_view line) { return line.find_first_not_of(" \t\r\v\f") == std::string_view::npos; }
+bool blank(std::string_view line) {
+  return line.find_first_not_of(" \t\r\v\f") == std::string_view::npos;
+}
 
 /// Takes one string out of the top level of a JSON object without building the rest.
 class TextExtractor final : public nlohmann::json_sax<nlohmann::json> {
@@ -39,14 +41,17 @@ class TextExtractor final : public nlohmann::json_sax<nlohmann::json> {
   bool end_array() override { return --depth_, true; }
   bool key(string_t& name) override {
     wanted_ = depth_ == 1 && name == key_;
-    if (wanted_ && std::exchange(found_, true)) return fail(cat("has the field '", printable(key_), "' twice"));
+    if (wanted_ && std::exchange(found_, true))
+      return fail(cat("has the field '", printable(key_), "' twice"));
     return true;
   }
   bool parse_error(std::size_t at, const std::string&, const nlohmann::detail::exception& error) override {
     std::string_view what = error.what();
     auto detail = what.find("; last read");
     auto begin = what.rfind(": ", detail == what.npos ? what.size() : detail);
-    std::string reason(begin == what.npos ? what : what.substr(begin + 2, detail == what.npos ? detail : detail - begin - 2));
+    std::string reason(begin == what.npos
+                           ? what
+                           : what.substr(begin + 2, detail == what.npos ? detail : detail - begin - 2));
     return fail(cat("is no valid JSON at byte ", at, ": ", printable(reason, 100)));
   }
 
@@ -88,7 +93,8 @@ class JsonLines final : public DocumentReader {
       nlohmann::json::sax_parse(line, &extractor);
       extractor.finish();
       if (extractor.fault.empty()) return true;
-      bad_.reject(reader_, extractor.fault, cat("each line is an object like {\"", printable(key_), "\": \"…\"}"));
+      bad_.reject(reader_, extractor.fault,
+                  cat("each line is an object like {\"", printable(key_), "\": \"…\"}"));
     }
     return false;
   }
@@ -122,7 +128,8 @@ class TextFile final : public DocumentReader {
       gap = begun && is_blank;
       append(text, line);
       MT_USER_CHECK(text.size() <= options_.max_document_bytes, ErrorClass::data,
-                    cat(reader_.place(), ": the document is longer than the limit of ", human_bytes(options_.max_document_bytes)),
+                    cat(reader_.place(), ": the document is longer than the limit of ",
+                        human_bytes(options_.max_document_bytes)),
                     "split it: --split-on blank-lines, --split-on lines or --document-bytes 65536; or raise "
                     "--max-document-bytes");
     }
@@ -151,16 +158,19 @@ class TextFile final : public DocumentReader {
 InputFormat format_of(const fs::path& path, InputFormat wanted) {
   if (wanted != InputFormat::by_extension) return wanted;
   auto extension = path.extension().string();
-  std::transform(extension.begin(), extension.end(), extension.begin(), [](unsigned char c) { return std::tolower(c); });
+  std::transform(extension.begin(), extension.end(), extension.begin(),
+                 [](unsigned char c) { return std::tolower(c); });
   if (extension == ".jsonl" || extension == ".ndjson") return InputFormat::jsonl;
   if (extension == ".txt" || extension == ".text" || extension == ".md") return InputFormat::text;
-  throw Error(ErrorClass::config, cat("cannot tell from its name whether ", path.string(), " is text or JSON lines"),
+  throw Error(ErrorClass::config,
+              cat("cannot tell from its name whether ", path.string(), " is text or JSON lines"),
               "say --format text or --format jsonl");
 }
 
 }  // namespace
 
-bool BadInputs::accept_utf8(const LineReader& reader, std::string_view line, std::string& repaired, std::string_view& out) {
+bool BadInputs::accept_utf8(const LineReader& reader, std::string_view line, std::string& repaired,
+                            std::string_view& out) {
   size_t at = 0;
   if (valid_utf8(line, &at)) return out = line, true;
   if (policy_ != OnBad::replace) {
@@ -183,11 +193,14 @@ void BadInputs::reject(const LineReader& reader, const std::string& fault, const
 
 void BadInputs::count(const LineReader& reader) {
   MT_USER_CHECK(replaced + skipped <= limit_, ErrorClass::data,
-                cat(reader.place(), ": more than ", limit_, " broken lines"), "look at the file, or raise --max-bad");
+                cat(reader.place(), ": more than ", limit_, " broken lines"),
+                "look at the file, or raise --max-bad");
 }
 
-std::unique_ptr<DocumentReader> open_documents(const fs::path& path, const PrepareOptions& options, BadInputs& bad) {
-  if (format_of(path, options.format) == InputFormat::jsonl) return std::make_unique<JsonLines>(path, options, bad);
+std::unique_ptr<DocumentReader> open_documents(const fs::path& path, const PrepareOptions& options,
+                                               BadInputs& bad) {
+  if (format_of(path, options.format) == InputFormat::jsonl)
+    return std::make_unique<JsonLines>(path, options, bad);
   return std::make_unique<TextFile>(path, options, bad);
 }
 

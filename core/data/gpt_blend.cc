@@ -45,8 +45,8 @@ double parse_share(const std::string& text, std::string_view whole) {
 }
 
 /// The dataset that lags its share of `done` items most; the first of them on a tie.
-size_t most_behind(std::span<const double> weights, std::span<const int64_t> counts, std::span<const int64_t> limits,
-                   int64_t done) {
+size_t most_behind(std::span<const double> weights, std::span<const int64_t> counts,
+                   std::span<const int64_t> limits, int64_t done) {
   const double items = std::max(static_cast<double>(done), 1.0);
   size_t best = weights.size();
   double worst = 0;
@@ -97,7 +97,9 @@ std::array<SequenceRange, 3> split_ranges(std::string_view shares, int64_t count
   return ranges;
 }
 
-BlendIndex blend(std::span<const double> normalized_weights, int64_t size) { return mix(normalized_weights, {}, size); }
+BlendIndex blend(std::span<const double> normalized_weights, int64_t size) {
+  return mix(normalized_weights, {}, size);
+}
 
 BlendIndex blend_exhaustive(std::span<const int64_t> sizes) {
   int64_t total = 0;
@@ -109,11 +111,11 @@ BlendIndex blend_exhaustive(std::span<const int64_t> sizes) {
 
 std::vector<double> normalize_weights(std::span<const double> weights) {
   for (double weight : weights)
-    MT_USER_CHECK(weight >= 0 && std::isfinite(weight), ErrorClass::config, cat("dataset weight ", shortest(weight)),
-                  "weights are numbers of at least 0");
+    MT_USER_CHECK(weight >= 0 && std::isfinite(weight), ErrorClass::config,
+                  cat("dataset weight ", shortest(weight)), "weights are numbers of at least 0");
   const double sum = pairwise_sum(weights);
-  MT_USER_CHECK(sum > 0 && std::isfinite(sum), ErrorClass::config, cat("dataset weights add up to ", shortest(sum)),
-                "give at least one weight above 0");
+  MT_USER_CHECK(sum > 0 && std::isfinite(sum), ErrorClass::config,
+                cat("dataset weights add up to ", shortest(sum)), "give at least one weight above 0");
   std::vector<double> out;
   for (double weight : weights) out.push_back(weight / sum);
   return out;

@@ -31,7 +31,8 @@ Plan plan_epochs(int64_t num_documents, int64_t tokens_per_epoch, const GptIndex
   const bool one_epoch = config.num_samples == Dataset::kOneEpoch;
   if (!one_epoch) {
     auto wanted = Checked<int64_t>(config.num_samples) * seq + extra;
-    if (!wanted.valid() || wanted.value() > INT64_MAX - tokens_per_epoch) too_many("tokens", config.num_samples);
+    if (!wanted.valid() || wanted.value() > INT64_MAX - tokens_per_epoch)
+      too_many("tokens", config.num_samples);
     plan.num_epochs = std::max<int64_t>(1, (wanted.value() + tokens_per_epoch - 1) / tokens_per_epoch);
   }
   constexpr auto kMost = int64_t{UINT32_MAX} - 1;
@@ -61,8 +62,9 @@ void append_epochs(std::vector<int32_t>& documents, int64_t count, int64_t epoch
 
 }  // namespace
 
-std::vector<SampleStart> build_sample_index(std::span<const int32_t> lengths, std::span<const int32_t> documents,
-                                            int64_t num_epochs, int64_t tokens_per_epoch, const GptIndexConfig& config) {
+std::vector<SampleStart> build_sample_index(std::span<const int32_t> lengths,
+                                            std::span<const int32_t> documents, int64_t num_epochs,
+                                            int64_t tokens_per_epoch, const GptIndexConfig& config) {
   const int64_t seq = config.seq_length, extra = config.extra_tokens;
   const int64_t available = num_epochs * tokens_per_epoch - extra;
   const int64_t count = config.drop_last ? available / seq : (available + seq - 1) / seq;
@@ -79,8 +81,8 @@ std::vector<SampleStart> build_sample_index(std::span<const int32_t> lengths, st
       ++position;
       offset = 0;
     }
-    // The next sample starts at the last token of this one, which was only a target here. Where the data ends before the
-    // sample does (drop_last off), it ends with the last document.
+    // The next sample starts at the last token of this one, which was only a target here. Where the data ends
+    // before the sample does (drop_last off), it ends with the last document.
     offset = std::min(offset + wanted, length()) - extra;
     samples.push_back({static_cast<uint32_t>(position), static_cast<int32_t>(offset)});
   }
@@ -88,7 +90,8 @@ std::vector<SampleStart> build_sample_index(std::span<const int32_t> lengths, st
 }
 
 GptIndex build_gpt_index(std::span<const int32_t> lengths, int64_t first, const GptIndexConfig& config) {
-  MT_CHECK(config.seq_length > 0 && config.extra_tokens >= 0 && config.extra_tokens <= 1, "bad index settings");
+  MT_CHECK(config.seq_length > 0 && config.extra_tokens >= 0 && config.extra_tokens <= 1,
+           "bad index settings");
   MT_CHECK(config.num_samples >= Dataset::kOneEpoch, "num_samples ", config.num_samples);
   const auto count = static_cast<int64_t>(lengths.size());
   MT_USER_CHECK(first + count <= INT32_MAX, ErrorClass::data,
@@ -98,8 +101,9 @@ GptIndex build_gpt_index(std::span<const int32_t> lengths, int64_t first, const 
   index.tokens_per_epoch = std::accumulate(lengths.begin(), lengths.end(), int64_t{0});
   if (index.tokens_per_epoch < config.seq_length + config.extra_tokens) {
     throw Error(ErrorClass::data,
-                cat("the ", count, " documents hold ", index.tokens_per_epoch, " tokens, but one sample takes ",
-                    config.seq_length + config.extra_tokens, " (seq_length ", config.seq_length, " and the next token)"),
+                cat("the ", count, " documents hold ", index.tokens_per_epoch,
+                    " tokens, but one sample takes ", config.seq_length + config.extra_tokens,
+                    " (seq_length ", config.seq_length, " and the next token)"),
                 "add data, give this split a larger share, or lower model.seq_length");
   }
   Plan plan = plan_epochs(count, index.tokens_per_epoch, config);
@@ -111,7 +115,8 @@ GptIndex build_gpt_index(std::span<const int32_t> lengths, int64_t first, const 
   append_epochs(index.documents, count, plan.num_epochs - plan.last_epoch_apart, random);
   if (plan.last_epoch_apart) append_epochs(index.documents, count, 1, random);
 
-  index.samples = build_sample_index(lengths, index.documents, plan.num_epochs, index.tokens_per_epoch, config);
+  index.samples =
+      build_sample_index(lengths, index.documents, plan.num_epochs, index.tokens_per_epoch, config);
 
   index.shuffle.resize(static_cast<size_t>(plan.num_samples));
   std::iota(index.shuffle.begin(), index.shuffle.end(), 0u);

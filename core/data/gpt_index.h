@@ -1,7 +1,8 @@
-// The order of training samples, as Megatron's GPTDataset and BlendedDataset define it, number for number: the same files,
-// seed and sizes give the same samples in the same order. All tokens of an epoch's shuffled documents are laid end to end
-// and cut into samples of seq_length + 1 tokens that overlap by one; the samples are then shuffled.
-// Pure functions in linear time; results are plain data, immutable once built, safe to read from any thread.
+// The order of training samples, as Megatron's GPTDataset and BlendedDataset define it, number for number:
+// the same files, seed and sizes give the same samples in the same order. All tokens of an epoch's shuffled
+// documents are laid end to end and cut into samples of seq_length + 1 tokens that overlap by one; the
+// samples are then shuffled. Pure functions in linear time; results are plain data, immutable once built,
+// safe to read from any thread.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -18,8 +19,9 @@ struct GptIndexConfig {
   int64_t seq_length = 0;
   int64_t num_samples = Dataset::kOneEpoch;  // at least this many are made
   uint32_t seed = 0;
-  bool drop_last = true;     // leave out a last sample that the data cannot fill
-  int64_t extra_tokens = 1;  // 1: each sample has one token more than seq_length, the target of its last input
+  bool drop_last = true;  // leave out a last sample that the data cannot fill
+  /// 1: each sample has one token more than seq_length, the target of its last input
+  int64_t extra_tokens = 1;
 };
 
 /// Where a sample begins: a place in GptIndex::documents, and a token offset in that document.
@@ -30,29 +32,34 @@ struct SampleStart {
 };
 
 struct GptIndex {
-  std::vector<int32_t> documents;    // the documents of all epochs in reading order, as indices of sequences in the file
-  std::vector<SampleStart> samples;  // one more than there are samples: sample i ends where sample i + 1 begins
-  std::vector<uint32_t> shuffle;     // item i of the dataset is sample shuffle[i]
+  /// the documents of all epochs in reading order, as indices of sequences in the file
+  std::vector<int32_t> documents;
+  /// one more than there are samples: sample i ends where sample i + 1 begins
+  std::vector<SampleStart> samples;
+  std::vector<uint32_t> shuffle;  // item i of the dataset is sample shuffle[i]
   int64_t num_epochs = 0, tokens_per_epoch = 0;
-  bool last_epoch_apart = false;     // the last epoch is used so little that it is shuffled by itself, after the others
+  /// the last epoch is used so little that it is shuffled by itself, after the others
+  bool last_epoch_apart = false;
 };
 
 /// `lengths`: tokens of each sequence of the split; `first`: the index in the file of the first of them.
 /// Error(data) when they hold no full sample; Error(config) when more is asked than an index can count.
-MT_API GptIndex build_gpt_index(std::span<const int32_t> lengths, int64_t first, const GptIndexConfig& config);
+MT_API GptIndex build_gpt_index(std::span<const int32_t> lengths, int64_t first,
+                                const GptIndexConfig& config);
 
-/// The sample index alone. `documents` index `lengths`. REQUIRES: tokens_per_epoch is the sum of lengths over one epoch.
-MT_API std::vector<SampleStart> build_sample_index(std::span<const int32_t> lengths, std::span<const int32_t> documents,
-                                                   int64_t num_epochs, int64_t tokens_per_epoch,
-                                                   const GptIndexConfig& config);
+/// The sample index alone. `documents` index `lengths`. REQUIRES: tokens_per_epoch is the sum of lengths over
+/// one epoch.
+MT_API std::vector<SampleStart> build_sample_index(std::span<const int32_t> lengths,
+                                                   std::span<const int32_t> documents, int64_t num_epochs,
+                                                   int64_t tokens_per_epoch, const GptIndexConfig& config);
 
 /// A half-open range of sequences.
 struct SequenceRange {
   int64_t begin, end;
   bool operator==(const SequenceRange&) const = default;
 };
-/// The shares of train, valid and test written as "969,30,1" (missing ones are 0), applied to `count` sequences; ends are
-/// rounded to the nearest, ties to even. Error(config) for a malformed text.
+/// The shares of train, valid and test written as "969,30,1" (missing ones are 0), applied to `count`
+/// sequences; ends are rounded to the nearest, ties to even. Error(config) for a malformed text.
 MT_API std::array<SequenceRange, 3> split_ranges(std::string_view shares, int64_t count);
 
 /// Item i of a blend is sample `sample[i]` of dataset `dataset[i]`.
@@ -64,7 +71,8 @@ struct BlendIndex {
 MT_API BlendIndex blend(std::span<const double> normalized_weights, int64_t size);
 /// Mixes by sizes so that every sample of every dataset occurs exactly once.
 MT_API BlendIndex blend_exhaustive(std::span<const int64_t> sizes);
-/// Weights divided by their sum, added in numpy's pairwise order. Error(config) when one is negative or all are zero.
+/// Weights divided by their sum, added in numpy's pairwise order. Error(config) when one is negative or all
+/// are zero.
 MT_API std::vector<double> normalize_weights(std::span<const double> weights);
 /// How many samples of a dataset a blend of `size` samples counts on: ceil(size * weight).
 MT_API int64_t blend_share(int64_t size, double weight);

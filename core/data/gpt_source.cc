@@ -17,22 +17,26 @@ GptSource::GptSource(std::shared_ptr<const IndexedFile> file, GptIndex index, Gp
 void GptSource::get(int64_t index, Sample& out) const {
   const auto seq = static_cast<size_t>(config_.seq_length);
   MT_CHECK(index >= 0 && index < size(), "sample ", index, " of ", size());
-  MT_CHECK(out.tokens.size() == seq && out.targets.size() == seq && out.positions.size() == seq, "sample of ", seq);
+  MT_CHECK(out.tokens.size() == seq && out.targets.size() == seq && out.positions.size() == seq, "sample of ",
+           seq);
   const size_t sample = index_.shuffle[static_cast<size_t>(index)];
   const int64_t count = copy_tokens(index_.samples[sample], index_.samples[sample + 1], out);
 
-  std::copy(out.tokens.begin() + 1, out.tokens.end(), out.targets.begin());  // the last target is there already
+  std::copy(out.tokens.begin() + 1, out.tokens.end(),
+            out.targets.begin());        // the last target is there already
   if (count < config_.seq_length + 1) {  // the data ended: only with drop_last off
     auto last = static_cast<size_t>(std::max<int64_t>(count - 1, 0));  // its successor is not known
     std::fill(out.targets.begin() + static_cast<std::ptrdiff_t>(last), out.targets.end(), kIgnoredTarget);
   }
   std::iota(out.positions.begin(), out.positions.end(), 0);
   out.starts.assign(1, 0);
-  if (config_.reset_position_ids || config_.reset_attention_mask || config_.eod_mask_loss) mark_documents(out);
+  if (config_.reset_position_ids || config_.reset_attention_mask || config_.eod_mask_loss)
+    mark_documents(out);
   for (auto i = static_cast<size_t>(count); i < seq; ++i) out.tokens[i] = 0;  // any id that can be looked up
 }
 
-/// Puts the first seq_length tokens into out.tokens (the rest of it -1) and the one after them at the end of out.targets.
+/// Puts the first seq_length tokens into out.tokens (the rest of it -1) and the one after them at the end of
+/// out.targets.
 int64_t GptSource::copy_tokens(SampleStart begin, SampleStart end, Sample& out) const {
   const auto seq = static_cast<size_t>(config_.seq_length);
   size_t filled = 0;
@@ -53,18 +57,22 @@ int64_t GptSource::copy_tokens(SampleStart begin, SampleStart end, Sample& out) 
 
 void GptSource::copy_part(int32_t sequence, int64_t offset, std::span<int32_t> out) const {
   file_->read(sequence, offset, out);
-  const auto limit = config_.vocab_size > 0 ? static_cast<uint32_t>(std::min<int64_t>(config_.vocab_size, INT32_MAX))
-                                            : uint32_t{INT32_MAX} + 1;
+  const auto limit = config_.vocab_size > 0
+                         ? static_cast<uint32_t>(std::min<int64_t>(config_.vocab_size, INT32_MAX))
+                         : uint32_t{INT32_MAX} + 1;
   uint32_t largest = 0;  // a negative id counts as a very large one
   for (int32_t id : out) largest = std::max(largest, static_cast<uint32_t>(id));
   if (largest < limit) return;
-  auto bad = std::find_if(out.begin(), out.end(), [limit](int32_t id) { return static_cast<uint32_t>(id) >= limit; });
+  auto bad = std::find_if(out.begin(), out.end(),
+                          [limit](int32_t id) { return static_cast<uint32_t>(id) >= limit; });
   int64_t document = file_->document_of(sequence), position = offset + (bad - out.begin());
   for (int64_t s = file_->document_begin(document); s < sequence; ++s) position += file_->length(s);
-  throw Error(ErrorClass::data,
-              cat(bin_path(file_->prefix()).string(), ": document ", document, ", token ", position, ": id ", *bad,
-                  config_.vocab_size > 0 ? cat(" is outside the vocabulary of ", config_.vocab_size) : " is negative"),
-              "the data was prepared with another tokenizer or is damaged: prepare it with the recipe's tokenizer");
+  throw Error(
+      ErrorClass::data,
+      cat(bin_path(file_->prefix()).string(), ": document ", document, ", token ", position, ": id ", *bad,
+          config_.vocab_size > 0 ? cat(" is outside the vocabulary of ", config_.vocab_size)
+                                 : " is negative"),
+      "the data was prepared with another tokenizer or is damaged: prepare it with the recipe's tokenizer");
 }
 
 void GptSource::mark_documents(Sample& out) const {
@@ -88,8 +96,8 @@ BlendSource::BlendSource(std::vector<std::unique_ptr<SampleSource>> sources, Ble
     most = std::max(most, index_.sample[i] + 1);
   }
   for (size_t d = 0; d < sources_.size(); ++d)
-    MT_CHECK(needed[d] <= sources_[d]->size(), "the blend wants ", needed[d], " samples of dataset ", d, ", which has ",
-             sources_[d]->size());
+    MT_CHECK(needed[d] <= sources_[d]->size(), "the blend wants ", needed[d], " samples of dataset ", d,
+             ", which has ", sources_[d]->size());
 }
 
 void BlendSource::get(int64_t index, Sample& out) const {

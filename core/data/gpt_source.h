@@ -11,7 +11,8 @@
 
 namespace mtrain {
 
-/// What happens at an end-of-document token among the inputs of a sample. Each is Megatron's setting of that name.
+/// What happens at an end-of-document token among the inputs of a sample. Each is Megatron's setting of that
+/// name.
 struct GptSourceConfig {
   int64_t seq_length = 0;
   std::optional<int32_t> eod;         // needed by the three below

@@ -46,13 +46,15 @@ void require_file(const fs::path& wanted, const fs::path& other) {
   throw Error(ErrorClass::data,
               cat("no indexed dataset: ", wanted.string(), " does not exist",
                   half ? cat(", though ", other.string(), " does") : ""),
-              half ? "the preparation was interrupted or only half was copied: run `mtrain data prepare` again, or copy both"
+              half ? "the preparation was interrupted or only half was copied: run `mtrain data prepare` "
+                     "again, or copy both"
                    : "check the path for a typo; `mtrain data prepare` makes such a pair from text");
 }
 
 template <class T>
 void copy_as_int32(const std::byte* from, std::span<int32_t> out) {
-  for (size_t i = 0; i < out.size(); ++i) out[i] = static_cast<int32_t>(load<T>(from, static_cast<int64_t>(i)));
+  for (size_t i = 0; i < out.size(); ++i)
+    out[i] = static_cast<int32_t>(load<T>(from, static_cast<int64_t>(i)));
 }
 
 /// The checksum of evenly spread blocks.
@@ -86,8 +88,12 @@ std::optional<DType> dtype_of(uint8_t code) {
 
 }  // namespace indexed_format
 
-fs::path idx_path(const fs::path& prefix) { return with_suffix(prefix, ".idx"); }
-fs::path bin_path(const fs::path& prefix) { return with_suffix(prefix, ".bin"); }
+fs::path idx_path(const fs::path& prefix) {
+  return with_suffix(prefix, ".idx");
+}
+fs::path bin_path(const fs::path& prefix) {
+  return with_suffix(prefix, ".bin");
+}
 
 IndexedFile::IndexedFile(const fs::path& prefix) : prefix_(strip_suffix(prefix)) {
   fs::path idx = idx_path(prefix_), bin = bin_path(prefix_);
@@ -122,7 +128,8 @@ void IndexedFile::check_header() {
   dtype_ = *dtype;
 
   auto sequences = load<uint64_t>(at + 18, 0), bounds = load<uint64_t>(at + 26, 0);
-  auto plain = Checked<uint64_t>(sequences) * 12 + Checked<uint64_t>(bounds) * 8 + indexed_format::kHeaderBytes;
+  auto plain =
+      Checked<uint64_t>(sequences) * 12 + Checked<uint64_t>(bounds) * 8 + indexed_format::kHeaderBytes;
   auto with_modes = plain + sequences;
   if (!plain.equals(size) && !with_modes.equals(size)) {
     bad(cat("offset 18: ", sequences, " sequences and ", bounds, " document bounds take ",
@@ -147,16 +154,18 @@ void IndexedFile::check_sequences() const {
     if (count < 0) bad(cat("sequence ", i, " has the length ", count));
     auto pointer = load<int64_t>(pointers_, i);
     if (pointer != expected)
-      bad(cat("sequence ", i, " starts at byte ", pointer, " of the .bin, but the ones before it end at ", expected));
+      bad(cat("sequence ", i, " starts at byte ", pointer, " of the .bin, but the ones before it end at ",
+              expected));
     auto end = Checked<int64_t>(count) * item + expected;
     if (!end.valid()) bad(cat("sequence ", i, " ends beyond any possible file"));
     expected = end.value();
   }
   auto size = bin_.bytes().size();
   if (static_cast<uint64_t>(expected) != size) {
-    throw Error(ErrorClass::data,
-                cat(bin_.path().string(), " has ", size, " bytes, but its index describes ", expected),
-                "the pair does not belong together or the copy was cut short: copy or prepare both files again");
+    throw Error(
+        ErrorClass::data,
+        cat(bin_.path().string(), " has ", size, " bytes, but its index describes ", expected),
+        "the pair does not belong together or the copy was cut short: copy or prepare both files again");
   }
   const_cast<IndexedFile*>(this)->num_tokens_ = expected / item;
 }
@@ -166,17 +175,25 @@ void IndexedFile::check_documents() const {
   for (int64_t i = 0; i <= num_documents_; ++i) {
     auto bound = load<int64_t>(bounds_, i);
     if (i == 0 && bound != 0) bad(cat("document 0 starts at sequence ", bound, ", not 0"));
-    if (bound < previous) bad(cat("document ", i, " starts at sequence ", bound, ", before document ", i - 1, " at ", previous));
-    if (bound > num_sequences_) bad(cat("document ", i, " starts at sequence ", bound, " of ", num_sequences_));
+    if (bound < previous)
+      bad(cat("document ", i, " starts at sequence ", bound, ", before document ", i - 1, " at ", previous));
+    if (bound > num_sequences_)
+      bad(cat("document ", i, " starts at sequence ", bound, " of ", num_sequences_));
     previous = bound;
   }
   if (previous != num_sequences_)
     bad(cat("the last document ends at sequence ", previous, ", but there are ", num_sequences_));
 }
 
-int32_t IndexedFile::length(int64_t sequence) const { return load<int32_t>(lengths_, sequence); }
-int8_t IndexedFile::mode(int64_t sequence) const { return modes_ ? load<int8_t>(modes_, sequence) : int8_t{0}; }
-int64_t IndexedFile::document_begin(int64_t document) const { return load<int64_t>(bounds_, document); }
+int32_t IndexedFile::length(int64_t sequence) const {
+  return load<int32_t>(lengths_, sequence);
+}
+int8_t IndexedFile::mode(int64_t sequence) const {
+  return modes_ ? load<int8_t>(modes_, sequence) : int8_t{0};
+}
+int64_t IndexedFile::document_begin(int64_t document) const {
+  return load<int64_t>(bounds_, document);
+}
 
 int64_t IndexedFile::document_of(int64_t sequence) const {
   int64_t low = 0, high = num_documents_;  // the last document that begins at or before the sequence
@@ -191,24 +208,34 @@ void IndexedFile::read(int64_t sequence, int64_t offset, std::span<int32_t> out)
   const auto item = static_cast<int64_t>(size_of(dtype_));
   const auto count = static_cast<int64_t>(out.size());
   MT_CHECK(sequence >= 0 && sequence < num_sequences_, "sequence ", sequence, " of ", num_sequences_);
-  MT_CHECK(offset >= 0 && count <= length(sequence) - offset, "tokens ", offset, "+", count, " of ", length(sequence));
+  MT_CHECK(offset >= 0 && count <= length(sequence) - offset, "tokens ", offset, "+", count, " of ",
+           length(sequence));
   const std::byte* from = bin_.bytes().data() + load<int64_t>(pointers_, sequence) + offset * item;
   if (count == 0) return;
   switch (dtype_) {
-    case DType::u8: return copy_as_int32<uint8_t>(from, out);
-    case DType::i8: return copy_as_int32<int8_t>(from, out);
-    case DType::i16: return copy_as_int32<int16_t>(from, out);
-    case DType::u16: return copy_as_int32<uint16_t>(from, out);
-    case DType::i32: std::memcpy(out.data(), from, out.size_bytes()); return;
-    case DType::i64: break;
-    default: MT_CHECK(false, "element type ", name(dtype_));
+    case DType::u8:
+      return copy_as_int32<uint8_t>(from, out);
+    case DType::i8:
+      return copy_as_int32<int8_t>(from, out);
+    case DType::i16:
+      return copy_as_int32<int16_t>(from, out);
+    case DType::u16:
+      return copy_as_int32<uint16_t>(from, out);
+    case DType::i32:
+      std::memcpy(out.data(), from, out.size_bytes());
+      return;
+    case DType::i64:
+      break;
+    default:
+      MT_CHECK(false, "element type ", name(dtype_));
   }
   for (int64_t i = 0; i < count; ++i) {
     auto id = load<int64_t>(from, i);
     auto narrow = checked_cast<int32_t>(id);
     if (!narrow)
-      throw Error(ErrorClass::data, cat(bin_.path().string(), ": document ", document_of(sequence), ", token ", offset + i,
-                                        " of sequence ", sequence, ": id ", id, " does not fit 32 bits"));
+      throw Error(ErrorClass::data,
+                  cat(bin_.path().string(), ": document ", document_of(sequence), ", token ", offset + i,
+                      " of sequence ", sequence, ": id ", id, " does not fit 32 bits"));
     out[static_cast<size_t>(i)] = *narrow;
   }
 }

@@ -1,6 +1,6 @@
-// IndexedFile: a pair PREFIX.bin / PREFIX.idx in Megatron's layout, mapped read-only. Everything the index says is checked
-// when it is opened, in one pass with arithmetic that cannot wrap, so reads need no trust afterwards.
-// Immutable: const members are safe from any thread.
+// IndexedFile: a pair PREFIX.bin / PREFIX.idx in Megatron's layout, mapped read-only. Everything the index
+// says is checked when it is opened, in one pass with arithmetic that cannot wrap, so reads need no trust
+// afterwards. Immutable: const members are safe from any thread.
 //
 //   .bin  the tokens of all sequences, end to end, little-endian, no header
 //   .idx  offset  0  char[9]  "MMIDIDX\0\0"
@@ -34,8 +34,8 @@ MT_API std::optional<DType> dtype_of(uint8_t code);
 
 class MT_API IndexedFile {
  public:
-  /// Opens PREFIX.bin and PREFIX.idx (`prefix` may also name either file). Error(data) names the file, what was wanted and
-  /// what was found.
+  /// Opens PREFIX.bin and PREFIX.idx (`prefix` may also name either file). Error(data) names the file, what
+  /// was wanted and what was found.
   explicit IndexedFile(const fs::path& prefix);
 
   const fs::path& prefix() const { return prefix_; }
@@ -58,8 +58,8 @@ class MT_API IndexedFile {
   /// Copies out.size() tokens of a sequence from `offset` on, as int32. Error(data) when an id does not fit.
   void read(int64_t sequence, int64_t offset, std::span<int32_t> out) const;
 
-  /// JSON of sizes and checksums. The index is hashed whole, the tokens whole up to 256 MiB; above that a sample of them is
-  /// hashed and the time of the last change is taken in.
+  /// JSON of sizes and checksums. The index is hashed whole, the tokens whole up to 256 MiB; above that a
+  /// sample of them is hashed and the time of the last change is taken in.
   std::string identity() const;
 
  private:

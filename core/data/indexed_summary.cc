@@ -13,7 +13,8 @@ constexpr int64_t kBlock = int64_t{1} << 16;
 }  // namespace
 
 IndexedSummary summarize(const IndexedFile& file) {
-  IndexedSummary out{.sequences = file.num_sequences(), .documents = file.num_documents(), .tokens = file.num_tokens()};
+  IndexedSummary out{
+      .sequences = file.num_sequences(), .documents = file.num_documents(), .tokens = file.num_tokens()};
   std::vector<int64_t> lengths;
   lengths.reserve(static_cast<size_t>(out.documents));
   for (int64_t d = 0; d < out.documents; ++d) {
@@ -45,11 +46,12 @@ TokenRange scan_tokens(const IndexedFile& file, int64_t vocab_size) {
         range = {std::min(range.smallest, *low), std::max(range.largest, *high)};
         auto bad = *low < 0 ? low : *high >= limit ? high : block.end();
         if (bad != block.end())
-          throw Error(ErrorClass::data, cat(bin_path(file.prefix()).string(), ": document ", d, ", token ",
-                                            before + (bad - block.begin()), ": id ", *bad,
-                                            *bad < 0 ? std::string(" is negative")
-                                                     : cat(" is outside the vocabulary of ", vocab_size)),
-                      "the data was prepared with another tokenizer or is damaged: prepare it again");
+          throw Error(
+              ErrorClass::data,
+              cat(bin_path(file.prefix()).string(), ": document ", d, ", token ",
+                  before + (bad - block.begin()), ": id ", *bad,
+                  *bad < 0 ? std::string(" is negative") : cat(" is outside the vocabulary of ", vocab_size)),
+              "the data was prepared with another tokenizer or is damaged: prepare it again");
         before += static_cast<int64_t>(block.size());
       }
     }

@@ -16,8 +16,8 @@ MT_API IndexedSummary summarize(const IndexedFile& file);
 struct TokenRange {
   int32_t smallest = 0, largest = 0;
 };
-/// Reads every token. Error(data) naming document and position for the first that is negative or, when `vocab_size` is above
-/// 0, not below it.
+/// Reads every token. Error(data) naming document and position for the first that is negative or, when
+/// `vocab_size` is above 0, not below it.
 MT_API TokenRange scan_tokens(const IndexedFile& file, int64_t vocab_size = 0);
 
 }  // namespace mtrain

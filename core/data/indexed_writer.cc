@@ -16,7 +16,9 @@ namespace {
 
 constexpr size_t kBufferBytes = size_t{1} << 20;
 
-fs::path partial(fs::path path) { return path += ".partial"; }
+fs::path partial(fs::path path) {
+  return path += ".partial";
+}
 
 template <class T>
 void append(std::vector<std::byte>& buffer, std::span<const T> values) {
@@ -28,7 +30,8 @@ template <class T>
 void append_narrow(std::vector<std::byte>& buffer, std::span<const int32_t> ids) {
   for (int32_t id : ids)
     if (!std::in_range<T>(id))
-      throw Error(ErrorClass::data, cat("token id ", id, " does not fit the file's ", name(DTypeOf<T>::value)));
+      throw Error(ErrorClass::data,
+                  cat("token id ", id, " does not fit the file's ", name(DTypeOf<T>::value)));
   size_t at = buffer.size();
   buffer.resize(at + ids.size() * sizeof(T));
   for (int32_t id : ids) {
@@ -38,7 +41,8 @@ void append_narrow(std::vector<std::byte>& buffer, std::span<const int32_t> ids)
   }
 }
 
-/// Opens and locks the file whose rename is the commit; the kernel drops the lock when the process ends, however it ends.
+/// Opens and locks the file whose rename is the commit; the kernel drops the lock when the process ends,
+/// however it ends.
 int lock_partial(const fs::path& path) {
   int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
   if (fd < 0)
@@ -48,13 +52,16 @@ int lock_partial(const fs::path& path) {
   int error = errno;
   ::close(fd);
   if (error == EWOULDBLOCK)
-    throw Error(ErrorClass::io, cat(path.string(), " is being written by another process"), "wait for it, or choose another name");
+    throw Error(ErrorClass::io, cat(path.string(), " is being written by another process"),
+                "wait for it, or choose another name");
   throw Error(ErrorClass::io, cat("cannot lock ", path.string(), ": ", std::strerror(error)));
 }
 
 }  // namespace
 
-DType token_dtype(int64_t vocab_size) { return vocab_size < 65500 ? DType::u16 : DType::i32; }
+DType token_dtype(int64_t vocab_size) {
+  return vocab_size < 65500 ? DType::u16 : DType::i32;
+}
 
 IndexedWriter::IndexedWriter(const fs::path& prefix, DType dtype, Options options)
     : prefix_(prefix), dtype_(dtype), options_(options) {
@@ -89,11 +96,17 @@ IndexedWriter::~IndexedWriter() {
 
 void IndexedWriter::add_sequence(std::span<const int32_t> ids, int8_t mode) {
   MT_USER_CHECK(ids.size() <= INT32_MAX, ErrorClass::data,
-                cat("a sequence of ", ids.size(), " tokens; the format holds 2147483647 at most"), "split the document");
+                cat("a sequence of ", ids.size(), " tokens; the format holds 2147483647 at most"),
+                "split the document");
   switch (dtype_) {
-    case DType::u8: append_narrow<uint8_t>(buffer_, ids); break;
-    case DType::u16: append_narrow<uint16_t>(buffer_, ids); break;
-    default: append(buffer_, ids);
+    case DType::u8:
+      append_narrow<uint8_t>(buffer_, ids);
+      break;
+    case DType::u16:
+      append_narrow<uint16_t>(buffer_, ids);
+      break;
+    default:
+      append(buffer_, ids);
   }
   lengths_.push_back(static_cast<int32_t>(ids.size()));
   if (options_.modes) modes_.push_back(mode);
@@ -101,7 +114,9 @@ void IndexedWriter::add_sequence(std::span<const int32_t> ids, int8_t mode) {
   if (buffer_.size() >= kBufferBytes) flush();
 }
 
-void IndexedWriter::end_document() { bounds_.push_back(num_sequences()); }
+void IndexedWriter::end_document() {
+  bounds_.push_back(num_sequences());
+}
 
 void IndexedWriter::flush() {
   bin_->write(buffer_);

@@ -22,7 +22,8 @@ constexpr size_t kBlockBytes = size_t{1} << 20;
 
 }  // namespace
 
-LineReader::LineReader(const fs::path& path, uint64_t max_line_bytes) : path_(path), max_line_bytes_(max_line_bytes) {
+LineReader::LineReader(const fs::path& path, uint64_t max_line_bytes)
+    : path_(path), max_line_bytes_(max_line_bytes) {
   fd_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (fd_ < 0) fail("open", path, errno);
   try {
@@ -36,9 +37,13 @@ LineReader::LineReader(const fs::path& path, uint64_t max_line_bytes) : path_(pa
   }
 }
 
-LineReader::~LineReader() { ::close(fd_); }
+LineReader::~LineReader() {
+  ::close(fd_);
+}
 
-std::string LineReader::place() const { return cat(path_.string(), ":", line_number_); }
+std::string LineReader::place() const {
+  return cat(path_.string(), ":", line_number_);
+}
 
 void LineReader::check_start() {
   auto start = std::string_view(buffer_).substr(begin_, end_ - begin_);
@@ -92,7 +97,8 @@ bool LineReader::next(std::string_view& line) {
     seen = end_ - begin_;
     if (found || at_end_ || seen > max_line_bytes_ + 1) {
       if (!found && !at_end_) ++line_number_;
-      throw Error(ErrorClass::data, cat(place(), ": the line is longer than the limit of ", human_bytes(max_line_bytes_)),
+      throw Error(ErrorClass::data,
+                  cat(place(), ": the line is longer than the limit of ", human_bytes(max_line_bytes_)),
                   "raise --max-document-bytes, or split the line");
     }
     refill();

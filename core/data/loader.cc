@@ -32,9 +32,12 @@ class Loader::Worker {
  public:
   Worker(const SampleSource& source, LoaderConfig config, int64_t consumed)
       : source_(source), config_(config), consumed_(consumed) {
-    MT_CHECK(config.seq_length > 0 && config.micro_batch_size > 0 && config.num_micro_batches > 0, "sizes must be positive");
-    MT_CHECK(config.dp_size > 0 && config.dp_rank >= 0 && config.dp_rank < config.dp_size, "rank ", config.dp_rank, " of ", config.dp_size);
-    MT_CHECK(config.micro_batch_size <= INT32_MAX / config.seq_length, "micro-batch of ", config.micro_batch_size);
+    MT_CHECK(config.seq_length > 0 && config.micro_batch_size > 0 && config.num_micro_batches > 0,
+             "sizes must be positive");
+    MT_CHECK(config.dp_size > 0 && config.dp_rank >= 0 && config.dp_rank < config.dp_size, "rank ",
+             config.dp_rank, " of ", config.dp_size);
+    MT_CHECK(config.micro_batch_size <= INT32_MAX / config.seq_length, "micro-batch of ",
+             config.micro_batch_size);
     MT_CHECK(consumed >= 0, "cursor ", consumed);
     for (auto& set : sets_) {
       set.resize(static_cast<size_t>(config.num_micro_batches));
@@ -91,7 +94,9 @@ class Loader::Worker {
     batch.cu_seqlens.reserve(static_cast<size_t>(batch.rows) + 1);
   }
 
-  bool has(int64_t first) const { return source_.repeats() || first + config_.global_batch_size() <= source_.size(); }
+  bool has(int64_t first) const {
+    return source_.repeats() || first + config_.global_batch_size() <= source_.size();
+  }
 
   // REQUIRES: mutex_ held.
   void ask(int64_t first) {
@@ -124,10 +129,11 @@ class Loader::Worker {
 
   void fill(std::vector<Batch>& set, int64_t first) {
     if (!has(first)) {
-      throw Error(ErrorClass::data,
-                  cat("the dataset is exhausted: it has ", source_.size(), " samples and the step wants samples ", first,
-                      " to ", first + config_.global_batch_size() - 1),
-                  "lower train.steps or add data");
+      throw Error(
+          ErrorClass::data,
+          cat("the dataset is exhausted: it has ", source_.size(), " samples and the step wants samples ",
+              first, " to ", first + config_.global_batch_size() - 1),
+          "lower train.steps or add data");
     }
     int64_t at = first + config_.dp_rank * config_.micro_batch_size * config_.num_micro_batches;
     for (Batch& batch : set) {
@@ -157,9 +163,9 @@ class Loader::Worker {
 
   const SampleSource& source_;
   const LoaderConfig config_;
-  int64_t consumed_;              // used by the caller's thread only
+  int64_t consumed_;  // used by the caller's thread only
   std::vector<Batch> sets_[2];
-  Sample sample_;                 // used by whichever thread fills
+  Sample sample_;  // used by whichever thread fills
   std::thread thread_;
   std::mutex mutex_;
   std::condition_variable changed_;
@@ -174,9 +180,17 @@ Loader::Loader(const SampleSource& source, LoaderConfig config, int64_t consumed
     : worker_(std::make_unique<Worker>(source, config, consumed_samples)) {}
 Loader::~Loader() = default;
 Loader::Loader(Loader&&) noexcept = default;
-std::span<const Batch> Loader::next() { return worker_->next(); }
-int64_t Loader::consumed_samples() const { return worker_->consumed(); }
-void Loader::seek(int64_t consumed_samples) { worker_->seek(consumed_samples); }
-const LoaderConfig& Loader::config() const { return worker_->config(); }
+std::span<const Batch> Loader::next() {
+  return worker_->next();
+}
+int64_t Loader::consumed_samples() const {
+  return worker_->consumed();
+}
+void Loader::seek(int64_t consumed_samples) {
+  worker_->seek(consumed_samples);
+}
+const LoaderConfig& Loader::config() const {
+  return worker_->config();
+}
 
 }  // namespace mtrain

@@ -1,6 +1,6 @@
-// NumpyRandom: the generator and shuffle of numpy's RandomState, number for number, because Megatron's sample order is
-// defined by them. MT19937 (Matsumoto & Nishimura 1998) seeded by its init_genrand, 32 bits a draw; integers by masking and
-// rejection; shuffle by Fisher–Yates from the end. A value; for one thread at a time.
+// NumpyRandom: the generator and shuffle of numpy's RandomState, number for number, because Megatron's sample
+// order is defined by them. MT19937 (Matsumoto & Nishimura 1998) seeded by its init_genrand, 32 bits a draw;
+// integers by masking and rejection; shuffle by Fisher–Yates from the end. A value; for one thread at a time.
 #pragma once
 #include <bit>
 #include <cstdint>

@@ -25,10 +25,12 @@ class Preparation {
  public:
   Preparation(const Tokenizer& tokenizer, const PrepareOptions& options, const PrepareProgress& progress)
       : tokenizer_(tokenizer), options_(options), progress_(progress), bad_(options.on_bad, options.max_bad) {
-    MT_USER_CHECK(!options.inputs.empty(), ErrorClass::config, "no input file", "name at least one: --input FILE");
+    MT_USER_CHECK(!options.inputs.empty(), ErrorClass::config, "no input file",
+                  "name at least one: --input FILE");
     if (options.append_eod) {
       MT_USER_CHECK(tokenizer.eod(), ErrorClass::config,
-                    cat("the tokenizer ", tokenizer.name(), " has no end-of-document token"), "leave --append-eod out");
+                    cat("the tokenizer ", tokenizer.name(), " has no end-of-document token"),
+                    "leave --append-eod out");
       eod_ = tokenizer.eod();
     }
     report_.bytes_total = size_of_inputs(options.inputs);
@@ -38,7 +40,8 @@ class Preparation {
     // Faults in the names and starts of all inputs come before the work.
     for (const auto& input : options_.inputs)
       if (std::error_code ignored; !fs::is_fifo(input, ignored)) open_documents(input, options_, bad_);
-    IndexedWriter writer(options_.output, token_dtype(tokenizer_.vocab_size()), {.overwrite = options_.overwrite});
+    IndexedWriter writer(options_.output, token_dtype(tokenizer_.vocab_size()),
+                         {.overwrite = options_.overwrite});
     for (const auto& input : options_.inputs) {
       auto documents = open_documents(input, options_, bad_);
       const uint64_t before = report_.bytes_read;
@@ -93,7 +96,8 @@ class Preparation {
 
 }  // namespace
 
-PrepareReport prepare_dataset(const Tokenizer& tokenizer, const PrepareOptions& options, const PrepareProgress& progress) {
+PrepareReport prepare_dataset(const Tokenizer& tokenizer, const PrepareOptions& options,
+                              const PrepareProgress& progress) {
   return Preparation(tokenizer, options, progress).run();
 }
 

@@ -4,7 +4,9 @@
 
 namespace mtrain {
 
-std::string Tokenizer::decode(std::span<const int32_t> ids) const { return repair_utf8(decode_bytes(ids)); }
+std::string Tokenizer::decode(std::span<const int32_t> ids) const {
+  return repair_utf8(decode_bytes(ids));
+}
 
 std::string repair_utf8(std::string_view bytes) {
   std::string out;

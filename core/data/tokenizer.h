@@ -1,5 +1,6 @@
-// Tokenizer: text to token ids and back. A plugin kind; made by the Registry from the recipe's `tokenizer` section.
-// Owned by the run; datasets and samplers hold references. Immutable once made: every const member is safe from any thread.
+// Tokenizer: text to token ids and back. A plugin kind; made by the Registry from the recipe's `tokenizer`
+// section. Owned by the run; datasets and samplers hold references. Immutable once made: every const member
+// is safe from any thread.
 #pragma once
 #include <cstdint>
 #include <filesystem>

@@ -27,14 +27,17 @@ struct PrepareArguments {
   bool json = false;
 };
 
-const std::map<std::string, InputFormat> kFormats = {{"text", InputFormat::text}, {"jsonl", InputFormat::jsonl}};
+const std::map<std::string, InputFormat> kFormats = {{"text", InputFormat::text},
+                                                     {"jsonl", InputFormat::jsonl}};
 const std::map<std::string, SplitOn> kSplits = {
     {"file", SplitOn::file}, {"lines", SplitOn::lines}, {"blank-lines", SplitOn::blank_lines}};
-const std::map<std::string, OnBad> kOnBad = {{"fail", OnBad::fail}, {"replace", OnBad::replace}, {"skip", OnBad::skip}};
+const std::map<std::string, OnBad> kOnBad = {
+    {"fail", OnBad::fail}, {"replace", OnBad::replace}, {"skip", OnBad::skip}};
 
 /// Adds an option whose value is one of a map's keys.
 template <class Map>
-CLI::Option* add_choice(CLI::App& command, const char* option, std::string& value, const Map& choices, const char* doc) {
+CLI::Option* add_choice(CLI::App& command, const char* option, std::string& value, const Map& choices,
+                        const char* doc) {
   std::vector<std::string> names;
   for (const auto& [name, meaning] : choices) names.push_back(name);
   CLI::IsMember known(names);
@@ -50,7 +53,8 @@ Node settings_tree(const std::vector<std::string>& arguments) {
   Node tree = Node::map();
   Report report;
   for (size_t i = 0; i < arguments.size(); ++i)
-    if (auto override = parse_override({arguments[i], static_cast<int>(i) + 1}, report)) apply_override(tree, *override, report);
+    if (auto override = parse_override({arguments[i], static_cast<int>(i) + 1}, report))
+      apply_override(tree, *override, report);
   report.throw_if_errors();
   return tree.with_base_path("tokenizer");
 }
@@ -61,7 +65,9 @@ std::string rate(const PrepareReport& report) {
 }
 
 void show_progress(const PrepareReport& report) {
-  double part = report.bytes_total ? static_cast<double>(report.bytes_read) / static_cast<double>(report.bytes_total) : 1;
+  double part = report.bytes_total
+                    ? static_cast<double>(report.bytes_read) / static_cast<double>(report.bytes_total)
+                    : 1;
   std::fprintf(stderr, "\r\033[K%3.0f%%  %s documents, %s tokens, %s", 100 * std::min(part, 1.0),
                human_count(static_cast<double>(report.documents)).c_str(),
                human_count(static_cast<double>(report.tokens)).c_str(), rate(report).c_str());
@@ -82,9 +88,10 @@ void print_report(const PrepareReport& report, const PrepareArguments& arguments
               << '\n';
     return;
   }
-  std::cout << "wrote " << arguments.output << ".bin and .idx: " << report.documents << " documents, " << report.tokens
-            << " tokens, " << human_bytes(report.bytes_written) << " (read " << human_bytes(report.bytes_read) << " in "
-            << human_seconds(report.seconds) << ", " << rate(report) << ")\n";
+  std::cout << "wrote " << arguments.output << ".bin and .idx: " << report.documents << " documents, "
+            << report.tokens << " tokens, " << human_bytes(report.bytes_written) << " (read "
+            << human_bytes(report.bytes_read) << " in " << human_seconds(report.seconds) << ", "
+            << rate(report) << ")\n";
   if (report.empty_documents) std::cout << "  " << report.empty_documents << " documents are empty\n";
   if (report.replaced) std::cout << "  " << report.replaced << " lines had broken UTF-8 replaced\n";
   if (report.skipped) std::cout << "  " << report.skipped << " broken lines were left out\n";
@@ -136,12 +143,13 @@ void inspect(const InspectArguments& arguments) {
   const bool scan = arguments.tokens || arguments.vocab_size > 0;
   TokenRange range = scan ? scan_tokens(file, arguments.vocab_size) : TokenRange{};
   if (arguments.json) {
-    nlohmann::ordered_json out{{"prefix", file.prefix().string()}, {"dtype", name(file.dtype())},
-                               {"documents", summary.documents},   {"empty_documents", summary.empty_documents},
-                               {"sequences", summary.sequences},   {"tokens", summary.tokens},
-                               {"shortest", summary.shortest},     {"median", summary.median},
-                               {"longest", summary.longest},       {"modes", file.has_modes()},
-                               {"bin_bytes", file.bin_bytes()},    {"idx_bytes", file.idx_bytes()}};
+    nlohmann::ordered_json out{
+        {"prefix", file.prefix().string()}, {"dtype", name(file.dtype())},
+        {"documents", summary.documents},   {"empty_documents", summary.empty_documents},
+        {"sequences", summary.sequences},   {"tokens", summary.tokens},
+        {"shortest", summary.shortest},     {"median", summary.median},
+        {"longest", summary.longest},       {"modes", file.has_modes()},
+        {"bin_bytes", file.bin_bytes()},    {"idx_bytes", file.idx_bytes()}};
     if (scan) out["smallest_id"] = range.smallest, out["largest_id"] = range.largest;
     std::cout << out.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) << '\n';
     return;
@@ -155,7 +163,8 @@ void inspect(const InspectArguments& arguments) {
             << "  tokens       " << summary.tokens << '\n'
             << "  per document shortest " << summary.shortest << ", median " << summary.median << ", longest "
             << summary.longest << '\n'
-            << "  files        .bin " << human_bytes(file.bin_bytes()) << ", .idx " << human_bytes(file.idx_bytes()) << '\n';
+            << "  files        .bin " << human_bytes(file.bin_bytes()) << ", .idx "
+            << human_bytes(file.idx_bytes()) << '\n';
   if (scan) std::cout << "  ids          " << range.smallest << " to " << range.largest << '\n';
 }
 
@@ -163,29 +172,44 @@ void add_prepare(CLI::App& data, Cli& cli) {
   auto* command = data.add_subcommand("prepare", "turn text or JSON lines into a .bin/.idx pair");
   auto a = std::make_shared<PrepareArguments>();
   PrepareOptions& o = a->options;
-  command->add_option("-i,--input", a->inputs, "text (.txt, .md) or JSON lines (.jsonl); several become one pair, in order")
+  command
+      ->add_option("-i,--input", a->inputs,
+                   "text (.txt, .md) or JSON lines (.jsonl); several become one pair, in order")
       ->required()
       ->type_name("FILE")
       ->allow_extra_args(false);
-  command->add_option("-o,--output", a->output, "prefix of the two files to write")->required()->type_name("PREFIX");
-  command->add_option("-t,--tokenizer", a->tokenizer, "a tokenizer plugin (see `mtrain plugins ls`)")->required()->type_name("NAME");
-  command->add_flag("--append-eod", o.append_eod, "end each document with the tokenizer's end-of-document token");
-  command->add_option("--json-key", o.json_key, "the field of each JSON line that holds the text")->capture_default_str();
+  command->add_option("-o,--output", a->output, "prefix of the two files to write")
+      ->required()
+      ->type_name("PREFIX");
+  command->add_option("-t,--tokenizer", a->tokenizer, "a tokenizer plugin (see `mtrain plugins ls`)")
+      ->required()
+      ->type_name("NAME");
+  command->add_flag("--append-eod", o.append_eod,
+                    "end each document with the tokenizer's end-of-document token");
+  command->add_option("--json-key", o.json_key, "the field of each JSON line that holds the text")
+      ->capture_default_str();
   add_choice(*command, "--format", a->format, kFormats, "what the inputs are, when their names do not say");
-  add_choice(*command, "--split-on", a->split_on, kSplits, "what is one document of a text file")->capture_default_str();
-  command->add_option("--document-bytes", o.document_bytes, "text: end a document at the first line end after so many bytes");
-  command->add_option("--max-document-bytes", o.max_document_bytes, "a longer line or document is an error")->capture_default_str();
-  add_choice(*command, "--on-bad", a->on_bad, kOnBad, "at a broken line; replace mends broken UTF-8 only")->capture_default_str();
-  command->add_option("--max-bad", o.max_bad, "more broken lines than this are an error")->capture_default_str();
+  add_choice(*command, "--split-on", a->split_on, kSplits, "what is one document of a text file")
+      ->capture_default_str();
+  command->add_option("--document-bytes", o.document_bytes,
+                      "text: end a document at the first line end after so many bytes");
+  command->add_option("--max-document-bytes", o.max_document_bytes, "a longer line or document is an error")
+      ->capture_default_str();
+  add_choice(*command, "--on-bad", a->on_bad, kOnBad, "at a broken line; replace mends broken UTF-8 only")
+      ->capture_default_str();
+  command->add_option("--max-bad", o.max_bad, "more broken lines than this are an error")
+      ->capture_default_str();
   command->add_flag("-f,--force", o.overwrite, "replace an existing pair");
   command->add_flag("--json", a->json, "print the summary as JSON");
-  command->add_option("settings", a->settings, "settings of the tokenizer: key=value")->type_name("KEY=VALUE");
+  command->add_option("settings", a->settings, "settings of the tokenizer: key=value")
+      ->type_name("KEY=VALUE");
   command->footer(
       "Examples:\n"
       "  mtrain data prepare -i web.jsonl -o data/web -t byte --append-eod\n"
       "  mtrain data prepare -i book.txt -o data/book -t byte --append-eod --split-on blank-lines\n"
       "  mtrain data prepare -i a.jsonl -i b.jsonl -o data/ab -t byte --json-key body --on-bad skip\n"
-      "A text is divided into train, valid and test by documents: give it more than one (--split-on, --document-bytes).");
+      "A text is divided into train, valid and test by documents: give it more than one (--split-on, "
+      "--document-bytes).");
   command->callback([&cli, a] { prepare(cli, *a); });
 }
 
@@ -202,12 +226,15 @@ void add_data_command(CLI::App& app, Cli& cli) {
 
   auto* look = command->add_subcommand("inspect", "check a .bin/.idx pair and say what is in it");
   auto a = std::make_shared<InspectArguments>();
-  look->add_option("prefix", a->prefix, "the pair, with or without .bin or .idx")->required()->type_name("PREFIX");
+  look->add_option("prefix", a->prefix, "the pair, with or without .bin or .idx")
+      ->required()
+      ->type_name("PREFIX");
   look->add_flag("--tokens", a->tokens, "read every token as well");
   look->add_option("--vocab-size", a->vocab_size, "read every token and refuse ids that are not below this")
       ->check(CLI::NonNegativeNumber);
   look->add_flag("--json", a->json, "print as JSON");
-  look->footer("Examples:\n  mtrain data inspect data/web\n  mtrain data inspect data/web --vocab-size 257 --json");
+  look->footer(
+      "Examples:\n  mtrain data inspect data/web\n  mtrain data inspect data/web --vocab-size 257 --json");
   look->callback([a] { inspect(*a); });
 }
 

@@ -1,6 +1,7 @@
-// The mock dataset: endless made-up text that a model can learn, from no files. After each token come four others, chosen once
-// for all by the seed, with probabilities 1/2, 1/4, 1/8 and 1/8: a model that has learnt it reaches a loss of 1.75 ln 2 =
-// 1.213 nats, and one that has not starts near ln(vocabulary). Every sample is a pure function of (seed, split, index).
+// The mock dataset: endless made-up text that a model can learn, from no files. After each token come four
+// others, chosen once for all by the seed, with probabilities 1/2, 1/4, 1/8 and 1/8: a model that has learnt
+// it reaches a loss of 1.75 ln 2 = 1.213 nats, and one that has not starts near ln(vocabulary). Every sample
+// is a pure function of (seed, split, index).
 #include <array>
 #include <bit>
 
@@ -38,7 +39,8 @@ class Language {
   }
   int64_t vocab_size() const { return static_cast<int64_t>(next_.size()); }
   int32_t after(int32_t token, uint32_t three_bits) const {
-    const size_t choice = std::min<size_t>(std::countr_zero(three_bits | 8u), 3);  // 0: 1/2, 1: 1/4, 2: 1/8, 3: 1/8
+    const size_t choice =
+        std::min<size_t>(std::countr_zero(three_bits | 8u), 3);  // 0: 1/2, 1: 1/4, 2: 1/8, 3: 1/8
     return next_[static_cast<size_t>(token)][choice];
   }
 
@@ -57,9 +59,11 @@ class MockSource final : public SampleSource {
     const auto seq = static_cast<int64_t>(out.tokens.size());
     const auto first = static_cast<uint64_t>(index) * static_cast<uint64_t>(seq / kTokensPerDraw + 2);
     auto words = random_.words(first);
-    auto token = static_cast<int32_t>((uint64_t{words[0]} * static_cast<uint64_t>(language_->vocab_size())) >> 32);
+    auto token =
+        static_cast<int32_t>((uint64_t{words[0]} * static_cast<uint64_t>(language_->vocab_size())) >> 32);
     for (int64_t i = 0; i < seq; ++i) {
-      if (i % kTokensPerDraw == 0) words = random_.words(first + 1 + static_cast<uint64_t>(i / kTokensPerDraw));
+      if (i % kTokensPerDraw == 0)
+        words = random_.words(first + 1 + static_cast<uint64_t>(i / kTokensPerDraw));
       const auto place = static_cast<size_t>(i % kTokensPerDraw);
       const auto at = static_cast<size_t>(i);
       out.tokens[at] = token;
@@ -79,10 +83,13 @@ class MockSource final : public SampleSource {
 class MockDataset final : public Dataset {
  public:
   MockDataset(const MockConfig& config, DatasetContext& context) : config_(config), context_(context) {
-    int64_t vocab_size = config.vocab_size ? config.vocab_size : context.tokenizer ? context.tokenizer->vocab_size() : 256;
-    MT_USER_CHECK(!context.tokenizer || vocab_size <= context.tokenizer->vocab_size(), ErrorClass::config,
-                  cat("dataset.vocab_size ", vocab_size, " is above the tokenizer's ", context.tokenizer->vocab_size()),
-                  "leave dataset.vocab_size out");
+    int64_t vocab_size = config.vocab_size   ? config.vocab_size
+                         : context.tokenizer ? context.tokenizer->vocab_size()
+                                             : 256;
+    MT_USER_CHECK(
+        !context.tokenizer || vocab_size <= context.tokenizer->vocab_size(), ErrorClass::config,
+        cat("dataset.vocab_size ", vocab_size, " is above the tokenizer's ", context.tokenizer->vocab_size()),
+        "leave dataset.vocab_size out");
     language_ = std::make_shared<Language>(vocab_size, context.seed);
   }
 
@@ -107,5 +114,6 @@ class MockDataset final : public Dataset {
 
 MT_PLUGIN("mock", "endless made-up text that a model can learn; needs no files") {
   using namespace mtrain;
-  registry.add<Dataset, MockDataset, MockConfig>("mock", "endless made-up text that a model can learn; needs no files");
+  registry.add<Dataset, MockDataset, MockConfig>(
+      "mock", "endless made-up text that a model can learn; needs no files");
 }

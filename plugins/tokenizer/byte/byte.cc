@@ -1,4 +1,5 @@
-// The byte tokenizer: ids 0 to 255 are the bytes themselves, 256 ends a document. Needs no files and loses nothing.
+// The byte tokenizer: ids 0 to 255 are the bytes themselves, 256 ends a document. Needs no files and loses
+// nothing.
 #include "mtrain/base/error.h"
 #include "mtrain/data/tokenizer.h"
 #include "mtrain/plugin/plugin.h"
@@ -44,5 +45,6 @@ class ByteTokenizer final : public Tokenizer {
 
 MT_PLUGIN("byte", "bytes as tokens: 256 of them and an end of document") {
   using namespace mtrain;
-  registry.add<Tokenizer, ByteTokenizer, ByteConfig>("byte", "bytes as tokens: 256 of them and an end of document");
+  registry.add<Tokenizer, ByteTokenizer, ByteConfig>("byte",
+                                                     "bytes as tokens: 256 of them and an end of document");
 }

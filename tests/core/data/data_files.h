@@ -1,4 +1,5 @@
-// What the tests of core/data share: a scratch folder, the shared sample data, and the shape of an expected failure.
+// What the tests of core/data share: a scratch folder, the shared sample data, and the shape of an expected
+// failure.
 #pragma once
 #include <doctest/doctest.h>
 #include <unistd.h>
@@ -35,7 +36,8 @@ class ScratchFolder {
 };
 
 inline void put(const fs::path& path, std::string_view content) {
-  std::ofstream(path, std::ios::binary | std::ios::trunc).write(content.data(), static_cast<std::streamsize>(content.size()));
+  std::ofstream(path, std::ios::binary | std::ios::trunc)
+      .write(content.data(), static_cast<std::streamsize>(content.size()));
 }
 
 /// A folder of the shared sample data; empty, with a message, when this machine does not have it.
@@ -55,7 +57,8 @@ inline void expect_error(ErrorClass error_class, std::initializer_list<std::stri
   } catch (const Error& error) {
     std::string text = error.message() + "\n" + error.hint();
     CHECK_MESSAGE(error.error_class() == error_class, text);
-    for (const auto& part : parts) CHECK_MESSAGE(text.find(part) != std::string::npos, "wanted '", part, "' in: ", text);
+    for (const auto& part : parts)
+      CHECK_MESSAGE(text.find(part) != std::string::npos, "wanted '", part, "' in: ", text);
     return;
   }
   FAIL_CHECK("no error; wanted one of class " << std::string(name(error_class)));

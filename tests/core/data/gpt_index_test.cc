@@ -17,7 +17,8 @@ using Json = nlohmann::json;
 namespace {
 
 const Json& golden() {
-  static const Json json = Json::parse(read_file(fs::path(MT_SOURCE_DIR) / "tests/golden/megatron_index/golden.json"));
+  static const Json json =
+      Json::parse(read_file(fs::path(MT_SOURCE_DIR) / "tests/golden/megatron_index/golden.json"));
   return json;
 }
 
@@ -36,7 +37,8 @@ std::vector<int32_t> lengths_of(const Json& rule, int64_t count) {
   std::vector<int32_t> out;
   for (int64_t i = 0; i < count; ++i)
     out.push_back(static_cast<int32_t>((i * rule["step"].get<int64_t>() + rule["start"].get<int64_t>()) %
-                                           rule["modulus"].get<int64_t>() + rule["least"].get<int64_t>()));
+                                           rule["modulus"].get<int64_t>() +
+                                       rule["least"].get<int64_t>()));
   return out;
 }
 
@@ -71,8 +73,11 @@ TEST_CASE("indices equal those computed with numpy") {
   for (const Json& c : golden()["indices"]) {
     CAPTURE(c.dump());
     auto lengths = lengths_of(c["lengths"], c["count"]);
-    GptIndexConfig config{.seq_length = c["seq_length"], .num_samples = c["num_samples"], .seed = c["seed"],
-                          .drop_last = c["drop_last"], .extra_tokens = c["extra"]};
+    GptIndexConfig config{.seq_length = c["seq_length"],
+                          .num_samples = c["num_samples"],
+                          .seed = c["seed"],
+                          .drop_last = c["drop_last"],
+                          .extra_tokens = c["extra"]};
     auto begin = std::chrono::steady_clock::now();
     GptIndex index = build_gpt_index(lengths, c["first"], config);
     std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
@@ -83,7 +88,8 @@ TEST_CASE("indices equal those computed with numpy") {
     check_digest<int32_t>(index.documents, want["documents"]);
     check_digest<int64_t>(flat(index.samples), want["samples"]);
     check_digest<uint32_t>(index.shuffle, want["shuffle"]);
-    if (c["count"] == 300000) MESSAGE("300000 documents, " << index.shuffle.size() << " samples: " << took.count() << " s");
+    if (c["count"] == 300000)
+      MESSAGE("300000 documents, " << index.shuffle.size() << " samples: " << took.count() << " s");
     CHECK(took.count() < 5);  // linear; a sanitizer or a busy machine included
   }
 }
@@ -94,12 +100,15 @@ TEST_CASE("sample and blending indices equal Megatron's own") {
   auto json = Json::parse(read_file(folder / "golden_indices.json"));
   REQUIRE(json["sample_idx"].size() == 4);
   for (const Json& c : json["sample_idx"]) {
-    GptIndexConfig config{.seq_length = c["seq_length"], .drop_last = c["drop_last_partial_sequence"],
+    GptIndexConfig config{.seq_length = c["seq_length"],
+                          .drop_last = c["drop_last_partial_sequence"],
                           .extra_tokens = c["add_extra_token_to_sequence"]};
-    auto samples = build_sample_index(c["sizes"].get<std::vector<int32_t>>(), c["document_idx"].get<std::vector<int32_t>>(),
-                                      c["num_epochs"], c["tokens_per_epoch"], config);
+    auto samples = build_sample_index(c["sizes"].get<std::vector<int32_t>>(),
+                                      c["document_idx"].get<std::vector<int32_t>>(), c["num_epochs"],
+                                      c["tokens_per_epoch"], config);
     std::vector<int64_t> want;
-    for (const Json& pair : c["sample_idx"]) want.insert(want.end(), {pair[0].get<int64_t>(), pair[1].get<int64_t>()});
+    for (const Json& pair : c["sample_idx"])
+      want.insert(want.end(), {pair[0].get<int64_t>(), pair[1].get<int64_t>()});
     CHECK(flat(samples) == want);
   }
   REQUIRE(json["blending"].size() == 5);
@@ -116,9 +125,11 @@ TEST_CASE("an exhaustive blend uses every sample once, in proportion") {
   REQUIRE(index.dataset.size() == 10);
   CHECK(index.dataset == std::vector<int16_t>{2, 0, 3, 2, 2, 0, 2, 2, 0, 2});  // the rule, in Python's floats
   std::vector<int64_t> used(4, 0);
-  for (size_t i = 0; i < index.dataset.size(); ++i) CHECK(index.sample[i] == used[static_cast<size_t>(index.dataset[i])]++);
+  for (size_t i = 0; i < index.dataset.size(); ++i)
+    CHECK(index.sample[i] == used[static_cast<size_t>(index.dataset[i])]++);
   CHECK(used == sizes);
-  CHECK(blend_exhaustive(std::vector<int64_t>{4, 2, 2}).dataset == std::vector<int16_t>{0, 1, 2, 0, 0, 1, 2, 0});
+  CHECK(blend_exhaustive(std::vector<int64_t>{4, 2, 2}).dataset ==
+        std::vector<int16_t>{0, 1, 2, 0, 0, 1, 2, 0});
 }
 
 TEST_CASE("splits round as Python does") {
@@ -134,15 +145,18 @@ TEST_CASE("weights are normalised in numpy's order of addition") {
   for (const Json& c : golden()["sums"]) {
     auto size = c["size"].get<size_t>();
     std::vector<double> weights;
-    for (size_t i = 0; i < size; ++i) weights.push_back(static_cast<double>((i * 7919 + 13) % 1009 + 1) / 7.0);
+    for (size_t i = 0; i < size; ++i)
+      weights.push_back(static_cast<double>((i * 7919 + 13) % 1009 + 1) / 7.0);
     auto got = normalize_weights(weights);
     size_t at[] = {0, size / 2, size - 1};
-    for (size_t i = 0; i < 3; ++i) CHECK(got[at[i]] == std::strtod(c["normalized"][i].get<std::string>().c_str(), nullptr));
+    for (size_t i = 0; i < 3; ++i)
+      CHECK(got[at[i]] == std::strtod(c["normalized"][i].get<std::string>().c_str(), nullptr));
   }
 }
 
 TEST_CASE("malformed shares and weights are refused") {
-  for (const char* bad : {"", "a", "1,b", "-1,2", "1,2,3,4", "0,0,0", "1,,1", "1e3", "nan", "inf,1", "1;2", "0x10"})
+  for (const char* bad :
+       {"", "a", "1,b", "-1,2", "1,2,3,4", "0,0,0", "1,,1", "1e3", "nan", "inf,1", "1;2", "0x10"})
     expect_error(ErrorClass::config, {}, [&] { split_ranges(bad, 10); });
   expect_error(ErrorClass::config, {"-1"}, [] { normalize_weights(std::vector{1.0, -1.0}); });
   expect_error(ErrorClass::config, {"add up"}, [] { normalize_weights(std::vector{0.0, 0.0}); });

@@ -18,13 +18,17 @@ constexpr int32_t kEod = 99;
 
 struct OwnedSample {
   explicit OwnedSample(int64_t seq)
-      : tokens(static_cast<size_t>(seq)), targets(tokens), positions(tokens), view{tokens, targets, positions, {}} {}
+      : tokens(static_cast<size_t>(seq)),
+        targets(tokens),
+        positions(tokens),
+        view{tokens, targets, positions, {}} {}
   OwnedSample(const OwnedSample&) = delete;
   std::vector<int32_t> tokens, targets, positions;
   Sample view;
 };
 
-std::shared_ptr<const IndexedFile> write(const fs::path& prefix, const std::vector<std::vector<int32_t>>& documents) {
+std::shared_ptr<const IndexedFile> write(const fs::path& prefix,
+                                         const std::vector<std::vector<int32_t>>& documents) {
   IndexedWriter writer(prefix, DType::i32, {.overwrite = true});
   for (const auto& document : documents) {
     if (!document.empty()) writer.add_sequence(document);
@@ -63,8 +67,11 @@ TEST_CASE("samples are cuts of the documents laid end to end") {
   auto lengths = lengths_of(*file);
   for (int64_t seq : {1, 2, 5, 16, 100}) {
     for (bool drop_last : {true, false}) {
-      GptIndex index = build_gpt_index(lengths, 0, {.seq_length = seq, .num_samples = 2 * file->num_tokens() / seq,
-                                                    .seed = 5, .drop_last = drop_last});
+      GptIndex index = build_gpt_index(lengths, 0,
+                                       {.seq_length = seq,
+                                        .num_samples = 2 * file->num_tokens() / seq,
+                                        .seed = 5,
+                                        .drop_last = drop_last});
       std::vector<int32_t> stream;
       for (int32_t d : index.documents) {
         stream.resize(stream.size() + static_cast<size_t>(file->length(d)));
@@ -77,7 +84,8 @@ TEST_CASE("samples are cuts of the documents laid end to end") {
         auto begin = static_cast<size_t>(index.shuffle[static_cast<size_t>(i)]) * static_cast<size_t>(seq);
         for (size_t t = 0; t < static_cast<size_t>(seq); ++t) {
           REQUIRE(sample.tokens[t] == (begin + t < stream.size() ? stream[begin + t] : 0));
-          REQUIRE(sample.targets[t] == (begin + t + 1 < stream.size() ? stream[begin + t + 1] : kIgnoredTarget));
+          REQUIRE(sample.targets[t] ==
+                  (begin + t + 1 < stream.size() ? stream[begin + t + 1] : kIgnoredTarget));
           REQUIRE(sample.positions[t] == static_cast<int32_t>(t));
         }
         REQUIRE(sample.view.starts == std::vector<int32_t>{0});
@@ -156,17 +164,20 @@ TEST_CASE("ids outside the vocabulary are refused by document and position") {
   CHECK(sample.tokens[0] == 300);
 
   auto negative = write(scratch / "n", {{1, 2, 3, -7}});
-  expect_error(ErrorClass::data, {"document 0", "token 3", "-7", "negative"},
-               [&] { GptSource(negative, in_order(*negative, {.seq_length = 3}), {.seq_length = 3}).get(0, sample.view); });
+  expect_error(ErrorClass::data, {"document 0", "token 3", "-7", "negative"}, [&] {
+    GptSource(negative, in_order(*negative, {.seq_length = 3}), {.seq_length = 3}).get(0, sample.view);
+  });
 }
 
 TEST_CASE("a blend hands out the samples of its index") {
   ScratchFolder scratch;
-  auto first = write(scratch / "a", {{1, 2, 3, 4, 5, 6, 7}}), second = write(scratch / "b", {{11, 12, 13, 14}});
+  auto first = write(scratch / "a", {{1, 2, 3, 4, 5, 6, 7}}),
+       second = write(scratch / "b", {{11, 12, 13, 14}});
   auto sources = [&] {
     std::vector<std::unique_ptr<SampleSource>> out;
     for (const auto& file : {first, second})
-      out.push_back(std::make_unique<GptSource>(file, in_order(*file, {.seq_length = 3}), GptSourceConfig{.seq_length = 3}));
+      out.push_back(std::make_unique<GptSource>(file, in_order(*file, {.seq_length = 3}),
+                                                GptSourceConfig{.seq_length = 3}));
     return out;
   };
   BlendSource blend(sources(), {{0, 1, 0}, {0, 0, 1}});
@@ -185,7 +196,8 @@ TEST_CASE("many threads read the same source") {
   ScratchFolder scratch;
   std::vector<std::vector<int32_t>> documents(50, std::vector<int32_t>(37, 4));
   auto file = write(scratch / "x", documents);
-  GptSource source(file, build_gpt_index(lengths_of(*file), 0, {.seq_length = 16}), {.seq_length = 16, .vocab_size = 5});
+  GptSource source(file, build_gpt_index(lengths_of(*file), 0, {.seq_length = 16}),
+                   {.seq_length = 16, .vocab_size = 5});
   std::atomic<int64_t> sum{0};
   std::vector<std::thread> threads;
   for (int t = 0; t < 4; ++t)

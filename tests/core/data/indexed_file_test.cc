@@ -38,7 +38,8 @@ std::vector<int32_t> tokens_of(const IndexedFile& file, int64_t sequence) {
   return out;
 }
 
-constexpr size_t kLengths = 34, kPointers = kLengths + 3 * 4, kBounds = kPointers + 3 * 8, kEnd = kBounds + 4 * 8;
+constexpr size_t kLengths = 34, kPointers = kLengths + 3 * 4, kBounds = kPointers + 3 * 8,
+                 kEnd = kBounds + 4 * 8;
 
 }  // namespace
 
@@ -102,7 +103,8 @@ TEST_CASE("int64 ids are narrowed, and refused by document and position when the
   put(scratch / "x.bin", {reinterpret_cast<const char*>(ids.data()), 40});
   IndexedFile file(scratch / "x");
   CHECK(tokens_of(file, 0) == std::vector<int32_t>{1, -2, 3});
-  expect_error(ErrorClass::data, {"x.bin", "document 2", "token 1", "1099511627776"}, [&] { tokens_of(file, 2); });
+  expect_error(ErrorClass::data, {"x.bin", "document 2", "token 1", "1099511627776"},
+               [&] { tokens_of(file, 2); });
 }
 
 TEST_CASE("a malformed index is refused by name and place") {
@@ -128,8 +130,12 @@ TEST_CASE("a malformed index is refused by name and place") {
       {"one sequence too many", [](auto& b) { poke<uint64_t>(b, 18, 4); }, {"offset 18", "4 sequences"}},
       {"no sequences", [](auto& b) { poke<uint64_t>(b, 18, 0); }, {"offset 18", "0 sequences"}},
       {"2^64-1 sequences", [](auto& b) { poke<uint64_t>(b, 18, ~uint64_t{0}); }, {"offset 18"}},
-      {"12 S wraps to 36", [](auto& b) { poke<uint64_t>(b, 18, (uint64_t{1} << 62) + 3); }, {"more bytes than can be counted"}},
-      {"8 D wraps to 32", [](auto& b) { poke<uint64_t>(b, 26, (uint64_t{1} << 61) + 4); }, {"more bytes than can be counted"}},
+      {"12 S wraps to 36",
+       [](auto& b) { poke<uint64_t>(b, 18, (uint64_t{1} << 62) + 3); },
+       {"more bytes than can be counted"}},
+      {"8 D wraps to 32",
+       [](auto& b) { poke<uint64_t>(b, 26, (uint64_t{1} << 61) + 4); },
+       {"more bytes than can be counted"}},
       {"no bounds", [](auto& b) { poke<uint64_t>(b, 26, 0); }, {"offset 18"}},
       {"no bounds, right size", [](auto& b) { poke<uint64_t>(b, 26, 0), b.resize(kBounds); }, {"offset 26"}},
       {"negative length", [](auto& b) { poke<int32_t>(b, kLengths + 4, -1); }, {"sequence 1", "length -1"}},
@@ -140,7 +146,9 @@ TEST_CASE("a malformed index is refused by name and place") {
       {"first pointer", [](auto& b) { poke<int64_t>(b, kPointers, 2); }, {"sequence 0", "byte 2"}},
       {"pointer 2^63-1", [](auto& b) { poke<int64_t>(b, kPointers + 8, INT64_MAX); }, {"sequence 1"}},
       {"first bound", [](auto& b) { poke<int64_t>(b, kBounds, 1); }, {"document 0", "not 0"}},
-      {"falling bounds", [](auto& b) { poke<int64_t>(b, kBounds + 16, 1); }, {"document 2", "before document 1"}},
+      {"falling bounds",
+       [](auto& b) { poke<int64_t>(b, kBounds + 16, 1); },
+       {"document 2", "before document 1"}},
       {"negative bound", [](auto& b) { poke<int64_t>(b, kBounds + 8, -1); }, {"document 1", "-1"}},
       {"bound beyond", [](auto& b) { poke<int64_t>(b, kBounds + 8, 4); }, {"document 1", "4 of 3"}},
       {"last bound short", [](auto& b) { poke<int64_t>(b, kBounds + 24, 2); }, {"ends at sequence 2", "3"}},
@@ -157,7 +165,8 @@ TEST_CASE("a malformed index is refused by name and place") {
     fault.harm(bytes);
     put(scratch / "x.idx", bytes);
     expect_error(ErrorClass::data, {scratch.path().string()}, [&] { IndexedFile file(scratch / "x"); });
-    for (const auto& says : fault.says) expect_error(ErrorClass::data, {says}, [&] { IndexedFile file(scratch / "x"); });
+    for (const auto& says : fault.says)
+      expect_error(ErrorClass::data, {says}, [&] { IndexedFile file(scratch / "x"); });
   }
 }
 
@@ -182,7 +191,8 @@ TEST_CASE("every cut and every changed size of either file is refused") {
     auto bytes = bin;
     bytes.resize(size);
     put(scratch / "x.bin", bytes);
-    expect_error(ErrorClass::data, {"x.bin", cat(size, " bytes"), "describes 10"}, [&] { IndexedFile file(scratch / "x"); });
+    expect_error(ErrorClass::data, {"x.bin", cat(size, " bytes"), "describes 10"},
+                 [&] { IndexedFile file(scratch / "x"); });
   }
 }
 
@@ -197,7 +207,8 @@ TEST_CASE("flipped bits never lead outside the files") {
       IndexedFile file(scratch / "x");
       ++opened;
       int64_t tokens = 0;
-      for (int64_t s = 0; s < file.num_sequences(); ++s) tokens += static_cast<int64_t>(tokens_of(file, s).size());
+      for (int64_t s = 0; s < file.num_sequences(); ++s)
+        tokens += static_cast<int64_t>(tokens_of(file, s).size());
       CHECK(tokens == file.num_tokens());
       CHECK(file.document_begin(file.num_documents()) == file.num_sequences());
     } catch (const Error& error) {
@@ -221,7 +232,8 @@ TEST_CASE("flipped bits never lead outside the files") {
 
 TEST_CASE("missing halves are told apart") {
   ScratchFolder scratch;
-  expect_error(ErrorClass::data, {"nowhere.idx does not exist", "typo"}, [&] { IndexedFile file(scratch / "nowhere"); });
+  expect_error(ErrorClass::data, {"nowhere.idx does not exist", "typo"},
+               [&] { IndexedFile file(scratch / "nowhere"); });
   write_small(scratch / "x");
   fs::remove(scratch / "x.idx");
   expect_error(ErrorClass::data, {"x.idx does not exist, though", "x.bin does", "interrupted"},
@@ -253,18 +265,22 @@ TEST_CASE("a writer leaves no index before its commit, and nothing when it is gi
     CHECK(fs::exists(scratch / "x.bin.partial"));
     CHECK_FALSE(fs::exists(scratch / "x.bin"));
     CHECK_FALSE(fs::exists(scratch / "x.idx"));
-    expect_error(ErrorClass::io, {"being written by another process"}, [&] { IndexedWriter second(scratch / "x", DType::u16); });
+    expect_error(ErrorClass::io, {"being written by another process"},
+                 [&] { IndexedWriter second(scratch / "x", DType::u16); });
   }
   CHECK(fs::is_empty(scratch.path()));
-  expect_error(ErrorClass::io, {"cannot create", "missing"}, [&] { IndexedWriter writer(scratch / "missing/x", DType::u16); });
+  expect_error(ErrorClass::io, {"cannot create", "missing"},
+               [&] { IndexedWriter writer(scratch / "missing/x", DType::u16); });
 }
 
 TEST_CASE("a writer refuses to replace what it did not leave behind") {
   ScratchFolder scratch;
   write_small(scratch / "x");
-  expect_error(ErrorClass::io, {"x.idx exists", "--force"}, [&] { IndexedWriter writer(scratch / "x", DType::u16); });
+  expect_error(ErrorClass::io, {"x.idx exists", "--force"},
+               [&] { IndexedWriter writer(scratch / "x", DType::u16); });
   put(scratch / "weights.bin", "precious");
-  expect_error(ErrorClass::io, {"weights.bin exists"}, [&] { IndexedWriter writer(scratch / "weights", DType::u16); });
+  expect_error(ErrorClass::io, {"weights.bin exists"},
+               [&] { IndexedWriter writer(scratch / "weights", DType::u16); });
   CHECK(read_file(scratch / "weights.bin") == "precious");
   // What a kill between the two renames leaves.
   fs::rename(scratch / "x.idx", scratch / "x.idx.partial");
@@ -279,7 +295,8 @@ TEST_CASE("a writer refuses to replace what it did not leave behind") {
 TEST_CASE("an id that does not fit is refused, not cut") {
   ScratchFolder scratch;
   IndexedWriter writer(scratch / "x", DType::u16);
-  expect_error(ErrorClass::data, {"65536", "uint16"}, [&] { writer.add_sequence(std::vector<int32_t>{65536}); });
+  expect_error(ErrorClass::data, {"65536", "uint16"},
+               [&] { writer.add_sequence(std::vector<int32_t>{65536}); });
   expect_error(ErrorClass::data, {"-1"}, [&] { writer.add_sequence(std::vector<int32_t>{-1}); });
 }
 

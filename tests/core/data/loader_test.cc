@@ -47,7 +47,8 @@ std::vector<int32_t> tokens_of(std::span<const Batch> batches) {
 TEST_CASE("a micro-batch lays samples end to end and counts what the loss uses") {
   Counting source(100, 8);
   for (bool prefetch : {false, true}) {
-    Loader loader(source, {.seq_length = 8, .micro_batch_size = 2, .num_micro_batches = 3, .prefetch = prefetch});
+    Loader loader(source,
+                  {.seq_length = 8, .micro_batch_size = 2, .num_micro_batches = 3, .prefetch = prefetch});
     auto step = loader.next();
     REQUIRE(step.size() == 3);
     const Batch& batch = step[1];
@@ -67,12 +68,18 @@ TEST_CASE("the global batch depends on the cursor, not on the layout") {
   std::vector<std::vector<int32_t>> wanted;
   Loader whole(source, {.seq_length = 4, .micro_batch_size = 12, .num_micro_batches = 1});
   for (int step = 0; step < 5; ++step) wanted.push_back(tokens_of(whole.next()));
-  struct Layout { int64_t micro, count, dp; };
-  for (Layout layout : {Layout{12, 1, 1}, Layout{1, 12, 1}, Layout{3, 2, 2}, Layout{2, 2, 3}, Layout{1, 1, 12}}) {
+  struct Layout {
+    int64_t micro, count, dp;
+  };
+  for (Layout layout :
+       {Layout{12, 1, 1}, Layout{1, 12, 1}, Layout{3, 2, 2}, Layout{2, 2, 3}, Layout{1, 1, 12}}) {
     std::vector<std::vector<int32_t>> got(5);
     for (int64_t rank = 0; rank < layout.dp; ++rank) {
-      Loader loader(source, {.seq_length = 4, .micro_batch_size = layout.micro, .num_micro_batches = layout.count,
-                             .dp_rank = rank, .dp_size = layout.dp});
+      Loader loader(source, {.seq_length = 4,
+                             .micro_batch_size = layout.micro,
+                             .num_micro_batches = layout.count,
+                             .dp_rank = rank,
+                             .dp_size = layout.dp});
       for (auto& step : got) {
         auto part = tokens_of(loader.next());
         step.insert(step.end(), part.begin(), part.end());
@@ -110,7 +117,8 @@ TEST_CASE("steady state reuses its buffers") {
       seen.push_back(batch.cu_seqlens.data());
     }
   }
-  auto early = std::vector(seen.begin() + 40, seen.begin() + 48), late = std::vector(seen.end() - 8, seen.end());
+  auto early = std::vector(seen.begin() + 40, seen.begin() + 48),
+       late = std::vector(seen.end() - 8, seen.end());
   std::sort(early.begin(), early.end());
   std::sort(late.begin(), late.end());
   CHECK(early == late);

@@ -15,10 +15,13 @@ namespace {
 // Bytes as ids, 256 as end of document: what the plugin does, without the plugin.
 class Bytes final : public Tokenizer {
  public:
-  explicit Bytes(bool has_eod = true, int64_t vocab_size = 257) : has_eod_(has_eod), vocab_size_(vocab_size) {}
+  explicit Bytes(bool has_eod = true, int64_t vocab_size = 257)
+      : has_eod_(has_eod), vocab_size_(vocab_size) {}
   std::string name() const override { return "bytes"; }
   int64_t vocab_size() const override { return vocab_size_; }
-  std::optional<int32_t> eod() const override { return has_eod_ ? std::optional<int32_t>(256) : std::nullopt; }
+  std::optional<int32_t> eod() const override {
+    return has_eod_ ? std::optional<int32_t>(256) : std::nullopt;
+  }
   void encode_to(std::string_view text, std::vector<int32_t>& ids) const override {
     for (char c : text) ids.push_back(static_cast<unsigned char>(c));
   }
@@ -52,7 +55,8 @@ Texts read_documents(const fs::path& prefix) {
 }
 
 /// Prepares `content` as a file of that name and gives the documents back.
-Texts prepare(std::string_view name, std::string_view content, PrepareOptions options = {}, PrepareReport* report = nullptr) {
+Texts prepare(std::string_view name, std::string_view content, PrepareOptions options = {},
+              PrepareReport* report = nullptr) {
   ScratchFolder scratch;
   put(scratch / name, content);
   options.inputs = {scratch / name};
@@ -70,20 +74,23 @@ Texts prepare(std::string_view name, std::string_view content, PrepareOptions op
 TEST_CASE("one document per line of JSON lines, whatever the line ends") {
   for (std::string end : {"\n", "\r\n"}) {
     for (bool final_end : {true, false}) {
-      std::string content = R"({"text": "one"})" + end + end + R"({"id": 7, "text": "tw\u00f6\n", "meta": {"text": [1]}})" + end +
-                            "  \t" + end + R"( {"text":""} )" + end + R"({"text":"\ud83d\ude00"})";
+      std::string content = R"({"text": "one"})" + end + end +
+                            R"({"id": 7, "text": "tw\u00f6\n", "meta": {"text": [1]}})" + end + "  \t" + end +
+                            R"( {"text":""} )" + end + R"({"text":"\ud83d\ude00"})";
       if (final_end) content += end;
       CHECK(prepare("x.jsonl", content) == Texts{"one", "tw\xC3\xB6\n", "", "\xF0\x9F\x98\x80"});
       CHECK(prepare("x.jsonl", "\xEF\xBB\xBF" + content).size() == 4);
     }
   }
-  CHECK(prepare("x.jsonl", "{\"body\":\"b\",\"text\":\"t\"}", {.append_eod = true, .json_key = "body"}) == Texts{"b<eod>"});
+  CHECK(prepare("x.jsonl", "{\"body\":\"b\",\"text\":\"t\"}", {.append_eod = true, .json_key = "body"}) ==
+        Texts{"b<eod>"});
   CHECK(prepare("x.json", "{\"text\":\"t\"}", {.format = InputFormat::jsonl}) == Texts{"t"});
 }
 
 TEST_CASE("an empty document has no tokens and no end mark") {
   PrepareReport report;
-  CHECK(prepare("x.jsonl", "{\"text\":\"\"}\n{\"text\":\"a\"}\n", {.append_eod = true}, &report) == Texts{"", "a<eod>"});
+  CHECK(prepare("x.jsonl", "{\"text\":\"\"}\n{\"text\":\"a\"}\n", {.append_eod = true}, &report) ==
+        Texts{"", "a<eod>"});
   CHECK(report.empty_documents == 1);
   CHECK(report.tokens == 2);
   CHECK(report.bytes_written == 4);
@@ -92,10 +99,13 @@ TEST_CASE("an empty document has no tokens and no end mark") {
 TEST_CASE("text files are divided as asked, and nothing is lost") {
   const std::string text = "\n  \nAlpha\nbeta\n\n\nGamma\n\ndelta";
   CHECK(prepare("x.txt", text) == Texts{text});
-  CHECK(prepare("x.txt", text, {.split_on = SplitOn::blank_lines}) == Texts{"\n  \nAlpha\nbeta\n\n\n", "Gamma\n\n", "delta"});
-  CHECK(prepare("x.txt", text, {.split_on = SplitOn::lines}) == Texts{"\n  \nAlpha\n", "beta\n\n\n", "Gamma\n\n", "delta"});
+  CHECK(prepare("x.txt", text, {.split_on = SplitOn::blank_lines}) ==
+        Texts{"\n  \nAlpha\nbeta\n\n\n", "Gamma\n\n", "delta"});
+  CHECK(prepare("x.txt", text, {.split_on = SplitOn::lines}) ==
+        Texts{"\n  \nAlpha\n", "beta\n\n\n", "Gamma\n\n", "delta"});
   CHECK(prepare("x.txt", text, {.document_bytes = 12}) == Texts{"\n  \nAlpha\nbeta\n\n\n", "Gamma\n\ndelta"});
-  CHECK(prepare("x.txt", "a\r\nb\r\n\r\nc\rd\r\n", {.split_on = SplitOn::blank_lines}) == Texts{"a\nb\n\n", "c\rd\n"});
+  CHECK(prepare("x.txt", "a\r\nb\r\n\r\nc\rd\r\n", {.split_on = SplitOn::blank_lines}) ==
+        Texts{"a\nb\n\n", "c\rd\n"});
   CHECK(prepare("x.TXT", "\xEF\xBB\xBFhi", {.append_eod = true}) == Texts{"hi<eod>"});
   CHECK(prepare("x.txt", std::string("a\0b", 3)) == Texts{std::string("a\0b", 3)});
 }
@@ -156,19 +166,24 @@ TEST_CASE("broken JSON lines are told with file and line, and leave no pair") {
     options.max_bad = 0;
     options.overwrite = true;
     expect_error(ErrorClass::data, {":3", "more than 0 broken"}, [&] { prepare_dataset(Bytes(), options); });
-    CHECK(read_documents(scratch / "out") == Texts{"good", "good"});  // the failed run left the old pair alone
+    CHECK(read_documents(scratch / "out") ==
+          Texts{"good", "good"});  // the failed run left the old pair alone
   }
 }
 
 TEST_CASE("broken UTF-8 can be replaced") {
   PrepareReport report;
-  CHECK(prepare("x.txt", "ok\na\xFF\xFE" "b\n", {.on_bad = OnBad::replace}, &report) ==
-        Texts{"ok\na\xEF\xBF\xBD\xEF\xBF\xBD" "b\n"});
+  CHECK(prepare("x.txt",
+                "ok\na\xFF\xFE"
+                "b\n",
+                {.on_bad = OnBad::replace}, &report) == Texts{"ok\na\xEF\xBF\xBD\xEF\xBF\xBD"
+                                                              "b\n"});
   CHECK(report.replaced == 1);
   CHECK(prepare("x.txt", "ok\na\xFF\nend", {.on_bad = OnBad::skip}, &report) == Texts{"ok\nend"});
   CHECK(report.skipped == 1);
   CHECK(prepare("x.jsonl", "{\"text\":\"a\\ud800b\xFF\"}", {.on_bad = OnBad::replace}) ==
-        Texts{"a\xEF\xBF\xBD" "b\xEF\xBF\xBD"});
+        Texts{"a\xEF\xBF\xBD"
+              "b\xEF\xBF\xBD"});
 }
 
 TEST_CASE("lone surrogate escapes are found, pairs and escaped backslashes kept") {
@@ -176,11 +191,17 @@ TEST_CASE("lone surrogate escapes are found, pairs and escaped backslashes kept"
     std::string in, out;
     bool changed;
   };
-  for (const Case& c : {Case{R"(\ud83d\ude00)", R"(\ud83d\ude00)", false}, {R"(\ud83d)", R"(\uFFFD)", true},
-                        {R"(\ude00\ud83d)", R"(\uFFFD\uFFFD)", true}, {R"(\\ud83d)", R"(\\ud83d)", false},
-                        {R"(\\\ud83d)", R"(\\\uFFFD)", true}, {R"(\ud83dx)", R"(\uFFFDx)", true},
-                        {R"(\ud83d\u0041)", R"(\uFFFD\u0041)", true}, {R"(\ud8)", R"(\ud8)", false}, {R"(\)", R"(\)", false},
-                        {R"(\ud83d\ud83d\ude00)", R"(\uFFFD\ud83d\ude00)", true}, {R"(\uDBFF\uDFFF)", R"(\uDBFF\uDFFF)", false}}) {
+  for (const Case& c : {Case{R"(\ud83d\ude00)", R"(\ud83d\ude00)", false},
+                        {R"(\ud83d)", R"(\uFFFD)", true},
+                        {R"(\ude00\ud83d)", R"(\uFFFD\uFFFD)", true},
+                        {R"(\\ud83d)", R"(\\ud83d)", false},
+                        {R"(\\\ud83d)", R"(\\\uFFFD)", true},
+                        {R"(\ud83dx)", R"(\uFFFDx)", true},
+                        {R"(\ud83d\u0041)", R"(\uFFFD\u0041)", true},
+                        {R"(\ud8)", R"(\ud8)", false},
+                        {R"(\)", R"(\)", false},
+                        {R"(\ud83d\ud83d\ude00)", R"(\uFFFD\ud83d\ude00)", true},
+                        {R"(\uDBFF\uDFFF)", R"(\uDBFF\uDFFF)", false}}) {
     std::string out;
     CHECK(repair_surrogates(c.in, out) == c.changed);
     CHECK(out == c.out);
@@ -190,7 +211,9 @@ TEST_CASE("lone surrogate escapes are found, pairs and escaped backslashes kept"
 TEST_CASE("long lines and documents stop at the limit, at any place in the buffer") {
   const std::string filler(3'000'000, 'x');
   PrepareOptions options{.max_document_bytes = 3'000'100};
-  CHECK(prepare("x.txt", filler + "\n" + filler, {.split_on = SplitOn::lines, .max_document_bytes = 3'000'100}).size() == 2);
+  CHECK(
+      prepare("x.txt", filler + "\n" + filler, {.split_on = SplitOn::lines, .max_document_bytes = 3'000'100})
+          .size() == 2);
   CHECK(prepare("x.jsonl", "{\"text\":\"" + filler + "\"}", options)[0] == filler);
   for (size_t size : {size_t{3'000'101}, size_t{5'000'000}}) {
     for (std::string end : {"", "\n", "\nmore\n"}) {
@@ -199,13 +222,15 @@ TEST_CASE("long lines and documents stop at the limit, at any place in the buffe
       options.inputs = {scratch / "x.txt"};
       options.output = scratch / "out";
       options.split_on = SplitOn::lines;
-      expect_error(ErrorClass::data, {"x.txt:2", "--max-document-bytes"}, [&] { prepare_dataset(Bytes(), options); });
+      expect_error(ErrorClass::data, {"x.txt:2", "--max-document-bytes"},
+                   [&] { prepare_dataset(Bytes(), options); });
     }
   }
   ScratchFolder scratch;
   put(scratch / "x.txt", filler + "\n" + filler);
   expect_error(ErrorClass::data, {"x.txt:2", "--split-on"}, [&] {
-    prepare_dataset(Bytes(), {.inputs = {scratch / "x.txt"}, .output = scratch / "out", .max_document_bytes = 5'000'000});
+    prepare_dataset(
+        Bytes(), {.inputs = {scratch / "x.txt"}, .output = scratch / "out", .max_document_bytes = 5'000'000});
   });
 }
 
@@ -222,17 +247,21 @@ TEST_CASE("inputs that cannot be text are told before any work") {
   attempt(scratch / "folder.txt", ErrorClass::io, {"folder.txt", "directory"});
   put(scratch / "a.bin", "x");
   attempt(scratch / "a.bin", ErrorClass::config, {"a.bin", "--format"});
-  put(scratch / "wide.txt", std::string("\xFF\xFE" "a\0", 4));
+  put(scratch / "wide.txt", std::string("\xFF\xFE"
+                                        "a\0",
+                                        4));
   attempt(scratch / "wide.txt", ErrorClass::data, {"UTF-16", "iconv"});
   put(scratch / "z.jsonl", "\x1F\x8B\x08");
   attempt(scratch / "z.jsonl", ErrorClass::data, {"compressed", "gzip -dk"});
   for (const char* nothing : {"", "\n\n  \n", "\xEF\xBB\xBF"}) {
     put(scratch / "none.txt", nothing);
-    expect_error(ErrorClass::data, {"no text", "none.txt"},
-                 [&] { prepare_dataset(Bytes(), {.inputs = {scratch / "none.txt"}, .output = scratch / "out"}); });
+    expect_error(ErrorClass::data, {"no text", "none.txt"}, [&] {
+      prepare_dataset(Bytes(), {.inputs = {scratch / "none.txt"}, .output = scratch / "out"});
+    });
   }
   expect_error(ErrorClass::config, {"no end-of-document"}, [&] {
-    prepare_dataset(Bytes(false), {.inputs = {scratch / "good.txt"}, .output = scratch / "out", .append_eod = true});
+    prepare_dataset(Bytes(false),
+                    {.inputs = {scratch / "good.txt"}, .output = scratch / "out", .append_eod = true});
   });
   CHECK_FALSE(fs::exists(scratch / "out.idx"));
   CHECK_FALSE(fs::exists(scratch / "out.bin.partial"));
@@ -241,8 +270,11 @@ TEST_CASE("inputs that cannot be text are told before any work") {
 TEST_CASE("a preparation that is given up leaves nothing") {
   ScratchFolder scratch;
   put(scratch / "x.txt", std::string(20'000'000, 'a') + "\n");
-  PrepareOptions options{.inputs = {scratch / "x.txt"}, .output = scratch / "out", .split_on = SplitOn::lines};
-  CHECK_THROWS_WITH(prepare_dataset(Bytes(), options, [](const PrepareReport&) { throw std::runtime_error("stop"); }), "stop");
+  PrepareOptions options{
+      .inputs = {scratch / "x.txt"}, .output = scratch / "out", .split_on = SplitOn::lines};
+  CHECK_THROWS_WITH(
+      prepare_dataset(Bytes(), options, [](const PrepareReport&) { throw std::runtime_error("stop"); }),
+      "stop");
   CHECK_FALSE(fs::exists(scratch / "out.idx"));
 }
 
@@ -262,7 +294,8 @@ TEST_CASE("summaries and scans") {
   auto range = scan_tokens(file);
   CHECK(range.smallest == 'a');
   CHECK(range.largest == 'z');
-  expect_error(ErrorClass::data, {"document 2", "token 0", "id 122", "vocabulary of 122"}, [&] { scan_tokens(file, 'z'); });
+  expect_error(ErrorClass::data, {"document 2", "token 0", "id 122", "vocabulary of 122"},
+               [&] { scan_tokens(file, 'z'); });
 }
 
 TEST_CASE("real texts survive the round trip") {
@@ -272,8 +305,10 @@ TEST_CASE("real texts survive the round trip") {
     auto text = read_file(folder / name);
     std::string wanted;
     for (char c : text.starts_with("\xEF\xBB\xBF") ? text.substr(3) : text)
-      if (c == '\n' && !wanted.empty() && wanted.back() == '\r') wanted.back() = '\n';
-      else wanted += c;
+      if (c == '\n' && !wanted.empty() && wanted.back() == '\r')
+        wanted.back() = '\n';
+      else
+        wanted += c;
     for (SplitOn split : {SplitOn::file, SplitOn::lines, SplitOn::blank_lines}) {
       auto documents = prepare(name, text, {.split_on = split});
       std::string joined;

@@ -1,4 +1,5 @@
-// mtrain data as a user runs it: exit statuses, and what is left when it is killed or the disk fails at any moment.
+// mtrain data as a user runs it: exit statuses, and what is left when it is killed or the disk fails at any
+// moment.
 #include <doctest/doctest.h>
 #include <sys/wait.h>
 
@@ -19,8 +20,9 @@ struct Outcome {
 
 Outcome run(const ScratchFolder& scratch, const std::string& arguments, const std::string& fault = {}) {
   auto out = scratch / "stdout", err = scratch / "stderr";
-  std::string command = cat("cd '", scratch.path().string(), "' && MTRAIN_FAULT='", fault, "' exec '", MT_BINARY_DIR,
-                            "/bin/mtrain' ", arguments, " >'", out.string(), "' 2>'", err.string(), "' </dev/null");
+  std::string command =
+      cat("cd '", scratch.path().string(), "' && MTRAIN_FAULT='", fault, "' exec '", MT_BINARY_DIR,
+          "/bin/mtrain' ", arguments, " >'", out.string(), "' 2>'", err.string(), "' </dev/null");
   int status = std::system(command.c_str());
   return {WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status), read_file(out), read_file(err)};
 }
@@ -28,9 +30,9 @@ Outcome run(const ScratchFolder& scratch, const std::string& arguments, const st
 constexpr int kKilled = 128 + 9;
 
 /// Every place where the preparation touches the disk.
-const char* const kSites[] = {"data.read",     "data.bin.open",      "data.bin.write",  "data.bin.fsync",   "data.idx.open",
-                              "data.idx.write", "data.idx.fsync",    "data.unlink.dirsync", "data.bin.rename", "data.bin.dirsync",
-                              "data.idx.rename", "data.idx.dirsync"};
+const char* const kSites[] = {"data.read",       "data.bin.open",    "data.bin.write",  "data.bin.fsync",
+                              "data.idx.open",   "data.idx.write",   "data.idx.fsync",  "data.unlink.dirsync",
+                              "data.bin.rename", "data.bin.dirsync", "data.idx.rename", "data.idx.dirsync"};
 
 }  // namespace
 
@@ -98,7 +100,8 @@ TEST_CASE("killed at any moment, a preparation leaves no pair or the whole pair,
     for (int nth = 1; nth <= 40; ++nth) {
       CAPTURE(site);
       CAPTURE(nth);
-      for (const char* name : {"x.idx", "x.bin", "x.idx.partial", "x.bin.partial"}) fs::remove(scratch / name);
+      for (const char* name : {"x.idx", "x.bin", "x.idx.partial", "x.bin.partial"})
+        fs::remove(scratch / name);
       auto got = run(scratch, command, cat(site, ":", nth, ":kill"));
       if (got.status != kKilled) {
         CHECK(got.status == 0);
@@ -133,7 +136,8 @@ TEST_CASE("a failing disk is status 18, and leaves neither a pair nor litter") {
       ++failures;
       CHECK(got.status == 18);
       CHECK(got.err.find("error[io]") != std::string::npos);
-      // After the last rename the pair is there, though perhaps not for good; before it there is neither half.
+      // After the last rename the pair is there, though perhaps not for good; before it there is neither
+      // half.
       bool whole = std::string(site) == "data.idx.dirsync";
       CHECK(fs::exists(scratch / "x.idx") == whole);
       CHECK(fs::exists(scratch / "x.bin") == whole);

@@ -47,7 +47,8 @@ void write_documents(const fs::path& prefix, int count, int length, int first = 
 }
 
 std::vector<int32_t> first_tokens(const SampleSource& source, int64_t seq, int64_t count) {
-  Loader loader(source, {.seq_length = seq, .micro_batch_size = 1, .num_micro_batches = count, .prefetch = false});
+  Loader loader(source,
+                {.seq_length = seq, .micro_batch_size = 1, .num_micro_batches = count, .prefetch = false});
   std::vector<int32_t> out;
   for (const Batch& batch : loader.next()) out.push_back(batch.tokens[0]);
   return out;
@@ -69,16 +70,21 @@ TEST_CASE("the byte tokenizer is the identity on bytes") {
   CHECK(byte.decode_bytes(std::vector<int32_t>{104, 256, 105}) == "hi");
   CHECK(byte.decode(std::vector<int32_t>{0xE4, 0xBD, 104}) == "\xEF\xBF\xBD\xEF\xBF\xBDh");
   for (int32_t bad : {-1, 257, INT32_MAX})
-    expect_error(ErrorClass::data, {std::to_string(bad), "257"}, [&] { byte.decode_bytes(std::vector<int32_t>{bad}); });
+    expect_error(ErrorClass::data, {std::to_string(bad), "257"},
+                 [&] { byte.decode_bytes(std::vector<int32_t>{bad}); });
 }
 
 TEST_CASE("gpt divides the documents among the splits and repeats them as needed") {
   Plugins plugins;
   ScratchFolder scratch;
   write_documents(scratch / "x", 100, 20);
-  auto gpt = plugins.dataset("gpt", "path: x\nsplit: 80,15,5", {.seq_length = 19, .seed = 7, .base_directory = scratch.path(),
-                                                                .tokenizer = plugins.byte.get()});
-  struct Part { Split which; int begin, end; };
+  auto gpt = plugins.dataset(
+      "gpt", "path: x\nsplit: 80,15,5",
+      {.seq_length = 19, .seed = 7, .base_directory = scratch.path(), .tokenizer = plugins.byte.get()});
+  struct Part {
+    Split which;
+    int begin, end;
+  };
   for (Part part : {Part{Split::train, 0, 80}, Part{Split::valid, 80, 95}, Part{Split::test, 95, 100}}) {
     auto once = gpt->split(part.which, Dataset::kOneEpoch);
     CHECK(once->size() == ((part.end - part.begin) * 20 - 1) / 19);
@@ -104,7 +110,8 @@ TEST_CASE("gpt takes validation from files of its own when they are given") {
   ScratchFolder scratch;
   write_documents(scratch / "x", 10, 11);
   write_documents(scratch / "v", 4, 11, 200);
-  DatasetContext context{.seq_length = 10, .seed = 7, .base_directory = scratch.path(), .tokenizer = plugins.byte.get()};
+  DatasetContext context{
+      .seq_length = 10, .seed = 7, .base_directory = scratch.path(), .tokenizer = plugins.byte.get()};
   auto gpt = plugins.dataset("gpt", "{path: x, valid_path: v}", context);
   CHECK(gpt->split(Split::train, Dataset::kOneEpoch)->size() == 10);  // all of x
   for (int32_t token : first_tokens(*gpt->split(Split::valid, 4), 10, 4)) CHECK(token >= 200);
@@ -114,9 +121,10 @@ TEST_CASE("gpt takes validation from files of its own when they are given") {
 TEST_CASE("gpt blends by weight, and by size when there are no weights") {
   Plugins plugins;
   ScratchFolder scratch;
-  write_documents(scratch / "a", 30, 11);        // 0 … 29
-  write_documents(scratch / "b", 60, 11, 100);   // 100 … 159
-  DatasetContext context{.seq_length = 10, .seed = 7, .base_directory = scratch.path(), .tokenizer = plugins.byte.get()};
+  write_documents(scratch / "a", 30, 11);       // 0 … 29
+  write_documents(scratch / "b", 60, 11, 100);  // 100 … 159
+  DatasetContext context{
+      .seq_length = 10, .seed = 7, .base_directory = scratch.path(), .tokenizer = plugins.byte.get()};
   auto from_b = [](const std::vector<int32_t>& tokens) {
     return std::count_if(tokens.begin(), tokens.end(), [](int32_t t) { return t >= 100 && t < 256; });
   };
@@ -126,13 +134,20 @@ TEST_CASE("gpt blends by weight, and by size when there are no weights") {
   auto tokens = first_tokens(*source, 10, 200);
   CHECK(from_b(tokens) + std::count(tokens.begin(), tokens.end(), 256) >= 50);
   CHECK(from_b(tokens) <= 50);
+  std::string paths = "a",
+              weights = "100";  // rounding up 200 small shares gives the large one far more than its surplus
+  for (int i = 0; i < 200; ++i) paths += ", b", weights += ", 0.5";
+  auto many =
+      plugins.dataset("gpt", cat("{paths: [", paths, "], weights: [", weights, "], split: '1'}"), context);
+  CHECK(many->split(Split::train, 100)->size() == 50 + 200);
   expect_error(ErrorClass::config, {"one epoch"}, [&] { weighted->split(Split::train, Dataset::kOneEpoch); });
 
   auto by_size = plugins.dataset("gpt", "{paths: [a, b], split: '1'}", context);
   auto all = by_size->split(Split::train, Dataset::kOneEpoch);
   CHECK(all->size() == (30 * 11 - 1) / 10 + (60 * 11 - 1) / 10);
   CHECK(by_size->split(Split::train, 50)->size() == 50);
-  expect_error(ErrorClass::data, {"97 samples", "98 are wanted", "dataset.weights"}, [&] { by_size->split(Split::train, 98); });
+  expect_error(ErrorClass::data, {"97 samples", "98 are wanted", "dataset.weights"},
+               [&] { by_size->split(Split::train, 98); });
 }
 
 TEST_CASE("gpt tells what is wrong and what to do") {
@@ -141,7 +156,8 @@ TEST_CASE("gpt tells what is wrong and what to do") {
   write_documents(scratch / "x", 5, 20);
   put(scratch / "book.txt", "text");
   put(scratch / "web.jsonl", "{}");
-  DatasetContext context{.seq_length = 8, .seed = 1, .base_directory = scratch.path(), .tokenizer = plugins.byte.get()};
+  DatasetContext context{
+      .seq_length = 8, .seed = 1, .base_directory = scratch.path(), .tokenizer = plugins.byte.get()};
   auto made = [&](const char* yaml) { return plugins.dataset("gpt", yaml, context); };
   struct Fault {
     const char* yaml;
@@ -157,16 +173,20 @@ TEST_CASE("gpt tells what is wrong and what to do") {
            {"{path: x, split: abc}", ErrorClass::config, {"'abc' is no share"}},
            {"{path: x, splits: '1'}", ErrorClass::config, {"splits"}},
            {"{path: nowhere}", ErrorClass::data, {"nowhere.idx does not exist"}},
-           {"{path: book.txt}", ErrorClass::data, {"is text", "mtrain data prepare --input", "book.txt --output", "--tokenizer byte"}},
+           {"{path: book.txt}",
+            ErrorClass::data,
+            {"is text", "mtrain data prepare --input", "book.txt --output", "--tokenizer byte"}},
            {"{path: web.jsonl}", ErrorClass::data, {"mtrain data prepare", "web.jsonl"}},
        }) {
     CAPTURE(fault.yaml);
     for (const auto& says : fault.says) expect_error(fault.error_class, {says}, [&] { made(fault.yaml); });
   }
-  expect_error(ErrorClass::data, {"valid split", "is empty", "5 documents", "4 to train", "0 to valid", "1 to test"},
+  expect_error(ErrorClass::data,
+               {"valid split", "is empty", "5 documents", "4 to train", "0 to valid", "1 to test"},
                [&] { made("{path: x, split: '8,1,1'}")->split(Split::valid, 1); });  // 4.5 rounds to 4
   context.seq_length = 200;
-  expect_error(ErrorClass::data, {"train split", "100 tokens", "201"}, [&] { made("{path: x, split: '1'}")->split(Split::train, 1); });
+  expect_error(ErrorClass::data, {"train split", "100 tokens", "201"},
+               [&] { made("{path: x, split: '1'}")->split(Split::train, 1); });
   context.seq_length = 8;
   context.seed = uint64_t{1} << 32;
   expect_error(ErrorClass::config, {"4294967296", "rng.seed"}, [&] { made("path: x"); });
@@ -179,7 +199,8 @@ TEST_CASE("the identity of gpt follows data and order") {
   Plugins plugins;
   ScratchFolder scratch;
   write_documents(scratch / "x", 20, 20);
-  DatasetContext context{.seq_length = 8, .seed = 1, .base_directory = scratch.path(), .tokenizer = plugins.byte.get()};
+  DatasetContext context{
+      .seq_length = 8, .seed = 1, .base_directory = scratch.path(), .tokenizer = plugins.byte.get()};
   auto identity = [&](const char* yaml) { return plugins.dataset("gpt", yaml, context)->identity(); };
   std::set<std::string> seen;
   auto base = identity("path: x");
@@ -234,5 +255,6 @@ TEST_CASE("mock is endless, the same every time, and can be learnt") {
   context.seed = 4;
   plugins.dataset("mock", "vocab_size: 64", context)->split(Split::train, 1)->get(123456789, sample);
   CHECK(tokens != again);
-  expect_error(ErrorClass::config, {"258", "257"}, [&] { plugins.dataset("mock", "vocab_size: 258", context); });
+  expect_error(ErrorClass::config, {"258", "257"},
+               [&] { plugins.dataset("mock", "vocab_size: 258", context); });
 }
