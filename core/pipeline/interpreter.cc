@@ -51,12 +51,28 @@ void Interpreter::execute(const Action& action, const InputOf& input_of, float t
   }
 }
 
+namespace {
+
+// Neither tape nor dropout for a scope, also when the model throws.
+class Evaluating {
+ public:
+  explicit Evaluating(Run& run) : off_(run, false), run_(run), before_(std::exchange(run.training, false)) {}
+  ~Evaluating() { run_.training = before_; }
+  Evaluating(const Evaluating&) = delete;
+  Evaluating& operator=(const Evaluating&) = delete;
+
+ private:
+  GradMode off_;
+  Run& run_;
+  bool before_;
+};
+
+}  // namespace
+
 StepLoss Interpreter::evaluate(const ModelInput& input) {
-  GradMode off(run_, false);
-  bool before = std::exchange(run_.training, false);
+  Evaluating evaluating(run_);
   StepLoss result;
   result.loss_sum = sum(model_.forward(input, {}));
-  run_.training = before;
   return result;
 }
 

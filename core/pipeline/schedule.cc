@@ -54,16 +54,18 @@ class Simulation {
       for (size_t r = 0; r < schedule_.size(); ++r)
         while (next_[r] < schedule_[r].size() && advance(r)) moved = true;
     }
-    double busy = 0, end = 0;
+    double end = 0;
     for (size_t r = 0; r < schedule_.size(); ++r) {
       if (next_[r] < schedule_[r].size())
         report_.faults.push_back(cat("rank ", r, " waits for ever at ", to_text(schedule_[r][next_[r]])));
       end = std::max(end, clock_[r]);
     }
-    for (int64_t s = 0; s < plan_.stages; ++s)
+    for (int64_t s = 0; s < plan_.stages; ++s) {
       for (int64_t m = 0; m < plan_.micro_batches; ++m)
         if (!done_.contains({Do::B, s, m})) report_.faults.push_back(cat("stage ", s, " never runs backward of ", m));
-    busy = 3.0 * static_cast<double>(plan_.micro_batches);
+      if (!done_.contains({Do::Reduce, s, 0})) report_.faults.push_back(cat("stage ", s, " never reduces its gradients"));
+    }
+    double busy = 3.0 * static_cast<double>(plan_.micro_batches);
     report_.bubble = end > 0 ? 1 - busy / end : 0;
     return report_;
   }
@@ -73,24 +75,44 @@ class Simulation {
 
   bool advance(size_t rank) {
     const Action& a = schedule_[rank][next_[rank]];
-    if (a.what != Do::Reduce) {
-      double start = clock_[rank];
-      for (const Key& need : needs(a)) {
-        auto found = done_.find(need);
-        if (found == done_.end()) return false;
-        start = std::max(start, found->second);
-      }
-      clock_[rank] = start + (a.what == Do::F ? 1 : 2);
-      done_[{a.what, a.stage, a.micro}] = clock_[rank];
-      live_[rank] += a.what == Do::F ? 1 : -1;
-      report_.peak_activations = std::max(report_.peak_activations, live_[rank]);
+    if (std::string wrong = fault_of(a); !wrong.empty()) {
+      report_.faults.push_back(cat("rank ", rank, " ", wrong, ": ", to_text(a)));
+      ++next_[rank];
+      return true;
     }
+    double start = clock_[rank];
+    for (const Key& need : needs(a)) {
+      auto found = done_.find(need);
+      if (found == done_.end()) return false;
+      start = std::max(start, found->second);
+    }
+    clock_[rank] = start + cost(a.what);
+    done_[{a.what, a.stage, a.micro}] = clock_[rank];
+    if (a.what != Do::Reduce) live_[rank] += a.what == Do::F ? 1 : -1;
+    report_.peak_activations = std::max(report_.peak_activations, live_[rank]);
     ++next_[rank];
     return true;
   }
 
+  static double cost(Do what) {
+    switch (what) {
+      case Do::F: return 1;
+      case Do::B: return 2;
+      case Do::Reduce: return 0;
+    }
+    return 0;
+  }
+
+  std::string fault_of(const Action& a) const {
+    bool exists = a.stage >= 0 && a.stage < plan_.stages && a.micro >= 0 && a.micro < plan_.micro_batches;
+    if (!exists) return "names a stage or micro-batch that is not there";
+    return done_.contains({a.what, a.stage, a.micro}) ? "repeats an action" : "";
+  }
+
   std::vector<Key> needs(const Action& a) const {
     std::vector<Key> keys;
+    if (a.what == Do::Reduce)
+      for (int64_t m = 0; m < plan_.micro_batches; ++m) keys.push_back({Do::B, a.stage, m});
     if (a.what == Do::F && a.stage > 0) keys.push_back({Do::F, a.stage - 1, a.micro});
     if (a.what == Do::B) keys.push_back({Do::F, a.stage, a.micro});
     if (a.what == Do::B && a.stage + 1 < plan_.stages) keys.push_back({Do::B, a.stage + 1, a.micro});

@@ -33,7 +33,8 @@ MT_API Schedule one_f_one_b(const Plan& plan);
 MT_API std::string to_text(const Action& action);
 MT_API std::string to_text(const Program& program);
 
-/// What running a schedule would do: faults (a backward before its forward, a missing micro-batch, a deadlock) and costs.
+/// What running a schedule would do: faults (actions that wait for ever, repeat, are missing or name what is not there) and
+/// costs.
 struct Simulated {
   std::vector<std::string> faults;
   double bubble = 0;           // share of idle time, with backward costing twice forward
