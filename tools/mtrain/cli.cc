@@ -1,5 +1,8 @@
 #include "cli.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <iostream>
@@ -24,7 +27,8 @@ bool is_command(const CLI::App& app, const std::string& word) {
   return !commands.empty();
 }
 
-/// How many words this option of the program takes, with itself. Throws Error(usage) for one that does not exist.
+/// How many words this option of the program takes, with itself. Throws Error(usage) for one that does not
+/// exist.
 size_t words_of_option(const CLI::App& app, const std::string& word) {
   std::string option_name = word.substr(0, word.find('='));
   const auto* option = app.get_option_no_throw(option_name);
@@ -32,8 +36,9 @@ size_t words_of_option(const CLI::App& app, const std::string& word) {
     std::vector<std::string> names;
     for (const auto* known : app.get_options()) names.push_back(known->get_name());
     std::vector<std::string> near = nearest(option_name, names, 1);
-    throw Error(ErrorClass::usage, cat("there is no option ", printable(option_name, 64), " before the command"),
-                near.empty() ? "run `mtrain --help`" : cat("did you mean ", near.front(), "? run `mtrain --help`"));
+    throw Error(
+        ErrorClass::usage, cat("there is no option ", printable(option_name, 64), " before the command"),
+        near.empty() ? "run `mtrain --help`" : cat("did you mean ", near.front(), "? run `mtrain --help`"));
   }
   return option && option_name == word && option->get_expected_min() > 0 ? 2 : 1;
 }
@@ -68,7 +73,8 @@ int report_usage(const CLI::App& app, const CLI::ParseError& error) {
   } else if (!rest.empty() && !names.empty()) {
     std::vector<std::string> near = nearest(rest.front(), names, 1);
     message = cat("there is no command `", spelled, " ", rest.front(), "`");
-    hint = cat(near.empty() ? cat("it has: ", join(names, ", ")) : cat("did you mean `", spelled, " ", near.front(), "`?"),
+    hint = cat(near.empty() ? cat("it has: ", join(names, ", "))
+                            : cat("did you mean `", spelled, " ", near.front(), "`?"),
                " Run `", spelled, " --help`");
   } else if (!rest.empty()) {
     message = cat("`", spelled, "` does not take '", rest.front(), "'");
@@ -92,20 +98,34 @@ int parse_and_run(CLI::App& app, Cli& cli, std::vector<std::string> arguments) {
   } catch (const Error& error) {
     return report(error);
   } catch (const std::bad_alloc&) {
-    return report("internal", "out of memory", "ask for less (a smaller model or batch) or use a larger machine", 70);
+    return report("internal", "out of memory",
+                  "ask for less (a smaller model or batch) or use a larger machine", 70);
   } catch (const std::filesystem::filesystem_error& error) {
     return report(name(ErrorClass::io), error.what(), "", static_cast<int>(ErrorClass::io));
   } catch (const std::exception& error) {
-    return report("internal", error.what(), "this is a defect of mtrain: please report it with this line", 70);
+    return report("internal", error.what(), "this is a defect of mtrain: please report it with this line",
+                  70);
   } catch (...) {
-    return report("internal", "something was thrown that is no std::exception", "a plugin may be at fault", 70);
+    return report("internal", "something was thrown that is no std::exception", "a plugin may be at fault",
+                  70);
   }
   return cli.status;
 }
 
+// Where the caller closed standard input, output or error, a file of ours would get that number, and prints
+// would go into it.
+void occupy_standard_streams() {
+  int fd;
+  do fd = ::open("/dev/null", O_RDWR);
+  while (fd >= 0 && fd <= 2);
+  if (fd > 2) ::close(fd);
+}
+
 }  // namespace
 
-PluginHost plugin_host(const Cli& cli) { return PluginHost(plugin_folders(cli.plugin_path)); }
+PluginHost plugin_host(const Cli& cli) {
+  return PluginHost(plugin_folders(cli.plugin_path));
+}
 
 std::vector<std::string> with_default_command(const CLI::App& app, std::vector<std::string> arguments) {
   size_t at = 0;
@@ -117,20 +137,23 @@ std::vector<std::string> with_default_command(const CLI::App& app, std::vector<s
   std::vector<std::string> names = command_names(app);
   std::vector<std::string> near = nearest(word, names, 1);
   if (!is_command(app, "train") || (!like_a_recipe && !near.empty())) {
-    throw Error(ErrorClass::usage, cat("there is no command '", printable(word, 64), "'"),
-                near.empty() ? cat("commands: ", join(names, ", "), "; a recipe is a file, e.g. recipes/quickstart.yaml")
-                             : cat("did you mean `mtrain ", near.front(), "`? commands: ", join(names, ", ")));
+    throw Error(
+        ErrorClass::usage, cat("there is no command '", printable(word, 64), "'"),
+        near.empty()
+            ? cat("commands: ", join(names, ", "), "; a recipe is a file, e.g. recipes/quickstart.yaml")
+            : cat("did you mean `mtrain ", near.front(), "`? commands: ", join(names, ", ")));
   }
   arguments.insert(arguments.begin() + static_cast<std::ptrdiff_t>(at), "train");
   return arguments;
 }
 
 int run_cli(CLI::App& app, Cli& cli, std::vector<std::string> arguments) {
+  occupy_standard_streams();
   int status = parse_and_run(app, cli, std::move(arguments));
   std::cout.flush();
   if (status == 0 && !std::cout)
-    return report(name(ErrorClass::io), "standard output could not be written", "is the disk full, or the pipe closed?",
-                  static_cast<int>(ErrorClass::io));
+    return report(name(ErrorClass::io), "standard output could not be written",
+                  "is the disk full, or the pipe closed?", static_cast<int>(ErrorClass::io));
   return status;
 }
 

@@ -1,5 +1,6 @@
 // mtrain train: the command that a bare recipe stands for.
 #include <CLI/CLI.hpp>
+#include <csignal>
 #include <iostream>
 
 #include "cli.h"
@@ -29,6 +30,7 @@ void add_observers(Trainer& trainer, const Recipe& recipe, bool quiet) {
 
 int train(const Cli& cli, const std::string& path, const std::vector<std::string>& overrides) {
   SignalWatch signals;
+  std::signal(SIGPIPE, SIG_IGN);  // whoever watches may leave (`| head`); training goes on
   if (cli.quiet) set_log_level(LogLevel::warn);
   PluginHost plugins = plugin_host(cli);
   Recipe recipe = load_recipe(path, overrides, plugins);
