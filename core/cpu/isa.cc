@@ -5,6 +5,7 @@ namespace mtrain::cpu {
 namespace base { void fill_kernels(KernelTable&); }
 namespace v3 { void fill_kernels(KernelTable&); }
 namespace v4 { void fill_kernels(KernelTable&); }
+namespace v4_bf16 { void fill_kernels(KernelTable&); }
 
 std::vector<Isa> usable_isas() {
   std::vector<Isa> usable;
@@ -15,6 +16,7 @@ std::vector<Isa> usable_isas() {
   bool v4 = v3 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
             __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
             __builtin_cpu_supports("avx512vl");
+  if (v4 && __builtin_cpu_supports("avx512bf16")) usable.push_back({"v4_bf16", v4_bf16::fill_kernels});
   if (v4) usable.push_back({"v4", v4::fill_kernels});
   if (v3) usable.push_back({"v3", v3::fill_kernels});
 #endif

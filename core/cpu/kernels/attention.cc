@@ -8,109 +8,156 @@ namespace mtrain::cpu::MT_ISA {
 
 namespace {
 
-/// What one task works on; the memory of one thread.
-struct QueryTile {
-  float *q, *o, *s;  // [kTile, width] twice, [kBlockRows, kTile]
-  float top[kTile];
-  Vec sum[kTile];  // lane-wise partial sums of a row's exponentials
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+/// A row's running maximum is only moved when the scores outgrow it by 2^kSlack: exponentials up to that are harmless in
+/// float, and the sums need no rescaling for them.
+constexpr float kSlack = 12;
 
-  static int64_t floats(int64_t width) { return 2 * kTile * width + kBlockRows * kTile; }
-  QueryTile(float* memory, int64_t width) : q(memory), o(q + kTile * width), s(o + kTile * width) {
+/// Memory of one call: all keys and values laid out, and what each thread works on.
+template <class Word>
+struct ForwardMemory {
+  Word *keys, *values;  // per tile and group: upright, across
+  Word *q, *p;          // per thread: along; [kBlockRows, kTile / pack]
+  float *o, *s;         // per thread: [kTile, width]; [kBlockRows, kTile]
+  int64_t tile;         // words of one tile
+
+  ForwardMemory(Pieces& pieces, int64_t packed_tiles, int64_t threads, int64_t width, int64_t pack) {
+    tile = kTile * width / pack;
+    keys = pieces.take<Word>(packed_tiles * tile);
+    values = pieces.take<Word>(packed_tiles * tile);
+    q = pieces.take<Word>(threads * tile);
+    p = pieces.take<Word>(threads * kBlockRows * kTile / pack);
+    o = pieces.take<float>(threads * kTile * width);
+    s = pieces.take<float>(threads * kBlockRows * kTile);
+  }
+};
+
+/// The queries at hand.
+template <class Word>
+struct QueryTile {
+  const Word* q;
+  Word* p;
+  float *o, *s;
+  int64_t width;
+  float factor;      // scores times this are exponents of 2
+  float top[kTile];  // running maximum of a row's scores, give or take kSlack
+  Vec sum[kTile];    // lane-wise partial sums of a row's exponentials
+
+  QueryTile(const ForwardMemory<Word>& m, int64_t thread, int64_t row_width, int64_t pack, float scale)
+      : q(m.q + thread * m.tile), p(m.p + thread * kBlockRows * kTile / pack), o(m.o + thread * kTile * row_width),
+        s(m.s + thread * kBlockRows * kTile), width(row_width), factor(scale * kLog2e) {
     std::memset(o, 0, sizeof(float) * static_cast<size_t>(kTile * width));
     for (int64_t r = 0; r < kTile; ++r) {
-      top[r] = -std::numeric_limits<float>::infinity();
+      top[r] = -kInfinity;
       sum[r] = Vec{};
     }
   }
 };
 
-/// One row of scores becomes exponentials under the new maximum; what was summed before is scaled to it.
-/// Columns from `seen` up to `columns` (whole vectors) count as minus infinity.
-void soften_row(QueryTile& t, int64_t row, float* s, int64_t seen, int64_t columns, int64_t width) {
-  constexpr float kInfinity = std::numeric_limits<float>::infinity();
-  for (int64_t c = seen; c < columns; ++c) s[c] = -kInfinity;
-  Vec top = splat(t.top[row]);
-  for (int64_t c = 0; c < columns; c += kLanes) top = max(load(s + c), top);
-  float new_top = max_lane(top);
-  Vec shift = splat(new_top == -kInfinity ? 0.0f : new_top);
-  if (new_top != t.top[row]) {
-    Vec factor = exp_nonpositive(splat(t.top[row]) - shift);
-    t.sum[row] *= factor;
-    for (int64_t d = 0; d < width; d += kLanes) store(t.o + row * width + d, load(t.o + row * width + d) * factor);
-    t.top[row] = new_top;
-  }
-  Vec sum = t.sum[row];
-  for (int64_t c = 0; c < columns; c += kLanes) {
-    Vec p = exp_nonpositive(load(s + c) - shift);
-    store(s + c, p);
-    sum += p;
-  }
-  t.sum[row] = sum;
+/// Moves a row's maximum and scales what was summed under the old one.
+template <class Word>
+void raise_top(QueryTile<Word>& t, int64_t row, float top) {
+  Vec shrink = exp2(splat((t.top[row] - top) * t.factor));
+  t.sum[row] *= shrink;
+  float* o = t.o + row * t.width;
+  for (int64_t d = 0; d < t.width; d += kLanes) store(o + d, load(o + d) * shrink);
+  t.top[row] = top;
 }
 
-/// Adds the keys and values of one tile, `keys` of them, to all rows. `first_seen` keys are visible to the first row and
-/// one more to each further row (causal); at most `keys`.
-void add_keys(QueryTile& t, int64_t rows, const float* k_transposed, const float* v, int64_t keys, int64_t first_seen,
-              int64_t width) {
+/// A block of score rows becomes exponentials, as the left operand of the product with the values.
+template <int kPack, class Word>
+void soften(QueryTile<Word>& t, int64_t row, int64_t columns) {
+  float tops[kBlockRows];
+  for (int m = 0; m < kBlockRows; ++m) {
+    const float* s = t.s + m * kTile;
+    Vec top = load(s);
+    for (int64_t c = kLanes; c < columns; c += kLanes) top = max(load(s + c), top);
+    tops[m] = max_lane(top);
+  }
+  for (int m = 0; m < kBlockRows; ++m)
+    if ((tops[m] - t.top[row + m]) * t.factor > kSlack) raise_top(t, row + m, tops[m]);
+  for (int m = 0; m < kBlockRows; ++m) {
+    const float* s = t.s + m * kTile;
+    Word* p = t.p + m * kTile / kPack;
+    Vec shift = splat(t.top[row + m] == -kInfinity ? 0.0f : t.top[row + m] * t.factor), sum = t.sum[row + m];
+    for (int64_t c = 0; c < columns; c += kLanes) {
+      Vec e = exp2(load(s + c) * t.factor - shift);
+      put_along(p + c / kPack, e);
+      sum += e;
+    }
+    t.sum[row + m] = sum;
+  }
+}
+
+/// Adds the keys and values of one tile, `keys` of them, to all rows. The first row sees `first_seen` keys and each
+/// further row one more (causal); none sees more than `keys`.
+template <class Unit, class Word>
+void add_keys(QueryTile<Word>& t, int64_t rows, const Word* keys_upright, const Word* values, int64_t keys,
+              int64_t first_seen) {
+  constexpr int kPack = Unit::kPack;
+  int64_t units = t.width / kPack;
   for (int64_t r = 0; r < rows; r += kBlockRows) {
-    int64_t seen = std::min(keys, first_seen + r + kBlockRows - 1);
-    if (seen <= 0) continue;
-    int64_t columns = round_up(seen, kLanes);
-    product_rows({t.q + r * width, width, 1}, k_transposed, kTile, t.s, kTile, columns, width, false);
+    int64_t seen = std::min(keys, first_seen + r + kBlockRows - 1), columns = round_up(seen, kLanes);
+    product_rows<Unit>({t.q + r * units, units, 1}, keys_upright, kTile, t.s, kTile, columns, units, false);
     for (int64_t m = 0; m < kBlockRows; ++m)
-      soften_row(t, r + m, t.s + m * kTile, std::clamp<int64_t>(first_seen + r + m, 0, keys), columns, width);
-    product_rows({t.s, kTile, 1}, v, width, t.o + r * width, width, width, seen, true);
+      for (int64_t c = std::min(keys, first_seen + r + m); c < columns; ++c) t.s[m * kTile + c] = -kInfinity;
+    soften<kPack>(t, r, columns);
+    product_rows<Unit>({t.p, kTile / kPack, 1}, values, t.width, t.o + r * t.width, t.width, t.width,
+                       (seen + kPack - 1) / kPack, true);
+  }
+}
+
+template <class T, class Word>
+void finish(const QueryTile<Word>& t, int64_t rows, const AttentionArgs& args, int64_t token, int64_t head) {
+  for (int64_t r = 0; r < rows; ++r) {
+    float sum = sum_lanes(t.sum[r]);
+    args.lse[head * args.tokens + token + r] = t.top[r] * args.scale + std::log(sum);
+    cast_row(SerialTeam{}, t.o + r * t.width, static_cast<T*>(args.o) + ((token + r) * args.heads + head) * args.head_dim,
+             args.head_dim, 1.0f / sum, false);
   }
 }
 
 template <class T>
-void finish(const QueryTile& t, int64_t rows, const AttentionArgs& args, int64_t token, int64_t head, int64_t width) {
-  for (int64_t r = 0; r < rows; ++r) {
-    float sum = sum_lanes(t.sum[r]);
-    args.lse[head * args.tokens + token + r] = t.top[r] + std::log(sum);
-    cast_row(SerialTeam{}, t.o + r * width, static_cast<T*>(args.o) + ((token + r) * args.heads + head) * args.head_dim,
-             args.head_dim, 1.0f / sum, false);
-  }
+void attention_of(CpuStream& cpu, const AttentionArgs& args) {
+  using Unit = typename UnitOf<T>::Type;
+  using Word = typename Unit::Word;
+  constexpr int64_t kPack = Unit::kPack;
+  Tiling tiling(args);
+  int64_t width = tiling.width(), groups = args.groups, packed = tiling.all_tiles() * groups;
+  auto m = cut_scratch(cpu, [&](Pieces& pieces) {
+    return ForwardMemory<Word>(pieces, packed, cpu.threads(), width, kPack);
+  });
+
+  for_uneven_tasks(cpu, packed, [&](int64_t task, int thread) {
+    tiling.locate(task / groups, [&](int64_t s, int64_t j) {
+      int64_t token = tiling.start(s) + j * kTile, rows = std::min(kTile, tiling.length(s) - j * kTile);
+      Word* along = m.q + thread * m.tile;
+      lay_along(head_rows<const T>(args.k, args, token, task % groups, 0, rows, width), along);
+      lay_upright(along, width / kPack, m.keys + task * m.tile);
+      lay_along(head_rows<const T>(args.v, args, token, task % groups, 0, rows, width), along);
+      lay_across(along, width, m.values + task * m.tile);
+    });
+  });
+  for_uneven_tasks(cpu, tiling.all_tiles() * args.heads, [&](int64_t task, int thread) {
+    int64_t at = tiling.all_tiles() - 1 - task / args.heads, h = task % args.heads, g = h / tiling.per_group();
+    tiling.locate(at, [&](int64_t s, int64_t i) {
+      int64_t n = tiling.length(s), token = tiling.start(s) + i * kTile, rows = std::min(kTile, n - i * kTile);
+      QueryTile<Word> t(m, thread, width, kPack, args.scale);
+      lay_along(head_rows<const T>(args.q, args, token, g, h % tiling.per_group(), rows, width), m.q + thread * m.tile);
+      for (int64_t j = 0, end = args.causal ? i + 1 : tiling.tiles(s); j < end; ++j) {
+        int64_t other = ((at - i + j) * groups + g) * m.tile;
+        add_keys<Unit>(t, rows, m.keys + other, m.values + other, std::min(kTile, n - j * kTile),
+                       args.causal ? (i - j) * kTile + 1 : kTile);
+      }
+      finish<T>(t, rows, args, token, h);
+    });
+  });
 }
 
 }  // namespace
 
 void attention(Stream& stream, const AttentionArgs& args) {
-  auto& cpu = cpu_stream(stream);
-  Tiling tiling(args);
-  int64_t width = tiling.width(), dim = args.head_dim, tile = tiling.tile_floats(), per_group = tiling.per_group();
-  int64_t packed = tiling.all_tiles() * args.groups, per_thread = round_up(QueryTile::floats(width) + tile, 16);
-  auto* keys = reinterpret_cast<float*>(
-      cpu.scratch(sizeof(float) * static_cast<size_t>(2 * packed * tile + per_thread * cpu.threads())));
-  float *values = keys + packed * tile, *own = values + packed * tile;
-  with_float_type(args.dtype, [&]<class T>(T) {
-    for_uneven_tasks(cpu, packed, [&](int64_t task, int thread) {
-      int64_t g = task % args.groups;
-      float* rows = own + per_thread * thread;
-      tiling.locate(task / args.groups, [&](int64_t s, int64_t j) {
-        int64_t token = tiling.start(s) + j * kTile, count = std::min(kTile, tiling.length(s) - j * kTile);
-        load_rows(head_rows<const T>(args.k, token, g, 0, dim), args.k.row_stride, count, kTile, dim, width, 1, rows);
-        transpose_tile(rows, width, keys + task * tile);
-        load_rows(head_rows<const T>(args.v, token, g, 0, dim), args.v.row_stride, count, kTile, dim, width, 1,
-                  values + task * tile);
-      });
-    });
-    for_uneven_tasks(cpu, tiling.all_tiles() * args.heads, [&](int64_t task, int thread) {
-      int64_t at = tiling.all_tiles() - 1 - task / args.heads, h = task % args.heads, g = h / per_group;
-      tiling.locate(at, [&](int64_t s, int64_t i) {
-        int64_t n = tiling.length(s), token = tiling.start(s) + i * kTile, rows = std::min(kTile, n - i * kTile);
-        QueryTile t(own + per_thread * thread, width);
-        load_rows(head_rows<const T>(args.q, token, g, h % per_group, dim), args.q.row_stride, rows, kTile, dim, width,
-                  args.scale, t.q);
-        for (int64_t j = 0, end = args.causal ? i + 1 : tiling.tiles(s); j < end; ++j) {
-          const float* k = keys + ((at - i + j) * args.groups + g) * tile;
-          int64_t count = std::min(kTile, n - j * kTile), first = args.causal ? (i - j) * kTile + 1 : kTile;
-          add_keys(t, rows, k, k + packed * tile, count, first, width);
-        }
-        finish<T>(t, rows, args, token, h, width);
-      });
-    });
-  });
+  with_float_type(args.dtype, [&]<class T>(T) { attention_of<T>(cpu_stream(stream), args); });
 }
 
 }  // namespace mtrain::cpu::MT_ISA

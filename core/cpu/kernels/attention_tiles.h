@@ -1,6 +1,14 @@
-// What attention's two passes share: tile sizes, and keys and values converted to float tiles once per call, so that
-// every query tile and every head of a group reads them in the layout its products want. The copies take O(tokens).
+// What attention's two passes share: tile sizes, the layouts that tile products want, and how rows get into them. Keys
+// and values are laid out once per call, so that every query tile and every head of a group reads them as they are; the
+// copies take O(tokens).
+//
+// Layouts of a tile of 64 rows (tokens) of `width` values, in units of a float or a bf16 pair (tile_product.h):
+//   along    [64][width / pack]   units run along a row: the left operand of products over the head dim
+//   upright  [width / pack][64]   its transpose: the right operand of products over the head dim
+//   across   [64 / pack][width]   units run across rows: the right operand of products over tokens
 #pragma once
+#include <type_traits>
+
 #include "mtrain/cpu/kernels/launch.h"
 #include "mtrain/cpu/kernels/tile_product.h"
 #include "mtrain/kernel/cast.h"
@@ -8,11 +16,23 @@
 namespace mtrain::cpu::MT_ISA {
 
 constexpr int64_t kTile = 64;  // queries and keys per tile
+constexpr float kLog2e = 1.4426950408889634f;
 
 inline int64_t round_up(int64_t n, int64_t step) { return (n + step - 1) / step * step; }
 
-/// The problem cut into tiles. Sequence s owns tiles [first_tile(s), first_tile(s + 1)) of 64 tokens, the last one partly
-/// filled.
+/// bf16 goes through pair products where the CPU has them; everything else is converted to float.
+template <class T>
+struct UnitOf {
+  using Type = FloatUnit;
+};
+#if defined(__AVX512BF16__)
+template <>
+struct UnitOf<bf16> {
+  using Type = PairUnit;
+};
+#endif
+
+/// The problem cut into tiles. Sequence s owns tiles(s) consecutive ones, the last one partly filled.
 class Tiling {
  public:
   explicit Tiling(const AttentionArgs& args) : args_(args), width_(round_up(args.head_dim, kLanes)) {
@@ -24,10 +44,9 @@ class Tiling {
   int64_t all_tiles() const { return tiles_; }
   /// Head dim rounded up to whole vectors; the added columns are zero.
   int64_t width() const { return width_; }
-  int64_t tile_floats() const { return kTile * width_; }
   int64_t per_group() const { return args_.heads / args_.groups; }
 
-  /// Calls f(sequence, tile within it, tile among all) for a tile number among all.
+  /// Calls f(sequence, tile within it) for a tile number among all.
   template <class F>
   void locate(int64_t tile, F&& f) const {
     int64_t s = 0, within = tile;
@@ -40,28 +59,115 @@ class Tiling {
   int64_t width_, tiles_ = 0;
 };
 
-/// Rows of a HeadsView as floats: [rows, width], zero beyond `rows` up to `all_rows` and beyond the head dim.
+/// `rows` rows of a matrix of T, `stride` apart; what lies beyond them and beyond `dim` counts as zero.
 template <class T>
-inline void load_rows(const T* from, int64_t stride, int64_t rows, int64_t all_rows, int64_t dim, int64_t width,
-                      float factor, float* to) {
-  for (int64_t r = 0; r < rows; ++r) {
-    cast_row(SerialTeam{}, from + r * stride, to + r * width, dim, factor, false);
-    for (int64_t d = dim; d < width; ++d) to[r * width + d] = 0;
+struct Rows {
+  T* data;
+  int64_t stride, rows, dim, width;
+};
+
+/// Fills a tile in the layout "along".
+template <class T, class Word>
+inline void lay_along(const Rows<const T>& from, Word* to) {
+  constexpr int64_t kPack = std::is_same_v<Word, float> ? 1 : 2;
+  int64_t units = from.width / kPack;
+  for (int64_t r = 0; r < from.rows; ++r) {
+    Word* row = to + r * units;
+    if constexpr (kPack == 1) {
+      cast_row(SerialTeam{}, from.data + r * from.stride, row, from.dim, 1.0f, false);
+      for (int64_t d = from.dim; d < units; ++d) row[d] = 0;
+    } else {
+      std::memcpy(row, from.data + r * from.stride, static_cast<size_t>(from.dim) * sizeof(T));
+      std::memset(reinterpret_cast<uint16_t*>(row) + from.dim, 0, static_cast<size_t>(from.width - from.dim) * sizeof(T));
+    }
   }
-  std::memset(to + rows * width, 0, sizeof(float) * static_cast<size_t>((all_rows - rows) * width));
+  std::memset(to + from.rows * units, 0, sizeof(Word) * static_cast<size_t>((kTile - from.rows) * units));
 }
 
-/// to[d * kTile + r] = from[r * width + d].
-inline void transpose_tile(const float* from, int64_t width, float* to) {
-  for (int64_t d0 = 0; d0 < width; d0 += 4)
-    for (int64_t r0 = 0; r0 < kTile; r0 += 4)
-      for (int64_t d = d0; d < d0 + 4; ++d)
-        for (int64_t r = r0; r < r0 + 4; ++r) to[d * kTile + r] = from[r * width + d];
+/// "along" to "upright": a transpose of units, by squares of four.
+template <class Word>
+inline void lay_upright(const Word* along, int64_t units, Word* to) {
+  typedef Word Four __attribute__((vector_size(16)));
+  for (int64_t r = 0; r < kTile; r += 4)
+    for (int64_t d = 0; d < units; d += 4) {
+      Four row[4], half[4];
+      for (int i = 0; i < 4; ++i) std::memcpy(&row[i], along + (r + i) * units + d, sizeof(Four));
+      half[0] = __builtin_shufflevector(row[0], row[1], 0, 4, 1, 5);
+      half[1] = __builtin_shufflevector(row[0], row[1], 2, 6, 3, 7);
+      half[2] = __builtin_shufflevector(row[2], row[3], 0, 4, 1, 5);
+      half[3] = __builtin_shufflevector(row[2], row[3], 2, 6, 3, 7);
+      row[0] = __builtin_shufflevector(half[0], half[2], 0, 1, 4, 5);
+      row[1] = __builtin_shufflevector(half[0], half[2], 2, 3, 6, 7);
+      row[2] = __builtin_shufflevector(half[1], half[3], 0, 1, 4, 5);
+      row[3] = __builtin_shufflevector(half[1], half[3], 2, 3, 6, 7);
+      for (int i = 0; i < 4; ++i) std::memcpy(to + (d + i) * kTile + r, &row[i], sizeof(Four));
+    }
 }
 
+/// "along" to "across": for floats they are the same.
+inline void lay_across(const float* along, int64_t width, float* to) {
+  std::memcpy(to, along, sizeof(float) * static_cast<size_t>(kTile * width));
+}
+#if defined(__AVX512BF16__)
+inline void lay_across(const uint32_t* along, int64_t width, uint32_t* to) {
+  int64_t units = width / 2;
+  for (int64_t r = 0; r < kTile; r += 2) {
+    const uint32_t *even = along + r * units, *odd = even + units;
+    uint32_t* row = to + r / 2 * width;
+    for (int64_t d = 0; d < units; ++d) {
+      row[2 * d] = (even[d] & 0xFFFFu) | (odd[d] << 16);
+      row[2 * d + 1] = (even[d] >> 16) | (odd[d] & 0xFFFF0000u);
+    }
+  }
+}
+#endif
+
+/// A vector of floats becomes the units of one row, in place of a float vector or as half as many pairs.
+MT_HD void put_along(float* to, Vec v) { store(to, v); }
+#if defined(__AVX512BF16__)
+MT_HD void put_along(uint32_t* to, Vec v) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(v)));
+}
+/// Two rows at the same columns become one row of pairs.
+MT_HD void put_across(uint32_t* to, Vec even, Vec odd) {
+  __m512i low = _mm512_cvtepu16_epi32(reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(even)));
+  __m512i high = _mm512_cvtepu16_epi32(reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(odd)));
+  _mm512_storeu_si512(to, _mm512_or_si512(low, _mm512_slli_epi32(high, 16)));
+}
+#endif
+
+/// The rows of one head of a view.
 template <class T>
-inline T* head_rows(const HeadsView& view, int64_t token, int64_t group, int64_t head_in_group, int64_t dim) {
-  return static_cast<T*>(view.data) + token * view.row_stride + group * view.group_stride + head_in_group * dim;
+inline Rows<T> head_rows(const HeadsView& view, const AttentionArgs& args, int64_t token, int64_t group,
+                         int64_t head_in_group, int64_t rows, int64_t width) {
+  T* data = static_cast<T*>(view.data) + token * view.row_stride + group * view.group_stride + head_in_group * args.head_dim;
+  return {data, view.row_stride, rows, args.head_dim, width};
+}
+
+/// Memory of one kernel call, cut into typed pieces on cache-line boundaries.
+class Pieces {
+ public:
+  explicit Pieces(std::byte* memory) : memory_(memory) {}
+  template <class Word>
+  Word* take(int64_t count) {
+    auto* piece = memory_ ? reinterpret_cast<Word*>(memory_ + used_) : nullptr;
+    used_ += round_up(count * static_cast<int64_t>(sizeof(Word)), 64);
+    return piece;
+  }
+  int64_t used() const { return used_; }
+
+ private:
+  std::byte* memory_;
+  int64_t used_ = 0;
+};
+
+/// Makes an object whose pieces lie in the stream's scratch memory: once without memory to learn the size, then for good.
+template <class Make>
+inline auto cut_scratch(CpuStream& stream, Make&& make) {
+  Pieces measure(nullptr);
+  make(measure);
+  Pieces pieces(stream.scratch(static_cast<size_t>(measure.used())));
+  return make(pieces);
 }
 
 }  // namespace mtrain::cpu::MT_ISA

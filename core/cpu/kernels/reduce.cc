@@ -20,11 +20,11 @@ void squared_norm(Stream& stream, const SquaredNormArgs& args) {
   auto& cpu = cpu_stream(stream);
   int64_t blocks = (args.count + kElementBlock - 1) / kElementBlock;
   auto partial = reinterpret_cast<double*>(cpu.scratch(sizeof(double) * static_cast<size_t>(blocks)));
-  for_blocks(cpu, args.count, kElementBlock, [&](int64_t begin, int64_t end) {
+  for_blocks(cpu, args.count, kElementBlock, [partial, x = args.x](int64_t begin, int64_t end) {
     double total = 0;
 #pragma omp simd reduction(+ : total)
     for (int64_t i = begin; i < end; ++i) {
-      double v = args.x[i];
+      double v = x[i];
       total += v * v;
     }
     partial[begin / kElementBlock] = total;

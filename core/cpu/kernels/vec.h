@@ -1,12 +1,16 @@
 // A vector register of floats at this instruction-set level, for the tiled kernels that the compiler would not vectorise
 // well by itself.
 #pragma once
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
 #include <cstdint>
 #include <cstring>
+#include <utility>
 
 #include "mtrain/base/export.h"
 #include "mtrain/cpu/kernels/isa_kernels.h"
-#include "mtrain/kernel/math.h"
 
 namespace mtrain::cpu::MT_ISA {
 
@@ -28,43 +32,61 @@ MT_HD Vec load(const float* from) {
 MT_HD void store(float* to, Vec v) { std::memcpy(to, &v, sizeof v); }
 MT_HD Vec splat(float x) { return x - Vec{}; }
 
+/// The larger lane by lane; `b` where `a` is NaN.
 MT_HD Vec max(Vec a, Vec b) { return a > b ? a : b; }
+
+/// Lanes exchanged with those `kDistance` further (a power of two), for reductions over a vector.
+template <int kDistance>
+MT_HD Vec exchange(Vec v) {
+  return [&]<int... i>(std::integer_sequence<int, i...>) __attribute__((always_inline)) {
+    return __builtin_shufflevector(v, v, (i ^ kDistance)...);
+  }(std::make_integer_sequence<int, kLanes>{});
+}
 MT_HD float max_lane(Vec v) {
-  float lane[kLanes], top;
-  store(lane, v);
-  for (int step = kLanes / 2; step > 0; step /= 2)
-    for (int i = 0; i < step; ++i) lane[i] = lane[i] > lane[i + step] ? lane[i] : lane[i + step];
-  top = lane[0];
-  return top;
+  if constexpr (kLanes > 8) v = max(v, exchange<8>(v));
+  if constexpr (kLanes > 4) v = max(v, exchange<4>(v));
+  v = max(v, exchange<2>(v));
+  v = max(v, exchange<1>(v));
+  return v[0];
 }
 MT_HD float sum_lanes(Vec v) {
-  float lane[kLanes];
-  store(lane, v);
-  for (int step = kLanes / 2; step > 0; step /= 2)
-    for (int i = 0; i < step; ++i) lane[i] += lane[i + step];
-  return lane[0];
+  if constexpr (kLanes > 8) v += exchange<8>(v);
+  if constexpr (kLanes > 4) v += exchange<4>(v);
+  v += exchange<2>(v);
+  v += exchange<1>(v);
+  return v[0];
 }
 
-/// exp_nonpositive of every lane.
-MT_HD Vec exp_nonpositive(Vec x) {
-  using namespace mtrain::detail;
-  Vec low = splat(-87.3f);
+/// 2^r for |r| <= 1/2, relative error 3e-8 (the fit of exp_reduced with the powers of ln 2 multiplied in).
+MT_HD Vec exp2_reduced(Vec r) {
+  Vec p = splat(1.4604291e-4f);
+  p = p * r + 1.3365899e-3f;
+  p = p * r + 9.6203657e-3f;
+  p = p * r + 5.5504252e-2f;
+  p = p * r + 2.4022647e-1f;
+  p = p * r + 6.9314718e-1f;
+  return p * r + 1.0f;
+}
+
+/// 2^x for x up to about 100 within 2 ulp; 0 below -126; NaN stays NaN.
+MT_HD Vec exp2(Vec x) {
+#if defined(__AVX512F__)
+  __mmask16 normal = _mm512_cmp_ps_mask(x, splat(-126.0f), _CMP_NLT_UQ);
+  Vec n = _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+  return _mm512_maskz_scalef_ps(normal, exp2_reduced(x - n), n);
+#else
+  constexpr float kRounding = 12582912.0f;  // adding it leaves the rounded value in the low bits
+  Vec low = splat(-126.0f);
   Vec clamped = x < low ? low : x;
-  Vec shifted = clamped * kLog2e + kRoundingMagic;
-  Vec n = shifted - kRoundingMagic;
-  Vec r = (clamped - n * kLn2High) - n * kLn2Low;
-  Vec p = splat(0.0013168239545140988f);
-  p = p * r + 0.008353546060117675f;
-  p = p * r + 0.041676355795351804f;
-  p = p * r + 0.1666670973633497f;
-  p = p * r + 0.4999999192456575f;
-  p = p * (r * r) + r + 1.0f;
+  Vec shifted = clamped + kRounding;
+  Vec p = exp2_reduced(clamped - (shifted - kRounding));
   IntVec exponent;
   std::memcpy(&exponent, &shifted, sizeof exponent);
   exponent = (exponent - (0x4B400000 - 127)) << 23;
   Vec scale;
   std::memcpy(&scale, &exponent, sizeof scale);
   return x < low ? Vec{} : p * scale;
+#endif
 }
 
 }  // namespace mtrain::cpu::MT_ISA
