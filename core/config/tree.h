@@ -64,7 +64,7 @@ class MT_API Node {
   const std::string& as_string() const;
 
   /// Children of a list or entries of a map; 0 for scalars.
-  size_t size() const { return is_map() ? entries_.size() : items_.size(); }
+  size_t size() const;
   const std::vector<Node>& items() const { return items_; }
   std::vector<Node>& items() { return items_; }
   const std::vector<Entry>& entries() const { return entries_; }
@@ -97,6 +97,9 @@ class MT_API Node {
   /// The expression this value was computed from, "${…}"; empty for a literal.
   const std::string& expression() const { return expression_; }
   Node& computed_from(std::string expression) { return expression_ = std::move(expression), *this; }
+  /// True when a fault of this node is in the report already: nothing more is said about it.
+  bool faulty() const { return faulty_; }
+  void mark_faulty() { faulty_ = true; }
   /// The path of a section that was handed out on its own ("model"); empty for the root and inside.
   const std::string& base_path() const { return base_path_; }
   Node& with_base_path(std::string path) { return base_path_ = std::move(path), *this; }
@@ -111,7 +114,7 @@ class MT_API Node {
  private:
   friend class YamlBuilder;
   NodeKind kind_ = NodeKind::null;
-  bool quoted_ = false;
+  bool quoted_ = false, faulty_ = false;
   std::string text_;
   std::vector<Node> items_;
   std::vector<Entry> entries_;
