@@ -1,10 +1,10 @@
 #include "mtrain/config/container.h"
 
 #include <algorithm>
-#include <unordered_map>
 
 #include "mtrain/base/error.h"
 #include "mtrain/base/text.h"
+#include "mtrain/config/interpolate.h"
 #include "mtrain/config/yaml_load.h"
 #include "mtrain/config/yaml_write.h"
 
@@ -25,41 +25,64 @@ void expand_shorthands(Node& root, const SchemaCatalog& catalog) {
     if (!catalog.kind_of(entry.key).empty()) entry.value = expanded(std::move(entry.value));
 }
 
-/// The recipe with its overrides, not yet checked against anything.
-std::optional<Node> load_tree(const ConfigRequest& request, const SchemaCatalog& catalog, Report& report,
-                              std::string& raw) {
-  std::optional<Node> root;
-  if (request.text) {
-    auto source = std::make_shared<Source>(SourceKind::file, request.recipe, *request.text);
-    root = load_yaml(source, report);
-  } else {
-    root = load_yaml_file(request.recipe, report);
-  }
-  if (root && root->loc()) raw = root->loc().source->text();
-  bool usable = root.has_value();
-  if (root && root->is_null()) {
-    report.error("empty", "", root->loc(), "the recipe is empty")
+/// The composed recipe with its overrides, not yet checked against anything.
+std::optional<Composition> composed(const ConfigRequest& request, const SchemaCatalog& catalog,
+                                    Report& report) {
+  ComposeRequest compose_request{request.recipe,    request.text, request.search_path,
+                                 request.overrides, {},           {}};
+  compose_request.expand = [&](Node& body) { expand_shorthands(body, catalog); };
+  compose_request.names_component = [&](const std::string& key, const Node& value) {
+    std::string kind = catalog.kind_of(key);
+    return !kind.empty() && catalog.component(kind, value.as_text()) != nullptr;
+  };
+  auto out = compose(compose_request, report);
+  if (!out) return out;
+  bool nothing = out->files.size() == 1 && out->tree.size() == 0 && request.overrides.empty();
+  if (nothing)
+    report.error("empty", "", out->tree.loc(), "the recipe is empty")
         .fix("a recipe says at least which model and which data");
-    usable = false;
-  } else if (root && !root->is_map()) {
-    auto& fault = report.error("wrong-type", "", root->loc(),
-                               cat("a recipe is a map of sections, this is ", describe(root->kind())));
-    if (root->is_scalar() && root->as_text().find(':') != std::string::npos)
-      fault.fix("write a blank behind the ':'");
-    usable = false;
+  return out;
+}
+
+/// The name that a section's `type` gives, as far as it is known; "" when there is none.
+std::string wanted_component(const Schema& section, const Node* given) {
+  const Node* type = given ? given->get("type") : nullptr;
+  if (type && !type->is_null()) {
+    bool usable =
+        type->is_scalar() && !type->is_missing() && !type->faulty() && !has_interpolation(type->as_text());
+    return usable ? type->as_text() : "";
   }
-  // Without a usable recipe the overrides are still read, so that their faults come in the same report.
-  Node tree = usable ? std::move(*root) : Node::map();
-  expand_shorthands(tree, catalog);
-  for (const auto& text : request.overrides) {
-    auto override = parse_override(text, report);
-    if (!override) continue;
-    if (override->value && !catalog.kind_of(override->key).empty())
-      override->value = expanded(std::move(*override->value));
-    if (usable) apply_override(tree, *override, report);
+  for (const auto& spec : section.fields)
+    if (spec.path == "type" && resolve_scalar(spec.default_value) == NodeKind::string)
+      return parse_yaml(spec.default_value).as_text();
+  return "";
+}
+
+/// The default of a setting that the recipe does not say.
+std::optional<Node> default_of(const std::string& path, const Node& tree, const SchemaCatalog& catalog) {
+  size_t dot = path.find('.');
+  if (dot == std::string::npos) return std::nullopt;
+  std::string name = path.substr(0, dot), setting = path.substr(dot + 1);
+  const Schema* section = catalog.section(name);
+  if (!section) return std::nullopt;
+  std::string kind = catalog.kind_of(name);
+  const Schema* component =
+      kind.empty() ? nullptr : catalog.component(kind, wanted_component(*section, tree.get(name)));
+  for (const Schema* owner : {component, section}) {
+    if (!owner) continue;
+    for (const auto& spec : owner->fields)
+      if (spec.path == setting && !spec.required)
+        return default_value(spec, owner == section ? name : name + "/" + owner->name);
   }
-  if (!usable) return std::nullopt;
-  return tree;
+  return std::nullopt;
+}
+
+void compute(Node& tree, const ConfigRequest& request, const SchemaCatalog& catalog, Report& report) {
+  InterpolationScope scope;
+  scope.fallback = [&](const std::string& path) { return default_of(path, tree, catalog); };
+  scope.resolvers = request.resolvers;
+  scope.now = request.now;
+  interpolate(tree, scope, report);
 }
 
 KeyIndex all_names(const SchemaCatalog& catalog,
@@ -73,28 +96,26 @@ KeyIndex all_names(const SchemaCatalog& catalog,
   return index;
 }
 
-/// The component that a section's `type` names; null when there is none, which is then reported.
-const Schema* component_of(const Schema& section, const Node& given, const SchemaCatalog& catalog,
-                           Report& report) {
-  std::string kind = catalog.kind_of(section.name), wanted;
-  if (kind.empty()) return nullptr;
-  const Node* type = given.get("type");
-  if (type && !type->is_null()) {
-    if (!type->is_scalar() || type->is_missing()) return nullptr;  // reported as a wrong or a missing value
-    wanted = type->as_text();
-  } else {
-    for (const auto& spec : section.fields)
-      if (spec.path == "type") wanted = spec.default_value;
-  }
-  if (wanted.empty() || resolve_scalar(wanted) == NodeKind::null) return nullptr;
-  if (const Schema* found = catalog.component(kind, wanted)) return found;
+void no_such_plugin(const std::string& kind, const std::string& path, const std::string& wanted,
+                    const Location& where, const SchemaCatalog& catalog, Report& report) {
   auto names = catalog.components(kind);
-  auto& fault = report.error("unknown-plugin", section.name + ".type", type ? type->loc() : Location(),
-                             cat("there is no ", kind, " '", visible(wanted, 60), "'"));
+  auto& fault =
+      report.error("unknown-plugin", path, where, cat("there is no ", kind, " '", visible(wanted, 60), "'"));
   fault.note(names.empty() ? cat("no ", kind, " is installed") : "there are: " + join(names, ", "));
   if (!catalog.note_of(kind).empty()) fault.note(catalog.note_of(kind));
   auto near = nearest(wanted, names, 1);
   if (!near.empty()) fault.fix(cat("did you mean ", near[0], "?"));
+}
+
+/// The component that a section's `type` names; null when there is none, which is then reported.
+const Schema* component_of(const Schema& section, const Node& given, const SchemaCatalog& catalog,
+                           Report& report) {
+  std::string kind = catalog.kind_of(section.name);
+  std::string wanted = kind.empty() ? "" : wanted_component(section, &given);
+  if (wanted.empty()) return nullptr;
+  if (const Schema* found = catalog.component(kind, wanted)) return found;
+  const Node* type = given.get("type");
+  no_such_plugin(kind, section.name + ".type", wanted, type ? type->loc() : Location(), catalog, report);
   return nullptr;
 }
 
@@ -105,15 +126,7 @@ void check_plugin_names(const Schema& schema, const Node& values, const std::str
     if (spec.plugin_kind.empty() || spec.path == "type") continue;
     const Node* value = values.find(spec.path);
     if (!value || value->is_null() || catalog.component(spec.plugin_kind, value->as_text())) continue;
-    auto names = catalog.components(spec.plugin_kind);
-    auto& fault =
-        report.error("unknown-plugin", path + "." + spec.path, value->loc(),
-                     cat("there is no ", spec.plugin_kind, " '", visible(value->as_text(), 60), "'"));
-    fault.note(names.empty() ? cat("no ", spec.plugin_kind, " is installed")
-                             : "there are: " + join(names, ", "));
-    if (!catalog.note_of(spec.plugin_kind).empty()) fault.note(catalog.note_of(spec.plugin_kind));
-    auto near = nearest(value->as_text(), names, 1);
-    if (!near.empty()) fault.fix(cat("did you mean ", near[0], "?"));
+    no_such_plugin(spec.plugin_kind, path + "." + spec.path, value->as_text(), value->loc(), catalog, report);
   }
 }
 
@@ -127,6 +140,14 @@ void unknown_section(const Node::Entry& entry, const KeyIndex& known, Report& re
   if (!near.empty()) fault.fix("did you mean " + join(near, " or ") + "?");
 }
 
+/// Writes what looks like an interpolation but is a literal text so that it stays one.
+void escape(Node& node) {
+  if (node.is(NodeKind::string) && has_interpolation(node.as_text()))
+    node = Node::quoted_string(escape_interpolation(node.as_text()));
+  for (auto& item : node.items()) escape(item);
+  for (auto& entry : node.entries()) escape(entry.value);
+}
+
 std::string history_line(std::string_view what, const std::string& value, const Location& where) {
   return cat(what, value, "   ", where ? where.text() : "nowhere", "\n");
 }
@@ -137,8 +158,11 @@ ConfigContainer ConfigContainer::load(const ConfigRequest& request, const Schema
                                       Report& report) {
   ConfigContainer out;
   out.overrides_ = request.overrides;
-  auto tree = load_tree(request, catalog, report, out.raw_);
-  if (!tree) return out;
+  auto loaded = composed(request, catalog, report);
+  if (!loaded) return out;
+  out.composition_ = std::move(*loaded);
+  Node* tree = &out.composition_.tree;
+  compute(*tree, request, catalog, report);
   Node empty;
   auto given_of = [&](const std::string& name) -> const Node& {
     const Node* given = tree->get(name);
@@ -213,9 +237,9 @@ std::string ConfigContainer::type_of(std::string_view name) const {
 }
 
 std::string ConfigContainer::to_yaml() const {
-  if (secrets_.empty()) return write_yaml(root_);
   Node shown = root_;
   for (const auto& path : secrets_) shown.erase(path);
+  escape(shown);
   return write_yaml(shown);
 }
 

@@ -5,11 +5,15 @@
 // plugin's settings. Each owner is handed only its own keys: section("optimizer") and component("optimizer").
 // Values; many readers or one writer.
 #pragma once
+#include <ctime>
+#include <filesystem>
+#include <functional>
 #include <map>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "mtrain/config/compose.h"
 #include "mtrain/config/override.h"
 #include "mtrain/config/report.h"
 #include "mtrain/config/schema.h"
@@ -46,9 +50,15 @@ class MT_API SchemaCatalog {
 };
 
 struct ConfigRequest {
-  std::string recipe;                   // a file; its name in messages when `text` is given
+  std::string
+      recipe;  // a file, or the name of one in the search path; its name in messages when `text` is given
   std::optional<std::string> text;      // the recipe itself, instead of reading the file
   std::vector<OverrideText> overrides;  // in the order of the command line
+  std::vector<std::filesystem::path>
+      search_path;  // of config groups, behind the recipe's own folder; first wins
+  /// Resolvers beyond those of interpolate.h: "recipe_dir", "run", "world_size".
+  std::map<std::string, std::function<Node(const std::vector<Node>& arguments)>> resolvers;
+  std::time_t now = std::time(nullptr);  // what ${now:…} shows
 };
 
 class MT_API ConfigContainer {
@@ -70,8 +80,9 @@ class MT_API ConfigContainer {
 
   /// The resolved configuration as YAML; loading it again gives the same one. Secrets are left out.
   std::string to_yaml() const;
-  /// The recipe's text as it was read, and the overrides.
-  const std::string& raw() const { return raw_; }
+  /// The recipe's text as it was read, the files it is composed of, and the overrides.
+  const std::string& raw() const { return composition_.raw; }
+  const Composition& composition() const { return composition_; }
   const std::vector<OverrideText>& overrides() const { return overrides_; }
   /// Who set a value and which values it replaced, one line each, winner first. Throws Error(config) for an
   /// unknown path.
@@ -86,7 +97,7 @@ class MT_API ConfigContainer {
   std::map<std::string, Part, std::less<>> parts_;
   Node root_;
   std::vector<std::string> secrets_;  // paths
-  std::string raw_;
+  Composition composition_;
   std::vector<OverrideText> overrides_;
 };
 

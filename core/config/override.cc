@@ -94,8 +94,9 @@ bool looks_like_override(std::string_view argument) {
 }
 
 std::optional<Override> parse_override(const OverrideText& text, Report& report) {
-  auto source = std::make_shared<Source>(SourceKind::command_line,
-                                         cat("command line, argument ", text.argument), text.text);
+  std::string name =
+      text.written ? text.written.text() + " (patch)" : cat("command line, argument ", text.argument);
+  auto source = std::make_shared<Source>(SourceKind::command_line, std::move(name), text.text);
   Override out;
   out.where = {source, 1, 1};
   auto fail = [&](const std::string& message, const std::string& help) {

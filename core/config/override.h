@@ -18,6 +18,7 @@ namespace mtrain {
 struct OverrideText {
   std::string text;
   int argument = 0;
+  Location written = {};  // where it stands when it is no argument: in the `patch` of a recipe
 };
 
 struct Override {

@@ -21,6 +21,17 @@ std::string limit_text(double value) {
   return whole ? std::to_string(static_cast<int64_t>(value)) : shortest(value);
 }
 
+SourcePtr default_source(const std::string& owner) {
+  return std::make_shared<Source>(SourceKind::built_in,
+                                  cat("default of ", owner.empty() ? "the schema" : owner), "");
+}
+
+Node unplaced_default(const FieldSpec& spec) {
+  bool simple = resolve_scalar(spec.default_value) != NodeKind::string ||
+                write_string(spec.default_value) == spec.default_value;
+  return simple ? Node::plain(spec.default_value) : parse_yaml(spec.default_value, "default of " + spec.path);
+}
+
 /// A setting as its owners see it. Several owners may name one setting; each checks it by its own spec.
 struct Slot {
   struct Owner {
@@ -178,14 +189,9 @@ class SectionReader {
   }
 
   Node default_node(const FieldSpec& spec, const std::string& owner) {
-    bool simple = resolve_scalar(spec.default_value) != NodeKind::string ||
-                  write_string(spec.default_value) == spec.default_value;
-    Node value =
-        simple ? Node::plain(spec.default_value) : parse_yaml(spec.default_value, "default of " + spec.path);
+    Node value = unplaced_default(spec);
     auto& source = defaults_[owner];
-    if (!source)
-      source = std::make_shared<Source>(SourceKind::built_in,
-                                        cat("default of ", owner.empty() ? "the schema" : owner), "");
+    if (!source) source = default_source(owner);
     return value.at_location({source, 0, 0});
   }
 
@@ -216,6 +222,10 @@ std::vector<Node> validate(const Node& section, const std::vector<const Schema*>
 
 Node validate(const Node& section, const Schema& schema, Report& report, const ValidateOptions& options) {
   return std::move(validate(section, std::vector<const Schema*>{&schema}, report, options)[0]);
+}
+
+Node default_value(const FieldSpec& spec, const std::string& owner) {
+  return unplaced_default(spec).at_location({default_source(owner), 0, 0});
 }
 
 const char* name(FieldType type) {

@@ -46,6 +46,9 @@ MT_API std::vector<Node> validate(const Node& section, const std::vector<const S
 MT_API Node validate(const Node& section, const Schema& schema, Report& report,
                      const ValidateOptions& options = {});
 
+/// The default of a setting, placed at "default of OWNER". REQUIRES: it is not required.
+MT_API Node default_value(const FieldSpec& spec, const std::string& owner);
+
 /// The text that stands beside a plugin. schema_from_json throws Error(plugin) for anything that is no such
 /// text.
 MT_API std::string schema_to_json(const Schema& schema);

@@ -54,7 +54,9 @@ Node::Node(Node&&) noexcept = default;
 Node& Node::operator=(const Node&) = default;
 Node& Node::operator=(Node&&) noexcept = default;
 
-size_t Node::size() const { return is_map() ? entries_.size() : items_.size(); }
+size_t Node::size() const {
+  return is_map() ? entries_.size() : items_.size();
+}
 
 Node Node::boolean(bool value) {
   return plain(value ? "true" : "false");

@@ -1,0 +1,130 @@
+#include "mtrain/config/compose.h"
+
+#include <algorithm>
+
+#include "mtrain/base/error.h"
+#include "mtrain/base/text.h"
+#include "mtrain/config/defaults_tree.h"
+#include "mtrain/config/yaml_write.h"
+
+namespace mtrain {
+namespace fs = std::filesystem;
+namespace {
+
+/// The recipe's file: a path as it is, or a name in the search path.
+std::optional<std::string> recipe_file(const ComposeRequest& request, const ConfigRepository& repository,
+                                       Report& report) {
+  std::error_code ignored;
+  if (request.text || fs::exists(request.recipe, ignored)) return request.recipe;
+  if (auto found = repository.find(request.recipe)) return found->string();
+  auto& fault = report.error("file", "", {}, cat("there is no recipe ", visible(request.recipe)));
+  auto names = repository.options("");
+  auto near = nearest(fs::path(request.recipe).stem().string(), names, 1);
+  if (!near.empty()) fault.fix(cat("did you mean ", near[0], "?"));
+  return std::nullopt;
+}
+
+/// Lays a file's body on the tree, at its package.
+void merge_at(Node& tree, Node body, const std::string& package) {
+  if (package.empty()) return tree.merge(std::move(body));
+  auto parts = split(package, '.');
+  for (size_t i = parts.size(); i-- > 0;) {
+    Node outer = Node::map().at_location(body.loc());
+    Location where = body.loc();
+    outer.append(parts[i], where, std::move(body));
+    body = std::move(outer);
+  }
+  tree.merge(std::move(body));
+}
+
+/// True when an override chooses an option of a config group rather than setting a value.
+bool chooses_group(const Override& override, const ConfigRepository& repository,
+                   const ComposeRequest& request) {
+  std::string group = override.key.substr(0, override.key.find('@'));
+  bool slashed = override.key.find('/') != std::string::npos || override.key.find('@') != std::string::npos;
+  if (override.value && override.value->is_map()) return false;
+  if (override.kind == Override::Kind::remove && !override.value && repository.find(group))
+    return true;  // a config
+  if (!repository.is_group(group)) return slashed;
+  if (override.value && override.value->is_scalar() && !override.value->is_null()) {
+    bool option = repository.find(group + "/" + override.value->as_text()).has_value();
+    if (!option && request.names_component && request.names_component(override.key, *override.value))
+      return false;
+  }
+  return true;
+}
+
+void apply(Node& tree, Override override, const ComposeRequest& request, Report& report) {
+  bool whole_section = override.key.find_first_of(".[") == std::string::npos;
+  if (override.value && request.expand && whole_section) {
+    // The short form of a section is a short form on the command line too.
+    Node wrapped = Node::map();
+    wrapped.append(override.key, override.where, std::move(*override.value));
+    request.expand(wrapped);
+    override.value = std::move(wrapped.entries()[0].value);
+  }
+  apply_override(tree, override, report);
+}
+
+/// The overrides that the recipe itself makes once it is composed: `patch: ["k=v", …]`. Takes them out of the
+/// tree.
+std::vector<Override> patches(Node& tree, Report& report) {
+  std::vector<Override> out;
+  const Node* list = tree.get("patch");
+  if (!list) return out;
+  if (!list->is_list())
+    report.error("wrong-type", "patch", list->loc(), "wanted a list of overrides, each a text such as 'k=v'");
+  for (const auto& item : list->items()) {
+    if (!item.is(NodeKind::string)) {
+      report.error("wrong-type", "patch", item.loc(),
+                   cat("wanted an override, a text such as 'k=v', got ", brief(item)));
+    } else if (auto override = parse_override({item.as_text(), 0, item.loc()}, report)) {
+      out.push_back(std::move(*override));
+    }
+  }
+  tree.erase("patch");
+  return out;
+}
+
+}  // namespace
+
+std::optional<Composition> compose(const ComposeRequest& request, Report& report) {
+  std::vector<fs::path> folders = request.search_path;
+  ConfigRepository by_name(folders);
+  auto file = recipe_file(request, by_name, report);
+  std::vector<fs::path> with_own = folders;
+  if (file) {
+    fs::path own = fs::path(*file).parent_path();
+    with_own.insert(with_own.begin(), own.empty() ? fs::path(".") : own);
+  }
+  ConfigRepository repository(with_own);
+  const ConfigFile* recipe = file ? repository.load_file(*file, request.text, report) : nullptr;
+  DefaultsTree defaults(repository, report);
+  std::vector<Override> values;
+  for (const auto& text : request.overrides) {
+    auto override = parse_override(text, report);
+    if (!override) continue;
+    if (chooses_group(*override, repository, request))
+      defaults.choose(*override);
+    else
+      values.push_back(std::move(*override));
+  }
+  if (!recipe) return std::nullopt;
+  Composition out;
+  out.file = *file;
+  out.raw = recipe->body.loc().source->text();
+  defaults.build(recipe);
+  out.choices = defaults.choices();
+  out.tree = Node::map().at_location(recipe->body.loc());
+  for (const auto& [config, package] : defaults.files()) {
+    Node body = config->body;
+    if (request.expand && package.empty()) request.expand(body);
+    merge_at(out.tree, std::move(body), package);
+    out.files.push_back({config->path, package, config->file});
+  }
+  for (auto& override : patches(out.tree, report)) apply(out.tree, std::move(override), request, report);
+  for (auto& override : values) apply(out.tree, std::move(override), request, report);
+  return out;
+}
+
+}  // namespace mtrain

@@ -1,0 +1,47 @@
+// Composition: from a recipe and its defaults list to one tree, by Hydra's rules
+// (https://hydra.cc/docs/advanced/defaults_list/, …/overriding_packages/): `_self_`, `override`, `optional`,
+// null, ???, [a, b], @package, "# @package", interpolated choices; group choices and value overrides from the
+// command line. Stateless functions over values.
+#pragma once
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "mtrain/config/override.h"
+#include "mtrain/config/report.h"
+#include "mtrain/config/repository.h"
+#include "mtrain/config/tree.h"
+
+namespace mtrain {
+
+struct ComposeRequest {
+  std::string recipe;                              // a file, or the name of one in the search path
+  std::optional<std::string> text;                 // the recipe itself; `recipe` is then its name in messages
+  std::vector<std::filesystem::path> search_path;  // behind the recipe's own folder; first wins
+  std::vector<OverrideText> overrides;
+  /// Called for the body of every file that lands at the root, and for every override, before it is merged:
+  /// expands short forms.
+  std::function<void(Node& body)> expand;
+  /// True when `key=value` says a component rather than a config group, where no such option is.
+  std::function<bool(const std::string& key, const Node& value)> names_component;
+};
+
+/// One file of the final list, in the order of merging.
+struct ComposedFile {
+  std::string path, package, file;
+};
+
+struct Composition {
+  Node tree;
+  std::string raw;   // the recipe's own text
+  std::string file;  // the recipe's file; its name when it was given as text
+  std::vector<ComposedFile> files;
+  std::map<std::string, std::string> choices;  // group -> option
+};
+
+/// Nothing when the recipe cannot be read; other faults go to the report and leave their part out.
+MT_API std::optional<Composition> compose(const ComposeRequest& request, Report& report);
+
+}  // namespace mtrain

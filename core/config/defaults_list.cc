@@ -1,0 +1,185 @@
+#include "mtrain/config/defaults_list.h"
+
+#include <algorithm>
+
+#include "mtrain/base/text.h"
+#include "mtrain/config/yaml_write.h"
+
+namespace mtrain {
+namespace {
+
+bool name_character(char c) {
+  auto u = static_cast<unsigned char>(c);
+  return u >= 0x80 || std::isalnum(u) || std::string_view("_-./${}@:?+").find(c) != std::string_view::npos;
+}
+
+bool is_path(std::string_view path) {
+  if (path.empty() || !std::all_of(path.begin(), path.end(), name_character)) return false;
+  for (const auto& part : split(path, '/'))
+    if (part.empty() || part == "." || part == "..") return false;
+  return true;
+}
+
+bool is_package(std::string_view package) {
+  return !package.empty() && package.front() != '.' && package.back() != '.' &&
+         package.find("..") == std::string_view::npos &&
+         std::all_of(package.begin(), package.end(), [](char c) {
+           return std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '-' || c == '.';
+         });
+}
+
+class ListParser {
+ public:
+  explicit ListParser(Report& report) : report_(report) {}
+
+  std::optional<DefaultsEntry> entry(const Node& item) {
+    DefaultsEntry out;
+    out.where = item.loc();
+    if (item.is_map() && item.size() == 1) return group(item.entries()[0], std::move(out));
+    if (item.is_map() && item.size() > 1)
+      return fail(item, "an entry names one group", "put each group on a line of its own: - group: option");
+    if (!item.is_scalar() || item.is_null())
+      return fail(item, cat("wanted a name or group: option, got ", brief(item)), "");
+    return config(item, std::move(out));
+  }
+
+ private:
+  std::nullopt_t fail(const Node& item, const std::string& message, const std::string& help) {
+    report_.error("defaults", "defaults", item.loc(), message).fix(help);
+    return std::nullopt;
+  }
+
+  /// "- server/apache@admin", "- _self_", "- ./common.yaml"
+  std::optional<DefaultsEntry> config(const Node& item, DefaultsEntry out) {
+    std::string_view text = item.as_text();
+    if (text == "_self_") {
+      out.kind = DefaultsEntry::Kind::self;
+      return out;
+    }
+    if (text.starts_with("_self_@")) return fail(item, "_self_ cannot have a package", "write - _self_");
+    if (text.find(' ') != std::string_view::npos)
+      return fail(item, cat("'", visible(text, 60), "' is no name of a config"),
+                  "'optional' and 'override' stand before group: option");
+    if (text.starts_with("./")) {
+      if (!is_path(text.substr(2)) || !text.ends_with(".yaml"))
+        return fail(item, cat("'", visible(text, 60), "' is no file beside this one"), "write ./NAME.yaml");
+      out.kind = DefaultsEntry::Kind::include;
+      out.name = text.substr(2);
+      return out;
+    }
+    if (!set_group(out, text))
+      return fail(item, cat("'", visible(text, 60), "' is no name of a config"),
+                  "'..' and '\\' cannot be used; a leading '/' starts at the search path");
+    size_t slash = out.group.rfind('/');
+    out.name = slash == std::string::npos ? out.group : out.group.substr(slash + 1);
+    out.group = slash == std::string::npos ? "" : out.group.substr(0, slash);
+    return out;
+  }
+
+  /// "- optional server/db@src: mysql"
+  std::optional<DefaultsEntry> group(const Node::Entry& item, DefaultsEntry out) {
+    out.kind = DefaultsEntry::Kind::group;
+    out.where = item.key_where;
+    auto words = split(item.key, ' ');
+    std::erase(words, "");
+    std::string key = words.empty() ? "" : words.back();
+    if (!words.empty()) words.pop_back();
+    for (const auto& word : words) {
+      if (word == "optional")
+        out.optional = true;
+      else if (word == "override")
+        out.overrides = true;
+      else
+        return fail(item.value, cat("unknown word '", visible(word, 30), "'"),
+                    "only 'optional' and 'override' can stand before a group");
+    }
+    if (out.optional && out.overrides)
+      return fail(item.value, "an override cannot be optional",
+                  "write 'optional' at the entry that is overridden");
+    if (!set_group(out, key))
+      return fail(item.value, cat("'", visible(key, 60), "' is no group"),
+                  "'..' and '\\' cannot be used; a leading '/' starts at the search path");
+    if (!set_option(out, item.value))
+      return fail(item.value, cat("wanted an option, null or [a, b], got ", brief(item.value)), "");
+    move_folders_to_group(out);
+    return out;
+  }
+
+  Report& report_;
+};
+
+}  // namespace
+
+bool set_group(DefaultsEntry& entry, std::string_view key) {
+  size_t at = key.find('@');
+  std::string_view group = key.substr(0, at);
+  if (at != std::string_view::npos) {
+    std::string_view package = key.substr(at + 1);
+    if (!is_package(package)) return false;
+    entry.package = std::string(package);
+  }
+  entry.absolute = group.starts_with('/');
+  if (entry.absolute) group.remove_prefix(1);
+  entry.group = std::string(group);
+  return is_path(group) && group.find_first_of("${}@:?") == std::string_view::npos;
+}
+
+bool set_option(DefaultsEntry& entry, const Node& value) {
+  entry.options.clear();
+  entry.name.reset();
+  entry.is_list = value.is_list();
+  if (value.is_null()) return true;
+  if (value.is_list()) {
+    for (const auto& item : value.items()) {
+      if (!item.is_scalar() || item.is_null() || !is_path(item.as_text())) return false;
+      entry.options.push_back(item.as_text());
+    }
+    return true;
+  }
+  if (!value.is_scalar() || !is_path(value.as_text())) return false;
+  entry.name = value.as_text();
+  return true;
+}
+
+void move_folders_to_group(DefaultsEntry& entry) {
+  if (!entry.name || entry.is_interpolated()) return;
+  size_t slash = entry.name->rfind('/');
+  if (slash == std::string::npos) return;
+  entry.group += "/" + entry.name->substr(0, slash);
+  entry.name->erase(0, slash + 1);
+}
+
+std::vector<DefaultsEntry> parse_defaults(const Node& list, Report& report) {
+  std::vector<DefaultsEntry> out;
+  if (!list.is_list()) {
+    if (!list.is_null())
+      report.error("defaults", "defaults", list.loc(), cat("wanted a list, got ", describe(list.kind())));
+    return out;
+  }
+  ListParser parser(report);
+  bool has_self = false, has_plain = false, has_override = false;
+  for (const auto& item : list.items()) {
+    auto entry = parser.entry(item);
+    if (!entry) continue;
+    if (entry->kind == DefaultsEntry::Kind::self) {
+      if (has_self)
+        report.error("defaults", "defaults", item.loc(), "_self_ is here twice").fix("keep one of the two");
+      has_self = true;
+    } else if (!entry->overrides && has_override) {
+      report.error("defaults", "defaults", item.loc(), "stands behind an override")
+          .fix("move the overrides to the end of the list");
+    }
+    has_plain = has_plain || !entry->overrides;
+    has_override = has_override || entry->overrides;
+    out.push_back(std::move(*entry));
+  }
+  if (!has_self && (has_plain || out.empty())) {
+    DefaultsEntry self;
+    self.kind = DefaultsEntry::Kind::self;
+    self.where = list.loc();
+    out.push_back(std::move(self));
+  }
+  return out;
+}
+
+}  // namespace mtrain

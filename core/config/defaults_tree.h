@@ -1,0 +1,84 @@
+// The defaults tree: which file stands where, once every choice is made. Used by compose.cc only. An object
+// is for one composition.
+#pragma once
+#include <deque>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "mtrain/config/defaults_list.h"
+#include "mtrain/config/override.h"
+#include "mtrain/config/repository.h"
+
+namespace mtrain {
+
+/// A choice that replaces what a defaults list says.
+struct GroupChoice {
+  DefaultsEntry option;  // its name, options or null
+  std::string said_by;   // "command line, argument 3" or the file with the override entry
+  Location where;
+  bool external = false;  // from the command line
+  bool removes = false;   // ~group
+  bool used = false;
+};
+
+struct DefaultsNode {
+  DefaultsEntry entry;
+  std::string base;  // group of the containing config
+  std::string parent_package;
+  const ConfigFile* file = nullptr;
+  bool dropped = false;          // removed, null or an optional file that is not there
+  bool in_interpolated = false;  // below a choice made by interpolation
+  const DefaultsNode* parent = nullptr;
+  std::vector<std::unique_ptr<DefaultsNode>> children;
+
+  std::string group_path() const;
+  std::string config_path() const;
+  /// Where the file's settings go. The header counts unless the entry says a package itself.
+  std::string package(bool with_header = true) const;
+  /// What an override must say to mean this entry: group, with its package where that is unusual.
+  std::string key() const;
+};
+
+class DefaultsTree {
+ public:
+  DefaultsTree(ConfigRepository& repository, Report& report) : repository_(repository), report_(report) {}
+
+  /// Takes a choice from the command line: key=option, +key=option, ~key.
+  void choose(const Override& override);
+  /// Expands everything below the recipe. Reports what was not found, not given or not used.
+  void build(const ConfigFile* recipe);
+  /// The files in the order of merging, with their packages.
+  std::vector<std::pair<const ConfigFile*, std::string>> files() const;
+  const std::map<std::string, std::string>& choices() const { return choices_; }
+
+ private:
+  void expand(DefaultsNode& node);
+  bool choose_option(DefaultsNode& node);
+  bool load(DefaultsNode& node);
+  void read_list(DefaultsNode& node);
+  void take_overrides(DefaultsNode& node, const std::vector<DefaultsEntry>& entries);
+  DefaultsNode& add_child(DefaultsNode& node, const DefaultsEntry& entry);
+  void expand_children(DefaultsNode& node);
+  void expand_pending();
+  bool resolve_name(DefaultsNode& node);
+  bool is_cycle(const DefaultsNode& node);
+  void remember(DefaultsNode& node);
+  void not_found(const DefaultsNode& node);
+  void must_choose(const DefaultsNode& node);
+  void report_unused();
+  void collect(const DefaultsNode& node, std::vector<std::pair<const ConfigFile*, std::string>>& out) const;
+
+  ConfigRepository& repository_;
+  Report& report_;
+  std::unique_ptr<DefaultsNode> root_;
+  std::map<std::string, GroupChoice> chosen_;   // by key; the first one counts
+  std::vector<DefaultsEntry> appended_;         // +group=option
+  std::vector<DefaultsNode*> pending_;          // their option is interpolated
+  std::map<std::string, std::string> choices_;  // by key
+  std::map<std::string, Location> choice_places_;
+  std::vector<std::string> group_keys_;  // of all group entries seen
+};
+
+}  // namespace mtrain

@@ -1,0 +1,412 @@
+#include "mtrain/config/expression.h"
+
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "mtrain/base/checked.h"
+#include "mtrain/base/text.h"
+#include "mtrain/config/scalar.h"
+#include "mtrain/config/yaml_write.h"
+
+namespace mtrain {
+namespace {
+
+constexpr int kMaxDepth = 64;
+
+const char* kind_of(const ExpressionValue& value) {
+  constexpr const char* kKinds[] = {"null", "a boolean", "an integer", "a number", "a text"};
+  return kKinds[value.index()];
+}
+
+bool is_numeric(const ExpressionValue& value) {
+  return std::holds_alternative<int64_t>(value) || std::holds_alternative<double>(value);
+}
+
+double as_number(const ExpressionValue& value) {
+  if (const auto* whole = std::get_if<int64_t>(&value)) return static_cast<double>(*whole);
+  return std::get<double>(value);
+}
+
+/// Evaluates while it parses. Both branches of "if" are evaluated: an expression either has a value or an
+/// error, whatever the condition says.
+class Evaluator {
+ public:
+  Evaluator(std::string_view text, const ExpressionScope& scope) : text_(text), scope_(scope) {}
+
+  ExpressionValue run() {
+    ExpressionValue value = conditional();
+    blanks();
+    if (at_ < text_.size()) fail(cat("'", visible(text_.substr(at_, 12)), "' cannot stand here"));
+    return value;
+  }
+
+ private:
+  using Value = ExpressionValue;
+
+  [[noreturn]] void fail(const std::string& message) const { throw ExpressionError(message, at_); }
+  [[noreturn]] void fail_at(const std::string& message, size_t at) const {
+    throw ExpressionError(message, at);
+  }
+
+  void blanks() {
+    while (at_ < text_.size() && (text_[at_] == ' ' || text_[at_] == '\t' || text_[at_] == '\n')) ++at_;
+  }
+  static bool name_character(char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_'; }
+  bool take(std::string_view symbol) {
+    blanks();
+    if (!text_.substr(at_).starts_with(symbol)) return false;
+    at_ += symbol.size();
+    return true;
+  }
+  bool take_word(std::string_view word) {
+    blanks();
+    if (!text_.substr(at_).starts_with(word)) return false;
+    size_t end = at_ + word.size();
+    if (end < text_.size() && (name_character(text_[end]) || text_[end] == '.')) return false;
+    at_ = end;
+    return true;
+  }
+  /// A symbol that is not the beginning of a longer one.
+  bool take_single(char c, char not_before) {
+    blanks();
+    bool there =
+        at_ < text_.size() && text_[at_] == c && (at_ + 1 >= text_.size() || text_[at_ + 1] != not_before);
+    at_ += there;
+    return there;
+  }
+  bool condition(const Value& value, size_t at) const {
+    if (const bool* flag = std::get_if<bool>(&value)) return *flag;
+    fail_at(cat("wanted true or false, got ", kind_of(value), " (", to_text(value), ")"), at);
+  }
+  Value finite(double value, size_t at) const {
+    if (!std::isfinite(value)) fail_at("the result is too large or undefined", at);
+    return value;
+  }
+
+  Value conditional() {
+    if (++depth_ > kMaxDepth) fail("nested too deeply");
+    Value value = disjunction();
+    if (take_word("if")) {
+      size_t at = at_;
+      bool chosen = condition(disjunction(), at);
+      if (!take_word("else")) fail("an 'if' without its 'else'");
+      Value other = conditional();
+      if (!chosen) value = std::move(other);
+    }
+    --depth_;
+    return value;
+  }
+
+  Value disjunction() {
+    Value value = conjunction();
+    for (size_t at = at_; take_word("or"); at = at_) {
+      bool left = condition(value, at), right = condition(conjunction(), at_);
+      value = left || right;
+    }
+    return value;
+  }
+
+  Value conjunction() {
+    Value value = negation();
+    for (size_t at = at_; take_word("and"); at = at_) {
+      bool left = condition(value, at), right = condition(negation(), at_);
+      value = left && right;
+    }
+    return value;
+  }
+
+  Value negation() {
+    bool negate = false;
+    while (take_word("not")) negate = !negate;
+    size_t at = at_;
+    Value value = comparison();
+    if (at == at_ || !negate) return value;
+    return !condition(value, at);
+  }
+
+  Value comparison() {
+    Value left = sum();
+    blanks();
+    size_t at = at_;
+    for (std::string_view symbol : {"==", "!=", "<=", ">=", "<", ">"})
+      if (take(symbol)) return compare(left, symbol, sum(), at);
+    return left;
+  }
+
+  Value compare(const Value& a, std::string_view symbol, const Value& b, size_t at) const {
+    int order = 0;
+    if (is_numeric(a) && is_numeric(b)) {
+      bool whole = std::holds_alternative<int64_t>(a) && std::holds_alternative<int64_t>(b);
+      bool less = whole ? std::get<int64_t>(a) < std::get<int64_t>(b) : as_number(a) < as_number(b);
+      bool more = whole ? std::get<int64_t>(a) > std::get<int64_t>(b) : as_number(a) > as_number(b);
+      order = less ? -1 : more ? 1 : 0;
+    } else if (symbol == "==" || symbol == "!=") {
+      order = a == b ? 0 : 1;
+    } else if (a.index() == b.index() && std::holds_alternative<std::string>(a)) {
+      order = std::get<std::string>(a).compare(std::get<std::string>(b));
+    } else {
+      fail_at(cat("cannot compare ", kind_of(a), " with ", kind_of(b)), at);
+    }
+    if (symbol == "==") return order == 0;
+    if (symbol == "!=") return order != 0;
+    if (symbol == "<=") return order <= 0;
+    if (symbol == ">=") return order >= 0;
+    return symbol == "<" ? order < 0 : order > 0;
+  }
+
+  Value sum() {
+    Value value = product();
+    for (;;) {
+      blanks();
+      size_t at = at_;
+      if (take("+"))
+        value = arithmetic('+', value, product(), at);
+      else if (take("-"))
+        value = arithmetic('-', value, product(), at);
+      else
+        return value;
+    }
+  }
+
+  Value product() {
+    Value value = unary();
+    for (;;) {
+      blanks();
+      size_t at = at_;
+      if (take("//"))
+        value = arithmetic('|', value, unary(), at);
+      else if (take("/"))
+        value = arithmetic('/', value, unary(), at);
+      else if (take("%"))
+        value = arithmetic('%', value, unary(), at);
+      else if (take_single('*', '*'))
+        value = arithmetic('*', value, unary(), at);
+      else
+        return value;
+    }
+  }
+
+  Value unary() {
+    blanks();
+    size_t at = at_;
+    if (take("-")) {
+      if (++depth_ > kMaxDepth) fail("nested too deeply");
+      Value value = unary();
+      --depth_;
+      return arithmetic('-', int64_t{0}, value, at);
+    }
+    return power();
+  }
+
+  Value power() {
+    Value base = atom();
+    blanks();
+    size_t at = at_;
+    if (!take("**")) return base;
+    if (++depth_ > kMaxDepth) fail("nested too deeply");
+    Value exponent = unary();
+    --depth_;
+    return raise(base, exponent, at);
+  }
+
+  Value raise(const Value& base, const Value& exponent, size_t at) const {
+    if (!is_numeric(base) || !is_numeric(exponent))
+      fail_at(cat("cannot raise ", kind_of(base), " to ", kind_of(exponent)), at);
+    const auto* b = std::get_if<int64_t>(&base);
+    const auto* e = std::get_if<int64_t>(&exponent);
+    if (!b || !e || *e < 0) return finite(std::pow(as_number(base), as_number(exponent)), at);
+    if (*b == 0 || *b == 1) return *e == 0 ? int64_t{1} : *b;
+    if (*b == -1) return *e % 2 == 0 ? int64_t{1} : int64_t{-1};
+    int64_t result = 1;
+    for (int64_t i = 0; i < *e; ++i) {
+      auto next = checked_mul(result, *b);
+      if (!next) fail_at("the result does not fit 64 bits", at);
+      result = *next;
+    }
+    return result;
+  }
+
+  Value arithmetic(char symbol, const Value& a, const Value& b, size_t at) const {
+    if (symbol == '+' && std::holds_alternative<std::string>(a) && std::holds_alternative<std::string>(b))
+      return std::get<std::string>(a) + std::get<std::string>(b);
+    if (!is_numeric(a) || !is_numeric(b)) {
+      const char* shown = symbol == '|' ? "//" : nullptr;
+      fail_at(
+          cat("cannot compute ", kind_of(a), " ", shown ? shown : std::string(1, symbol), " ", kind_of(b)),
+          at);
+    }
+    bool divides = symbol == '/' || symbol == '|' || symbol == '%';
+    if (divides && as_number(b) == 0) fail_at("a division by zero", at);
+    const auto* x = std::get_if<int64_t>(&a);
+    const auto* y = std::get_if<int64_t>(&b);
+    if (x && y) return whole(symbol, *x, *y, at);
+    double u = as_number(a), v = as_number(b);
+    switch (symbol) {
+      case '+':
+        return finite(u + v, at);
+      case '-':
+        return finite(u - v, at);
+      case '*':
+        return finite(u * v, at);
+      case '/':
+        return finite(u / v, at);
+      case '|':
+        return finite(std::floor(u / v), at);
+      default:
+        return finite(u - v * std::floor(u / v), at);
+    }
+  }
+
+  Value whole(char symbol, int64_t a, int64_t b, size_t at) const {
+    if (b == -1 && a == std::numeric_limits<int64_t>::min() && symbol != '+' && symbol != '-')
+      fail_at("the result does not fit 64 bits", at);
+    if (symbol == '/' && a % b != 0) return static_cast<double>(a) / static_cast<double>(b);
+    if (symbol == '/') return a / b;
+    int64_t remainder = symbol == '|' || symbol == '%' ? a % b : 0;
+    bool rounds_down = remainder != 0 && (remainder < 0) != (b < 0);
+    if (symbol == '|') return a / b - (rounds_down ? 1 : 0);
+    if (symbol == '%') return rounds_down ? remainder + b : remainder;
+    int64_t result = 0;
+    bool overflow = symbol == '+'   ? __builtin_add_overflow(a, b, &result)
+                    : symbol == '-' ? __builtin_sub_overflow(a, b, &result)
+                                    : __builtin_mul_overflow(a, b, &result);
+    if (overflow) fail_at("the result does not fit 64 bits", at);
+    return result;
+  }
+
+  Value atom() {
+    blanks();
+    if (at_ >= text_.size()) fail("the expression ends too early");
+    char c = text_[at_];
+    if (take("(")) {
+      Value value = conditional();
+      if (!take(")")) fail("a '(' without its ')'");
+      return value;
+    }
+    if (text_.substr(at_).starts_with("${")) return reference();
+    if (c == '\'' || c == '"') return quoted();
+    if (std::isdigit(static_cast<unsigned char>(c)) || c == '.') return literal();
+    if (name_character(c)) return named();
+    fail(cat("'", visible(text_.substr(at_, 12)), "' cannot stand here"));
+  }
+
+  Value reference() {
+    size_t begin = at_;
+    int depth = 0;
+    for (; at_ < text_.size(); ++at_) {
+      if (text_[at_] == '{') ++depth;
+      if (text_[at_] != '}' || --depth > 0) continue;
+      ++at_;
+      return scope_.interpolation(text_.substr(begin, at_ - begin), begin);
+    }
+    fail_at("'${' without its '}'", begin);
+  }
+
+  Value quoted() {
+    size_t end = text_.find(text_[at_], at_ + 1);
+    if (end == std::string_view::npos) fail("a quote without its closing one");
+    std::string out(text_.substr(at_ + 1, end - at_ - 1));
+    at_ = end + 1;
+    return out;
+  }
+
+  Value literal() {
+    size_t begin = at_;
+    while (at_ < text_.size()) {
+      char c = text_[at_];
+      bool sign = (c == '+' || c == '-') && (text_[at_ - 1] == 'e' || text_[at_ - 1] == 'E') && at_ > begin;
+      if (!name_character(c) && c != '.' && !sign) break;
+      ++at_;
+    }
+    std::string_view word = text_.substr(begin, at_ - begin);
+    if (auto whole = parse_integer(word)) return *whole;
+    auto number = resolve_scalar(word) == NodeKind::number ? parse_number(word) : std::nullopt;
+    if (!number || !std::isfinite(*number)) fail_at(cat("'", visible(word), "' is no number"), begin);
+    return *number;
+  }
+
+  Value named() {
+    size_t begin = at_;
+    while (at_ < text_.size() && (name_character(text_[at_]) || text_[at_] == '.')) ++at_;
+    std::string_view name = text_.substr(begin, at_ - begin);
+    if (name == "true" || name == "false") return name == "true";
+    if (name == "null") return std::monostate();
+    blanks();
+    if (at_ < text_.size() && text_[at_] == '(') return call(name, begin);
+    return scope_.name(name, begin);
+  }
+
+  Value call(std::string_view name, size_t begin) {
+    take("(");
+    std::vector<Value> arguments;
+    while (!take(")")) {
+      if (!arguments.empty() && !take(",")) fail("wanted ',' or ')'");
+      arguments.push_back(conditional());
+    }
+    auto want = [&](size_t count) {
+      if (arguments.size() != count)
+        fail_at(cat(name, " takes ", count, " value", count == 1 ? "" : "s"), begin);
+    };
+    if (name == "min" || name == "max") return extreme(name == "max", arguments, begin);
+    if (name == "str") return want(1), to_text(arguments[0]);
+    if (name == "len") {
+      want(1);
+      if (const auto* text = std::get_if<std::string>(&arguments[0]))
+        return static_cast<int64_t>(text->size());
+      fail_at(cat("len wants a text, got ", kind_of(arguments[0])), begin);
+    }
+    for (std::string_view known : {"abs", "ceil", "floor", "round", "sqrt", "int", "float"})
+      if (name == known) return want(1), rounding(name, arguments[0], begin);
+    fail_at(cat("there is no function ", visible(name)), begin);
+  }
+
+  Value extreme(bool largest, const std::vector<Value>& values, size_t at) const {
+    if (values.empty()) fail_at(largest ? "max of nothing" : "min of nothing", at);
+    Value best = values[0];
+    if (!is_numeric(best)) fail_at(cat("wanted numbers, got ", kind_of(best)), at);
+    for (const auto& value : values)
+      if (std::get<bool>(compare(value, largest ? ">" : "<", best, at))) best = value;
+    return best;
+  }
+
+  Value rounding(std::string_view name, const Value& value, size_t at) const {
+    if (!is_numeric(value)) fail_at(cat(name, " wants a number, got ", kind_of(value)), at);
+    const auto* integer = std::get_if<int64_t>(&value);
+    if (name == "float") return as_number(value);
+    if (name == "sqrt") return finite(std::sqrt(as_number(value)), at);
+    if (name == "abs") {
+      if (!integer) return std::abs(std::get<double>(value));
+      return *integer < 0 ? arithmetic('-', int64_t{0}, value, at) : value;
+    }
+    if (integer) return value;
+    double x = std::get<double>(value);
+    double rounded = name == "ceil"    ? std::ceil(x)
+                     : name == "floor" ? std::floor(x)
+                     : name == "int"   ? std::trunc(x)
+                                       : std::nearbyint(x);
+    if (std::abs(rounded) >= 9.2e18) fail_at("the result does not fit 64 bits", at);
+    return static_cast<int64_t>(rounded);
+  }
+
+  std::string_view text_;
+  const ExpressionScope& scope_;
+  size_t at_ = 0;
+  int depth_ = 0;
+};
+
+}  // namespace
+
+ExpressionValue evaluate_expression(std::string_view text, const ExpressionScope& scope) {
+  return Evaluator(text, scope).run();
+}
+
+std::string to_text(const ExpressionValue& value) {
+  if (const auto* flag = std::get_if<bool>(&value)) return *flag ? "true" : "false";
+  if (const auto* whole = std::get_if<int64_t>(&value)) return std::to_string(*whole);
+  if (const auto* number = std::get_if<double>(&value)) return shortest(*number);
+  if (const auto* text = std::get_if<std::string>(&value)) return *text;
+  return "null";
+}
+
+}  // namespace mtrain

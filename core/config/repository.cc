@@ -1,0 +1,111 @@
+#include "mtrain/config/repository.h"
+
+#include <set>
+
+#include "mtrain/base/text.h"
+#include "mtrain/config/yaml_load.h"
+
+namespace mtrain {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr std::string_view kExtension = ".yaml";
+
+/// The package named by "# @package a.b" in the comment lines at the head of a text.
+std::optional<std::string> package_header(std::string_view text) {
+  while (!text.empty()) {
+    size_t end = text.find('\n');
+    std::string_view line = trim(text.substr(0, end));
+    text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
+    if (line.empty()) continue;
+    if (!line.starts_with('#')) break;
+    line = trim(line.substr(1));
+    constexpr std::string_view kMark = "@package";
+    if (line.starts_with(kMark)) return std::string(trim(line.substr(kMark.size())));
+  }
+  return std::nullopt;
+}
+
+std::unique_ptr<ConfigFile> split_file(Node root, const std::string& file) {
+  auto out = std::make_unique<ConfigFile>();
+  out->file = file;
+  if (auto package = package_header(root.loc().source->text())) {
+    out->package = *package;
+    out->has_package = true;
+  }
+  if (const Node* defaults = root.get("defaults")) {
+    out->defaults = *defaults;
+    root.erase("defaults");
+  }
+  out->body = std::move(root);
+  return out;
+}
+
+/// Paths come from recipes: none may lead out of the search path.
+bool stays_inside(const std::string& path) {
+  if (path.empty() || path.front() == '/' || path.find('\\') != std::string::npos) return false;
+  for (const auto& part : split(path, '/'))
+    if (part.empty() || part == "." || part == "..") return false;
+  return true;
+}
+
+}  // namespace
+
+std::optional<fs::path> ConfigRepository::find(const std::string& path) const {
+  if (!stays_inside(path)) return std::nullopt;
+  for (const auto& folder : folders_) {
+    fs::path file = folder / (path + std::string(kExtension));
+    std::error_code ignored;
+    if (fs::is_regular_file(file, ignored)) return file;
+  }
+  return std::nullopt;
+}
+
+bool ConfigRepository::is_group(const std::string& group) const {
+  return stays_inside(group) && !options(group).empty();
+}
+
+std::vector<std::string> ConfigRepository::options(const std::string& group) const {
+  std::set<std::string> out;
+  if (!group.empty() && !stays_inside(group)) return {};
+  for (const auto& folder : folders_) {
+    std::error_code fault;
+    for (fs::directory_iterator it(folder / group, fault), end; !fault && it != end; it.increment(fault))
+      if (it->path().extension() == kExtension) out.insert(it->path().stem().string());
+  }
+  return {out.begin(), out.end()};
+}
+
+const ConfigFile* ConfigRepository::load(const std::string& path, Report& report) {
+  auto file = find(path);
+  if (!file) return nullptr;
+  const ConfigFile* loaded = load_file(file->string(), std::nullopt, report);
+  if (loaded) const_cast<ConfigFile*>(loaded)->path = path;
+  return loaded;
+}
+
+const ConfigFile* ConfigRepository::load_file(const std::string& file, std::optional<std::string> text,
+                                              Report& report) {
+  auto [entry, fresh] = loaded_.try_emplace(file, nullptr);
+  if (!fresh) return entry->second.get();
+  std::optional<Node> root;
+  if (text)
+    root = load_yaml(std::make_shared<Source>(SourceKind::file, file, std::move(*text)), report);
+  else
+    root = load_yaml_file(file, report);
+  if (!root) return nullptr;
+  if (root->is_null()) {
+    Location where = root->loc();
+    root = Node::map().at_location(where);
+  } else if (!root->is_map()) {
+    auto& fault = report.error("wrong-type", "", root->loc(),
+                               cat("a recipe is a map of sections, this is ", describe(root->kind())));
+    if (root->is_scalar() && root->as_text().find(':') != std::string::npos)
+      fault.fix("write a blank behind the ':'");
+    return nullptr;
+  }
+  entry->second = split_file(std::move(*root), file);
+  return entry->second.get();
+}
+
+}  // namespace mtrain

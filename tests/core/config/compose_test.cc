@@ -1,0 +1,295 @@
+#include "mtrain/config/compose.h"
+
+#include <doctest/doctest.h>
+#include <unistd.h>
+
+#include <fstream>
+
+#include "mtrain/base/text.h"
+#include "mtrain/config/yaml_write.h"
+
+using namespace mtrain;
+namespace fs = std::filesystem;
+
+namespace {
+
+/// A folder of configs that is removed at the end.
+class Folder {
+ public:
+  explicit Folder(const std::vector<std::pair<std::string, std::string>>& files) {
+    static int count = 0;
+    root_ = fs::temp_directory_path() / cat("mtrain_compose_", ::getpid(), "_", count++);
+    for (const auto& [path, text] : files) {
+      fs::path file = root_ / path;
+      fs::create_directories(file.parent_path());
+      std::ofstream(file) << text;
+    }
+  }
+  ~Folder() { fs::remove_all(root_); }
+  Folder(const Folder&) = delete;
+  Folder& operator=(const Folder&) = delete;
+  const fs::path& root() const { return root_; }
+
+ private:
+  fs::path root_;
+};
+
+const std::vector<std::pair<std::string, std::string>> kLibrary = {
+    {"db/mysql.yaml", "host: my\nuser: root\n"},
+    {"db/sqlite.yaml", "host: lite\nfile: x.db\n"},
+    {"db/pg.yaml", "host: pg\n"},
+    {"db/nested/deep.yaml", "host: deep\n"},
+    {"server/apache.yaml", "defaults:\n- db: mysql\nport: 80\n"},
+    {"server/nginx.yaml", "port: 81\n"},
+    {"server/db/mysql.yaml", "kind: server-mysql\n"},
+    {"server/db/sqlite.yaml", "kind: server-sqlite\n"},
+    {"g/absolute.yaml", "defaults:\n- /server/db: mysql\n"},
+    {"g/here.yaml", "defaults:\n- /server/db@_here_: mysql\n"},
+    {"g/global.yaml", "defaults:\n- /server/db@_global_.foo: mysql\n"},
+    {"g/header.yaml", "# @package x.w\nv: 1\n"},
+    {"g/header_global.yaml", "# comment\n# @package _global_\nv: 1\n"},
+    {"g/late_header.yaml", "v: 1\n# @package x.w\n"},
+    {"exp/a.yaml", "# @package _global_\ndefaults:\n- override /db: pg\nlr: 5\n"},
+    {"exp/b.yaml", "# @package _global_\nlr: 6\n"},
+    {"outer/o.yaml", "# @package _global_\ndefaults:\n- /exp: a\n- override /db: sqlite\n"},
+    {"mix/mysql_apache.yaml", "mixed: true\n"},
+    {"mix/over.yaml", "defaults:\n- override /db: pg\n"},
+    {"loop/one.yaml", "defaults:\n- two\n"},
+    {"loop/two.yaml", "defaults:\n- one\n"},
+    {"bad/syntax.yaml", "a: [1\n"},
+    {"common.yaml", "shared: 1\n"},
+};
+
+struct Case {
+  const char* recipe;
+  std::vector<std::string> overrides;
+  const char* result;  // the tree as one line, or words of the report
+};
+
+std::string compose_text(const Folder& folder, const Case& item, std::vector<ComposedFile>* files = nullptr) {
+  ComposeRequest request;
+  request.recipe = (folder.root() / "recipe.yaml").string();
+  request.text = item.recipe;
+  int argument = 1;
+  for (const auto& text : item.overrides) request.overrides.push_back({text, argument++});
+  Report report;
+  auto out = compose(request, report);
+  if (files && out) *files = out->files;
+  return out && report.ok() ? write_flow(out->tree) : report.text();
+}
+
+void check(const std::vector<Case>& cases) {
+  Folder folder(kLibrary);
+  for (const auto& item : cases) {
+    std::string overrides = join(item.overrides, " ");
+    CAPTURE(item.recipe);
+    CAPTURE(overrides);
+    std::string result = compose_text(folder, item);
+    CAPTURE(result);
+    if (item.result[0] == '{')
+      CHECK(result == item.result);
+    else
+      CHECK(result.find(item.result) != std::string::npos);
+    if (item.result[0] != '{') CHECK(result.find("error[") == 0);
+  }
+}
+
+}  // namespace
+
+// https://hydra.cc/docs/advanced/defaults_list/#composition-order
+TEST_CASE("the recipe's own body stands last unless _self_ says otherwise") {
+  check({
+      {"defaults:\n- db: mysql\ndb: {host: b}\n", {}, "{db: {host: b, user: root}}"},
+      {"defaults:\n- _self_\n- db: mysql\ndb: {host: b}\n", {}, "{db: {host: my, user: root}}"},
+      {"defaults:\n- db: mysql\n- _self_\ndb: {host: b}\n", {}, "{db: {host: b, user: root}}"},
+      {"defaults:\n- db: mysql\n- db@db: sqlite\n", {}, "is chosen twice"},
+      {"defaults:\n- db: mysql\n- db@other: sqlite\n",
+       {},
+       "{db: {host: my, user: root}, other: {host: lite, file: x.db}}"},
+      {"defaults:\n- _self_\n- db: mysql\n- _self_\n", {}, "_self_ is here twice"},
+      {"defaults: []\na: 1\n", {}, "{a: 1}"},
+      {"a: 1\n", {}, "{a: 1}"},
+      {"defaults:\n- _self_@x\n", {}, "_self_ cannot have a package"},
+      {"defaults:\n- server/apache\n", {}, "{server: {db: {kind: server-mysql}, port: 80}}"},
+      {"defaults:\n- server: apache\n", {}, "{server: {db: {kind: server-mysql}, port: 80}}"},
+      {"defaults:\n- common\n", {}, "{shared: 1}"},
+      {"defaults:\n- ./common.yaml\nshared: 2\n", {}, "{shared: 2}"},
+      {"defaults:\n- db: nested/deep\n", {}, "{db: {nested: {host: deep}}}"},
+  });
+}
+
+// https://hydra.cc/docs/advanced/overriding_packages/
+TEST_CASE("packages say where a config lands") {
+  check({
+      {"defaults:\n- db@a.b: mysql\n", {}, "{a: {b: {host: my, user: root}}}"},
+      {"defaults:\n- db@_global_: mysql\n", {}, "{host: my, user: root}"},
+      {"defaults:\n- db@_here_: mysql\n", {}, "{host: my, user: root}"},
+      {"defaults:\n- db@src: mysql\n- db@dst: mysql\n",
+       {},
+       "{src: {host: my, user: root}, dst: {host: my, user: root}}"},
+      {"defaults:\n- g: absolute\n", {}, "{g: {server: {db: {kind: server-mysql}}}}"},
+      {"defaults:\n- g: here\n", {}, "{g: {kind: server-mysql}}"},
+      {"defaults:\n- g: global\n", {}, "{foo: {kind: server-mysql}, g: {}}"},
+      {"defaults:\n- g: header\n", {}, "{x: {w: {v: 1}}}"},
+      {"defaults:\n- g@z: header\n", {}, "{z: {v: 1}}"},
+      {"defaults:\n- g: header_global\n", {}, "{v: 1}"},
+      {"defaults:\n- g: late_header\n", {}, "{g: {v: 1}}"},
+      {"defaults:\n- server@admin: apache\n", {}, "{admin: {db: {kind: server-mysql}, port: 80}}"},
+      {"defaults:\n- server/apache@admin\n", {}, "{admin: {db: {kind: server-mysql}, port: 80}}"},
+      {"defaults:\n- db@.x: mysql\n", {}, "is no group"},
+  });
+}
+
+// https://hydra.cc/docs/advanced/defaults_list/#overriding-config-group-options
+TEST_CASE("choices are changed by override entries and by the command line") {
+  check({
+      {"defaults:\n- server: apache\n- override server/db: sqlite\n",
+       {},
+       "{server: {db: {kind: server-sqlite}, port: 80}}"},
+      {"defaults:\n- server: apache\n- override server/db: sqlite\n",
+       {"server/db=mysql"},
+       "{server: {db: {kind: server-mysql}, port: 80}}"},
+      {"defaults:\n- db: mysql\n", {"db=sqlite"}, "{db: {host: lite, file: x.db}}"},
+      {"defaults:\n- db: mysql\n", {"db=sqlite", "db.host=z"}, "{db: {host: z, file: x.db}}"},
+      {"defaults:\n- db: mysql\n",
+       {"db.host=z", "db=sqlite"},
+       "{db: {host: z, file: x.db}}"},  // values come after choices
+      {"defaults:\n- db: mysql\n", {"db={host: z}"}, "{db: {host: z, user: root}}"},
+      {"defaults:\n- db@src: mysql\n", {"db@src=sqlite"}, "{src: {host: lite, file: x.db}}"},
+      {"defaults:\n- db@src: mysql\n", {"db=sqlite"}, "did you mean db@src?"},
+      {"defaults:\n- db@_global_: mysql\n", {"db@_global_=pg"}, "{host: pg}"},
+      {"a: 1\n", {"db=sqlite"}, "write +db=sqlite to add it"},
+      {"a: 1\n", {"+db=sqlite"}, "{a: 1, db: {host: lite, file: x.db}}"},
+      {"db: {host: mine}\n",
+       {"+db=pg"},
+       "{db: {host: pg}}"},  // an added choice stands behind the recipe's body
+      {"defaults:\n- db: mysql\n", {"+db=pg"}, "is chosen twice"},
+      {"a: 1\n", {"++db=pg"}, "++ is for values"},
+      {"defaults:\n- db: mysql\n- server: nginx\n", {"~db"}, "{server: {port: 81}}"},
+      {"defaults:\n- db: mysql\n- server: nginx\n", {"~db=mysql"}, "{server: {port: 81}}"},
+      {"defaults:\n- db: mysql\n", {"~db=pg"}, "its option is mysql"},
+      {"a: 1\n", {"~db"}, "it is not in the defaults list"},
+      {"defaults:\n- server/apache\n- db: pg\n", {"~server/apache"}, "{db: {host: pg}}"},
+      {"defaults:\n- db: null\na: 1\n", {}, "{a: 1}"},
+      {"defaults:\n- db: null\na: 1\n", {"db=pg"}, "{db: {host: pg}, a: 1}"},
+      {"defaults:\n- db: mysql\na: 1\n", {"db=null"}, "{a: 1}"},
+      {"defaults:\n- db: ???\n", {}, "options: mysql, pg, sqlite"},
+      {"defaults:\n- db: ???\n", {"db=pg"}, "{db: {host: pg}}"},
+      {"defaults:\n- optional db: nothing\na: 1\n", {}, "{a: 1}"},
+      {"defaults:\n- optional db: pg\n", {}, "{db: {host: pg}}"},
+      {"defaults:\n- db: mysqll\n", {}, "did you mean mysql?"},
+      {"defaults:\n- db: [mysql, sqlite]\n", {}, "{db: {host: lite, user: root, file: x.db}}"},
+      {"defaults:\n- db: [mysql, sqlite]\n", {"db=pg"}, "{db: {host: pg}}"},
+      {"defaults:\n- db: mysql\n", {"db=[pg,sqlite]"}, "{db: {host: lite, file: x.db}}"},
+      {"defaults:\n- db: []\na: 1\n", {}, "{a: 1}"},
+      {"defaults:\n- db: mysql\n- exp: a\nlr: 1\n", {}, "{db: {host: pg}, lr: 1}"},
+      {"defaults:\n- db: mysql\nlr: 1\n", {"+exp=a"}, "{db: {host: pg}, lr: 5}"},
+      {"defaults:\n- db: mysql\nlr: 1\n", {"+exp=a", "db=sqlite"}, "{db: {host: lite, file: x.db}, lr: 5}"},
+      {"defaults:\n- db: mysql\n",
+       {"+outer=o"},
+       "{db: {host: lite, file: x.db}, lr: 5}"},  // the outer file's override wins
+      {"defaults:\n- db: mysql\n- override db: pg\n", {}, "{db: {host: pg}}"},
+      {"defaults:\n- override db: pg\n- db: mysql\n", {}, "stands behind an override"},
+      {"defaults:\n- exp: a\n- db: mysql\n", {}, "no earlier entry chooses it"},
+      {"defaults:\n- override db: pg\n", {}, "it is not in the defaults list"},
+      {"defaults:\n- db: mysql\n- db: pg\n", {}, "is chosen twice: pg and mysql"},
+      {"defaults:\n- db: pg\n- db: pg\n", {}, "twice"},
+      {"a: 1\n", {"no/group=x"}, "cannot be overridden"},
+  });
+}
+
+// https://hydra.cc/docs/patterns/specializing_config/
+TEST_CASE("an option may be named after other choices") {
+  check({
+      {"defaults:\n- db: mysql\n- server: apache\n- optional mix: ${db}_${server}\n",
+       {},
+       "{db: {host: my, user: root}, server: {db: {kind: server-mysql}, port: 80}, mix: {mixed: true}}"},
+      {"defaults:\n- optional mix: ${db}_${server}\n- db: mysql\n- server: nginx\n",
+       {},
+       "{db: {host: my, user: root}, server: {port: 81}}"},
+      {"defaults:\n- optional mix: ${db}_${server}\n- db: pg\n- server: nginx\n",
+       {"db=mysql", "server=apache"},
+       "{mix: {mixed: true}, db: {host: my, user: root}, server: {db: {kind: server-mysql}, port: 80}}"},
+      {"defaults:\n- mix: ${nothing}\n", {}, "a group in it has no choice"},
+      {"defaults:\n- db: mysql\n- x: over\n- mix: ${x}\n", {}, "there is no config x/over"},
+      {"defaults:\n- db: mysql\n- optional x: over\n- mix: ${db}\n", {}, "there is no config mix/mysql"},
+      {"defaults:\n- db@k: mysql\n- mix: ${db@k}_apache\n",
+       {},
+       "{k: {host: my, user: root}, mix: {mixed: true}}"},
+  });
+}
+
+TEST_CASE("malformed lists and files are refused where they stand") {
+  check({
+      {"defaults: 3\n", {}, "wanted a list"},
+      {"defaults:\n- 3: x\n  4: y\n", {}, "an entry names one group"},
+      {"defaults:\n- [a]\n", {}, "wanted a name"},
+      {"defaults:\n- null\n", {}, "wanted a name"},
+      {"defaults:\n- db: {a: 1}\n", {}, "wanted an option"},
+      {"defaults:\n- db: ../x\n", {}, "wanted an option"},
+      {"defaults:\n- ../db/mysql\n", {}, "is no name"},
+      {"defaults:\n- 'db\\mysql'\n", {}, "is no name"},
+      {"defaults:\n- optionl db: mysql\n", {}, "unknown word 'optionl'"},
+      {"defaults:\n- optional override db: mysql\n", {}, "cannot be optional"},
+      {"defaults:\n- override common\n", {}, "is no name"},
+      {"defaults:\n- ./missing.yaml\n", {}, "there is no file"},
+      {"defaults:\n- ./../x.yaml\n", {}, "is no file beside"},
+      {"defaults:\n- loop/one\n", {}, "include one another"},
+      {"defaults:\n- bad: syntax\n", {}, "syntax.yaml:"},
+      {"defaults:\n- nothing/here\n", {}, "there is no config nothing/here"},
+      {"defaults:\n- db: mysql\n", {"db=../x"}, "wanted an option"},
+      {"patch: 3\n", {}, "wanted a list of overrides"},
+      {"patch: [{a: 1}]\n", {}, "wanted an override"},
+      {"patch: ['a']\n", {}, "recipe.yaml:1:9 (patch)"},
+  });
+}
+
+TEST_CASE("patches come behind composition and before the command line") {
+  check({
+      {"defaults:\n- db: mysql\npatch: ['db.host=p', '~db.user', '+db.new=[1]']\n",
+       {},
+       "{db: {host: p, new: [1]}}"},
+      {"defaults:\n- db: mysql\npatch: ['db.host=p']\n", {"db.host=c"}, "{db: {host: c, user: root}}"},
+  });
+}
+
+TEST_CASE("every value remembers its file through composition") {
+  Folder folder(kLibrary);
+  ComposeRequest request;
+  request.recipe = (folder.root() / "recipe.yaml").string();
+  request.text = "defaults:\n- db: mysql\ndb:\n  host: b\n";
+  request.overrides = {{"db.host=c", 4}};
+  Report report;
+  auto out = compose(request, report);
+  REQUIRE(out.has_value());
+  const Node& host = out->tree.at("db.host");
+  CHECK(host.loc().text() == "command line, argument 4");
+  REQUIRE(host.history().size() == 2);
+  CHECK(host.history()[0].where.text() == (folder.root() / "db/mysql.yaml:1:7").string());
+  CHECK(host.history()[1].where.text() == (folder.root() / "recipe.yaml:4:9").string());
+  REQUIRE(out->files.size() == 2);
+  CHECK(out->files[0].path == "db/mysql");
+  CHECK(out->files[0].package == "db");
+  CHECK(out->choices.at("db") == "mysql");
+}
+
+TEST_CASE("a recipe is found by name, and the first folder of the search path wins") {
+  Folder near({{"tiny.yaml", "defaults:\n- db: pg\n"}, {"db/pg.yaml", "host: near\n"}});
+  Folder far({{"db/pg.yaml", "host: far\n"}, {"db/other.yaml", "host: other\n"}, {"big.yaml", "a: 1\n"}});
+  ComposeRequest request;
+  request.recipe = "tiny";
+  request.search_path = {near.root(), far.root()};
+  Report report;
+  auto out = compose(request, report);
+  REQUIRE(out.has_value());
+  CHECK(write_flow(out->tree) == "{db: {host: near}}");
+  request.overrides = {{"db=other", 1}};
+  CHECK(write_flow(compose(request, report)->tree) == "{db: {host: other}}");
+  request.recipe = "bigg";
+  CHECK_FALSE(compose(request, report).has_value());
+  CHECK(report.text().find("did you mean big?") != std::string::npos);
+  ConfigRepository repository({near.root(), far.root()});
+  CHECK(repository.options("db") == std::vector<std::string>{"other", "pg"});
+  CHECK_FALSE(repository.find("../x").has_value());
+  CHECK_FALSE(repository.find("/etc/passwd").has_value());
+}
