@@ -5,7 +5,9 @@ namespace mtrain::cpu {
 namespace base { void fill_kernels(KernelTable&); }
 namespace v3 { void fill_kernels(KernelTable&); }
 namespace v4 { void fill_kernels(KernelTable&); }
+#ifdef MT_X86_BF16
 namespace v4_bf16 { void fill_kernels(KernelTable&); }
+#endif
 
 std::vector<Isa> usable_isas() {
   std::vector<Isa> usable;
@@ -16,7 +18,9 @@ std::vector<Isa> usable_isas() {
   bool v4 = v3 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
             __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
             __builtin_cpu_supports("avx512vl");
+#ifdef MT_X86_BF16
   if (v4 && __builtin_cpu_supports("avx512bf16")) usable.push_back({"v4_bf16", v4_bf16::fill_kernels});
+#endif
   if (v4) usable.push_back({"v4", v4::fill_kernels});
   if (v3) usable.push_back({"v3", v3::fill_kernels});
 #endif
