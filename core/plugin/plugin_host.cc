@@ -8,7 +8,9 @@
 #include <set>
 
 #include "mtrain/base/error.h"
+#include "mtrain/base/failpoint.h"
 #include "mtrain/base/text.h"
+#include "mtrain/plugin/probe.h"
 #include "mtrain/plugin/trust.h"
 
 namespace mtrain {
@@ -17,11 +19,17 @@ namespace {
 namespace load_mode = boost::dll::load_mode;
 
 constexpr std::string_view kSuffix = ".so";
+constexpr const char* kStaticHint =
+    "this is a fault of the plugin: do such work in the constructor of its component";
 
 fs::path absolute_path(const fs::path& path) {
   std::error_code error;
   fs::path whole = fs::absolute(path), out = fs::weakly_canonical(whole, error);
   return error ? whole.lexically_normal() : out;
+}
+
+fs::path built_in_folder() {
+  return absolute_path(program_directory() / "../lib/mtrain/plugins");
 }
 
 /// What the loader said, without the name of the file in front (the message has it already).
@@ -42,7 +50,8 @@ const char* loader_hint(std::string_view message) {
 }
 
 boost::dll::shared_library open_library(const fs::path& path) {
-  // Never unmapped: objects, type information and function pointers of a plugin may live until the process ends.
+  // Never unmapped: objects, type information and function pointers of a plugin may live until the process
+  // ends.
   auto mode = static_cast<load_mode::type>(static_cast<unsigned>(load_mode::rtld_now) |
                                            static_cast<unsigned>(load_mode::rtld_local) |
                                            static_cast<unsigned>(RTLD_NODELETE));
@@ -51,20 +60,23 @@ boost::dll::shared_library open_library(const fs::path& path) {
   try {
     library.load(path, mode, error);
   } catch (const std::exception& thrown) {
-    throw Error(ErrorClass::plugin, cat(path.string(), ": a static initialiser threw: ", printable(thrown.what())),
-                "this is a fault of the plugin: do such work in the constructor of its component");
+    throw Error(ErrorClass::plugin,
+                cat(path.string(), ": a static initialiser threw: ", printable(thrown.what())), kStaticHint);
   } catch (...) {
-    throw Error(ErrorClass::plugin, cat(path.string(), ": a static initialiser threw something that is no std::exception"),
-                "this is a fault of the plugin: do such work in the constructor of its component");
+    throw Error(ErrorClass::plugin,
+                cat(path.string(), ": a static initialiser threw something that is no std::exception"),
+                kStaticHint);
   }
   if (!library.is_loaded()) {
     std::string message = loader_message(path);
-    throw Error(ErrorClass::plugin, cat(path.string(), ": cannot be loaded: ", message), loader_hint(message));
+    throw Error(ErrorClass::plugin, cat(path.string(), ": cannot be loaded: ", message),
+                loader_hint(message));
   }
   return library;
 }
 
-void call_entry_point(const boost::dll::shared_library& library, const PluginFileInfo& file, Registry& staging) {
+void call_entry_point(const boost::dll::shared_library& library, const PluginFileInfo& file,
+                      Registry& staging) {
   if (!library.has(kPluginEntryPoint))
     throw Error(ErrorClass::plugin, cat(file.path.string(), ": has no entry point ", kPluginEntryPoint),
                 "define the plugin with MT_PLUGIN of mtrain/plugin/plugin.h");
@@ -75,7 +87,8 @@ void call_entry_point(const boost::dll::shared_library& library, const PluginFil
   try {
     library.get<void(Registry&)>(kPluginEntryPoint)(staging);
   } catch (const Error& error) {
-    throw Error(ErrorClass::plugin, cat(file.path.string(), ": its registration failed: ", error.message()), error.hint());
+    throw Error(ErrorClass::plugin, cat(file.path.string(), ": its registration failed: ", error.message()),
+                error.hint());
   } catch (const std::exception& error) {
     throw failed(error.what());
   } catch (...) {
@@ -83,18 +96,21 @@ void call_entry_point(const boost::dll::shared_library& library, const PluginFil
   }
 }
 
-/// A plugin registers the one component that its file name promises: then a name in a recipe leads to one file.
+/// A plugin registers the one component that its file name promises: then a name in a recipe leads to one
+/// file.
 void check_registered(const Registry& staging, const PluginFileInfo& file) {
   std::vector<std::string> others;
   for (const auto* entry : staging.entries())
-    if (entry->kind != file.kind || entry->name != file.name) others.push_back(cat(entry->kind, " '", entry->name, "'"));
+    if (entry->kind != file.kind || entry->name != file.name)
+      others.push_back(cat(entry->kind, " '", entry->name, "'"));
   if (others.empty() && staging.find(file.kind, file.name)) return;
-  throw Error(ErrorClass::plugin,
-              cat(file.path.string(), ": should register ", file.kind, " '", file.name, "' alone, but registered ",
-                  staging.entries().empty() ? "nothing"
-                  : others.empty()          ? "it not"
-                                            : join(others, ", ")),
-              "one plugin file holds one component, named as the file: <kind>_<name>.so");
+  throw Error(
+      ErrorClass::plugin,
+      cat(file.path.string(), ": should register ", file.kind, " '", file.name, "' alone, but registered ",
+          staging.entries().empty() ? "nothing"
+          : others.empty()          ? "it not"
+                                    : join(others, ", ")),
+      "one plugin file holds one component, named as the file: <kind>_<name>.so");
 }
 
 }  // namespace
@@ -114,7 +130,7 @@ std::vector<fs::path> plugin_folders(const std::vector<std::string>& from_comman
   };
   for (const auto& folder : wanted)
     if (!folder.empty()) add(folder);  // an empty entry would mean the current folder, to no one's wish
-  add(program_directory() / "../lib/mtrain/plugins");
+  add(built_in_folder());
   return out;
 }
 
@@ -144,7 +160,8 @@ PluginFileInfo inspect_plugin_file(const fs::path& path) {
     throw Error(ErrorClass::plugin, cat(info.path.string(), ": does not fit this mtrain: ", reason),
                 "build the plugin again against this mtrain");
   if (image.name != info.name)
-    throw Error(ErrorClass::plugin, cat(info.path.string(), ": calls itself '", image.name, "', its file '", info.name, "'"),
+    throw Error(ErrorClass::plugin,
+                cat(info.path.string(), ": calls itself '", image.name, "', its file '", info.name, "'"),
                 cat("rename the file to ", info.kind, "_", image.name, ".so"));
   return info;
 }
@@ -183,25 +200,32 @@ Error PluginHost::unknown(std::string_view kind, std::string_view name) const {
   std::vector<std::string> known, ignored, searched;
   for (const auto& file : list()) {
     std::string stem = file.path.stem().string();
-    if (file.kind == kind && file.problem.empty() && !file.shadowed) known.push_back(file.name);
-    else if (file.name == name && !file.kind.empty()) ignored.push_back(cat(file.path.string(), " is of the kind ", file.kind));
-    else if (file.kind.empty() && stem.find(name) != std::string::npos) ignored.push_back(file.problem);
+    if (file.kind == kind && file.problem.empty() && !file.shadowed)
+      known.push_back(file.name);
+    else if (file.name == name && !file.kind.empty())
+      ignored.push_back(cat(file.path.string(), " is of the kind ", file.kind));
+    else if (file.kind.empty() && stem.find(name) != std::string::npos)
+      ignored.push_back(file.problem);
   }
-  for (const auto& folder : folders_) searched.push_back(cat(folder.string(), fs::is_directory(folder) ? "" : " (absent)"));
+  for (const auto& folder : folders_)
+    searched.push_back(cat(folder.string(), fs::is_directory(folder) ? "" : " (absent)"));
   std::vector<std::string> near = nearest(name, known);
   std::string hint = near.empty() ? "" : cat("did you mean '", join(near, "' or '"), "'? ");
-  hint += cat("available: ", known.empty() ? "none" : join(known, ", "), "; searched: ", join(searched, ", "));
+  hint +=
+      cat("available: ", known.empty() ? "none" : join(known, ", "), "; searched: ", join(searched, ", "));
   if (!ignored.empty()) hint += cat("; passed over: ", join(ignored, "; "));
   return {ErrorClass::plugin, cat("there is no ", kind, " plugin named '", printable(name, 64), "'"), hint};
 }
 
 PluginFileInfo PluginHost::locate(std::string_view kind, std::string_view name) const {
-  // Also keeps a name from being a path: no '/', no '.', nothing else that a file system would read as more than a name.
+  // Also keeps a name from being a path: no '/', no '.', nothing else that a file system would read as more
+  // than a name.
   if (valid_plugin_name(kind) && valid_plugin_name(name))
     for (const auto& folder : folders_) {
       fs::path path = folder / cat(kind, "_", name, kSuffix);
       std::error_code error;
-      // A file that is there but bad is an error, not a reason to fall back to another of the same name further on.
+      // A file that is there but bad is an error, not a reason to fall back to another of the same name
+      // further on.
       if (fs::exists(fs::symlink_status(path, error))) return inspect_plugin_file(path);
     }
   throw unknown(kind, name);
@@ -220,10 +244,15 @@ const Registry::Entry& PluginHost::load_file(const fs::path& path) {
 }
 
 const Registry::Entry& PluginHost::open_and_register(const PluginFileInfo& file) {
+  if (file.path.parent_path() != built_in_folder())  // ours were rehearsed when they were built
+    if (std::string fate = probe_library(file.path); !fate.empty())
+      throw Error(ErrorClass::plugin, cat(file.path.string(), ": ", fate), kStaticHint);
+  failpoint("plugin.open");
   boost::dll::shared_library library = open_library(file.path);
   // The file that was judged is the file that was opened, unless somebody replaced it in between.
   if (read_plugin_image(file.path).identity != file.identity)
-    throw Error(ErrorClass::plugin, cat(file.path.string(), ": was replaced while it was being loaded"), "start again");
+    throw Error(ErrorClass::plugin, cat(file.path.string(), ": was replaced while it was being loaded"),
+                "start again");
   libraries_->open.push_back(std::move(library));
   Registry staging;
   staging.set_owner(file.path.string());

@@ -1,6 +1,7 @@
-// PluginHost: finds plugin files, judges them by their stamps, loads the ones a run needs, and keeps them for the life of
-// the process. It owns the Registry that they fill. A file <folder>/<kind>_<name>.so holds exactly the component <name> of
-// <kind>; recipes name components, never paths. Fill it from one thread at start; const members are safe from any thread.
+// PluginHost: finds plugin files, judges them by their stamps, loads the ones a run needs, and keeps them for
+// the life of the process. It owns the Registry that they fill. A file <folder>/<kind>_<name>.so holds
+// exactly the component <name> of <kind>; recipes name components, never paths. Fill it from one thread at
+// start; const members are safe from any thread.
 #pragma once
 #include <memory>
 #include <string>
@@ -15,14 +16,15 @@
 namespace mtrain {
 
 /// The kinds that a user or a cluster adds to. Others are possible, e.g. in tests.
-inline constexpr const char* kPluginKinds[] = {"model", "tokenizer", "dataset", "optimizer", "backend", "comm"};
+inline constexpr const char* kPluginKinds[] = {"model",     "tokenizer", "dataset",
+                                               "optimizer", "backend",   "comm"};
 
 /// A plugin file as found on disk; nothing of it has run.
 struct PluginFileInfo {
   fs::path path;  // absolute
   std::string kind, name;
   std::string doc, version, identity;
-  std::string problem;   // one line: why it cannot be used; empty when it can
+  std::string problem;    // one line: why it cannot be used; empty when it can
   bool shadowed = false;  // an earlier folder holds a file of the same name
 };
 
@@ -32,7 +34,8 @@ struct LoadedPlugin {
   fs::path path;
 };
 
-/// The folders to search, first to last: `from_command_line`, MTRAIN_PLUGIN_PATH (separated by ':'), and the built-in folder
+/// The folders to search, first to last: `from_command_line`, MTRAIN_PLUGIN_PATH (separated by ':'), and the
+/// built-in folder
 /// ../lib/mtrain/plugins beside the executable's. Absolute, without repetitions, not checked for existence.
 MT_API std::vector<fs::path> plugin_folders(const std::vector<std::string>& from_command_line);
 
@@ -46,9 +49,9 @@ class MT_API PluginHost {
   PluginHost(const PluginHost&) = delete;
   PluginHost& operator=(const PluginHost&) = delete;
 
-  /// Loads the plugin of that kind and name, and nothing else; does nothing when it is loaded already. Throws Error(plugin)
-  /// with one line: unknown (nearest, available, folders searched), untrusted, wrong stamp, unloadable, or a registration
-  /// that failed. A failed plugin leaves nothing in the registry.
+  /// Loads the plugin of that kind and name, and nothing else; does nothing when it is loaded already. Throws
+  /// Error(plugin) with one line: unknown (nearest, available, folders searched), untrusted, wrong stamp,
+  /// unloadable, or a registration that failed. A failed plugin leaves nothing in the registry.
   const Registry::Entry& load(std::string_view kind, std::string_view name);
 
   /// Loads one file by its path, for tools that were given it by the user. Its name must be <kind>_<name>.so.
@@ -61,7 +64,8 @@ class MT_API PluginHost {
     return registry_.template make<Kind>(name, section, context);
   }
 
-  /// Every plugin file in the folders, by folder order and then name. Runs no plugin code; never throws for a bad file.
+  /// Every plugin file in the folders, by folder order and then name. Runs no plugin code; never throws for a
+  /// bad file.
   std::vector<PluginFileInfo> list() const;
 
   /// The file that load(kind, name) would open, judged but not run. Throws as load() does.
@@ -82,8 +86,8 @@ class MT_API PluginHost {
   std::unique_ptr<Libraries> libraries_;
 };
 
-/// Judges one plugin file without running it: trust, format, stamp, and that its stamp's name is the file's. Throws
-/// Error(plugin). The path may be relative.
+/// Judges one plugin file without running it: trust, format, stamp, and that its stamp's name is the file's.
+/// Throws Error(plugin). The path may be relative.
 MT_API PluginFileInfo inspect_plugin_file(const fs::path& path);
 
 }  // namespace mtrain

@@ -47,8 +47,10 @@ constexpr uint16_t kMachine = EM_RISCV;
 /// An open file whose reads are bounded by its size at opening.
 class PluginFile {
  public:
-  explicit PluginFile(const fs::path& path) : path_(path), fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
-    if (fd_ < 0) refuse(path, cat("cannot be opened: ", std::strerror(errno)), "check the name and its permissions");
+  explicit PluginFile(const fs::path& path)
+      : path_(path), fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
+    if (fd_ < 0)
+      refuse(path, cat("cannot be opened: ", std::strerror(errno)), "check the name and its permissions");
     struct stat info {};
     bool regular = ::fstat(fd_, &info) == 0 && S_ISREG(info.st_mode);
     if (regular) size_ = static_cast<uint64_t>(info.st_size);
@@ -71,7 +73,8 @@ class PluginFile {
   void require(uint64_t offset, uint64_t bytes, const char* what) const {
     if (!holds(offset, bytes))
       refuse(path_,
-             cat("is truncated or damaged: its ", what, " would lie at byte ", offset, ", the file has ", size_, " bytes"),
+             cat("is truncated or damaged: its ", what, " would lie at byte ", offset, ", the file has ",
+                 size_, " bytes"),
              kRebuild);
   }
   /// Fills `to` from `offset`; refuses the file when it is too short.
@@ -80,7 +83,8 @@ class PluginFile {
     while (!to.empty()) {
       ssize_t got = ::pread(fd_, to.data(), to.size(), static_cast<off_t>(offset));
       if (got < 0 && errno == EINTR) continue;
-      if (got <= 0) refuse(path_, got < 0 ? cat("cannot be read: ", std::strerror(errno)) : "shrank while it was read");
+      if (got <= 0)
+        refuse(path_, got < 0 ? cat("cannot be read: ", std::strerror(errno)) : "shrank while it was read");
       to = to.subspan(static_cast<size_t>(got));
       offset += static_cast<uint64_t>(got);
     }
@@ -107,25 +111,31 @@ class PluginFile {
 
 Elf64_Ehdr read_header(const PluginFile& file) {
   std::array<unsigned char, EI_NIDENT> ident{};
-  file.read(0, std::as_writable_bytes(std::span(ident).first(std::min<size_t>(ident.size(), file.size()))), "ELF header");
+  file.read(0, std::as_writable_bytes(std::span(ident).first(std::min<size_t>(ident.size(), file.size()))),
+            "ELF header");
   if (std::memcmp(ident.data(), ELFMAG, SELFMAG) != 0)
     refuse(file.path(), "is no shared library (not an ELF file)", kRebuild);
-  if (ident[EI_CLASS] != ELFCLASS64) refuse(file.path(), "is not a 64-bit library", "build it for this machine");
+  if (ident[EI_CLASS] != ELFCLASS64)
+    refuse(file.path(), "is not a 64-bit library", "build it for this machine");
   if (ident[EI_DATA] != (std::endian::native == std::endian::little ? ELFDATA2LSB : ELFDATA2MSB))
     refuse(file.path(), "is a library of the other byte order", "build it for this machine");
   auto header = file.read_struct<Elf64_Ehdr>(0, "ELF header");
   if (header.e_machine != kMachine)
-    refuse(file.path(), cat("is built for another processor (ELF machine ", header.e_machine, ", this one is ", kMachine, ")"),
+    refuse(file.path(),
+           cat("is built for another processor (ELF machine ", header.e_machine, ", this one is ", kMachine,
+               ")"),
            "build it for this machine");
   if (header.e_type != ET_DYN)
-    refuse(file.path(), "is an ELF file but no shared library", "link it as a shared module (mtrain_add_plugin does)");
+    refuse(file.path(), "is an ELF file but no shared library",
+           "link it as a shared module (mtrain_add_plugin does)");
   return header;
 }
 
 std::vector<Elf64_Shdr> read_sections(const PluginFile& file, const Elf64_Ehdr& header) {
   if (header.e_shnum == 0 || header.e_shnum > kMaxSections || header.e_shentsize != sizeof(Elf64_Shdr))
-    refuse(file.path(), cat("is damaged or stripped of its section table (", header.e_shnum, " sections of ",
-                            header.e_shentsize, " bytes)"),
+    refuse(file.path(),
+           cat("is damaged or stripped of its section table (", header.e_shnum, " sections of ",
+               header.e_shentsize, " bytes)"),
            kRebuild);
   std::vector<std::byte> raw = file.read_bytes(header.e_shoff, header.e_shnum * sizeof(Elf64_Shdr),
                                                kMaxSections * sizeof(Elf64_Shdr), "section table");
@@ -137,7 +147,9 @@ std::vector<Elf64_Shdr> read_sections(const PluginFile& file, const Elf64_Ehdr& 
 // The loader maps what the program headers promise: a file cut short would end in SIGBUS at the first touch.
 void check_segments(const PluginFile& file, const Elf64_Ehdr& header) {
   if (header.e_phnum == 0 || header.e_phnum > kMaxSegments || header.e_phentsize != sizeof(Elf64_Phdr))
-    refuse(file.path(), cat("is damaged: it claims ", header.e_phnum, " segments of ", header.e_phentsize, " bytes"), kRebuild);
+    refuse(file.path(),
+           cat("is damaged: it claims ", header.e_phnum, " segments of ", header.e_phentsize, " bytes"),
+           kRebuild);
   std::vector<std::byte> raw = file.read_bytes(header.e_phoff, header.e_phnum * sizeof(Elf64_Phdr),
                                                kMaxSegments * sizeof(Elf64_Phdr), "segment table");
   for (size_t i = 0; i < header.e_phnum; ++i) {
@@ -215,7 +227,8 @@ PluginImage read_plugin_image(const fs::path& path) {
   if (header.e_shstrndx >= sections.size())
     refuse(path, "is damaged: it has no table of section names", kRebuild);
   const Elf64_Shdr& table = sections[header.e_shstrndx];
-  std::vector<std::byte> names = file.read_bytes(table.sh_offset, table.sh_size, kMaxNameTable, "section names");
+  std::vector<std::byte> names =
+      file.read_bytes(table.sh_offset, table.sh_size, kMaxNameTable, "section names");
   const Elf64_Shdr* stamp_section = nullptr;
   std::optional<std::string> id;
   for (const Elf64_Shdr& section : sections) {

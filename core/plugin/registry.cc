@@ -42,7 +42,8 @@ void Registry::add_entry(Entry entry) {
   std::pair key(entry.kind, entry.name);
   if (const Entry* before = find(entry.kind, entry.name))
     throw Error(ErrorClass::plugin,
-                cat(entry.kind, " '", entry.name, "' is registered twice: by ", before->owner, " and by ", entry.owner),
+                cat(entry.kind, " '", entry.name, "' is registered twice: by ", before->owner, " and by ",
+                    entry.owner),
                 "rename one of them, or remove one file");
   entries_.emplace(std::move(key), std::move(entry));
 }
@@ -55,7 +56,8 @@ void Registry::take(Registry&& other) {
   entries_.merge(other.entries_);
 }
 
-void* Registry::make_erased(std::string_view kind, std::string_view name, const Node& section, void* context) const {
+void* Registry::make_erased(std::string_view kind, std::string_view name, const Node& section,
+                            void* context) const {
   const Entry* entry = find(kind, name);
   if (!entry) throw unknown_component(kind, name, names(kind));
   try {

@@ -70,12 +70,15 @@ Schema read_sidecar(const PluginFileInfo& file) {
   fs::path path = sidecar_path(file.path);
   std::error_code error;
   if (!fs::exists(path, error))
-    throw bad_sidecar(path, cat("is missing: the settings of ", file.kind, " '", file.name, "' are not known"), file.path);
+    throw bad_sidecar(
+        path, cat("is missing: the settings of ", file.kind, " '", file.name, "' are not known"), file.path);
   Json json = parse_sidecar(path, file.path);
   if (json.value("mtrain_sidecar", Json()) != kSidecarVersion)
     throw bad_sidecar(path, "is no sidecar of this version of mtrain", file.path);
   if (text_at(json, "kind") != file.kind || text_at(json, "name") != file.name)
-    throw bad_sidecar(path, cat("describes ", printable(text_at(json, "kind"), 64), " '", printable(text_at(json, "name"), 64), "'"),
+    throw bad_sidecar(path,
+                      cat("describes ", printable(text_at(json, "kind"), 64), " '",
+                          printable(text_at(json, "name"), 64), "'"),
                       file.path);
   if (text_at(json, "built_from") != file.identity)
     throw bad_sidecar(path, "was made from another build of the plugin", file.path);

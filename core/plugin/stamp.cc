@@ -38,7 +38,8 @@ const PluginStamp& host_stamp() {
 std::string stamp_mismatch(const PluginStamp& stamp) {
   const PluginStamp& host = host_stamp();
   if (stamp.abi != host.abi) return differs("plugin interface number", stamp.abi, host.abi);
-  if (stamp.struct_size != host.struct_size) return differs("stamp size", stamp.struct_size, host.struct_size);
+  if (stamp.struct_size != host.struct_size)
+    return differs("stamp size", stamp.struct_size, host.struct_size);
   if (stamp.pointer_bytes != host.pointer_bytes)
     return differs("pointer size", stamp.pointer_bytes, host.pointer_bytes);
   if (stamp.sanitizers != host.sanitizers)
@@ -55,9 +56,10 @@ std::string stamp_mismatch(const PluginStamp& stamp) {
 }
 
 std::string describe(const PluginStamp& stamp) {
-  return cat("mtrain ", text_of(stamp.version), ", plugin interface ", stamp.abi, ", headers ", text_of(stamp.headers),
-             ", C++ ", stamp.cplusplus, ", cxx11 abi ", stamp.cxx11_abi, stamp.glibcxx_debug ? ", debug containers" : "",
-             ", sanitizer ", sanitizer_names(stamp.sanitizers));
+  return cat("mtrain ", text_of(stamp.version), ", plugin interface ", stamp.abi, ", headers ",
+             text_of(stamp.headers), ", C++ ", stamp.cplusplus, ", cxx11 abi ", stamp.cxx11_abi,
+             stamp.glibcxx_debug ? ", debug containers" : "", ", sanitizer ",
+             sanitizer_names(stamp.sanitizers));
 }
 
 }  // namespace mtrain

@@ -1,5 +1,6 @@
-// The ABI stamp: what a plugin was built with, as plain bytes in a section of its file. The host reads it from the file and
-// compares it with its own before any byte of the plugin is mapped for execution. Values only; thread-safe.
+// The ABI stamp: what a plugin was built with, as plain bytes in a section of its file. The host reads it
+// from the file and compares it with its own before any byte of the plugin is mapped for execution. Values
+// only; thread-safe.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -11,7 +12,8 @@
 
 namespace mtrain {
 
-/// Raised when the meaning of the stamp or of the entry point changes. A changed header changes MT_HEADERS_HASH by itself.
+/// Raised when the meaning of the stamp or of the entry point changes. A changed header changes
+/// MT_HEADERS_HASH by itself.
 inline constexpr uint32_t kPluginAbi = 1;
 inline constexpr std::string_view kStampMagic = "MTPLUGIN";
 inline constexpr const char* kStampSection = ".mtrain.plugin";
@@ -20,18 +22,19 @@ inline constexpr const char* kPluginEntryPoint = "mtrain_plugin_register";
 /// Bits of PluginStamp::sanitizers.
 enum Sanitizer : uint32_t { kAddressSanitizer = 1, kThreadSanitizer = 2, kMemorySanitizer = 4 };
 
-/// magic, struct_size and abi keep their places for ever; the rest is that of kPluginAbi. Texts are NUL-terminated.
+/// magic, struct_size and abi keep their places for ever; the rest is that of kPluginAbi. Texts are
+/// NUL-terminated.
 struct PluginStamp {
   char magic[8];
   uint32_t struct_size;
   uint32_t abi;
-  char headers[24];        // MT_HEADERS_HASH
-  int64_t cplusplus;       // __cplusplus
-  int32_t cxx11_abi;       // _GLIBCXX_USE_CXX11_ABI; -1: another standard library
-  int32_t glibcxx_debug;   // _GLIBCXX_DEBUG changes the layout of containers; _GLIBCXX_ASSERTIONS does not and is free
-  uint32_t sanitizers;     // a mix of instrumented and plain code aborts at dlopen or reports false faults
+  char headers[24];       // MT_HEADERS_HASH
+  int64_t cplusplus;      // __cplusplus
+  int32_t cxx11_abi;      // _GLIBCXX_USE_CXX11_ABI; -1: another standard library
+  int32_t glibcxx_debug;  // _GLIBCXX_DEBUG changes containers; _GLIBCXX_ASSERTIONS does not and is free
+  uint32_t sanitizers;    // a mix of instrumented and plain code aborts at dlopen or reports false faults
   uint32_t pointer_bytes;
-  char version[32];        // the version of mtrain that it was built against
+  char version[32];  // the version of mtrain that it was built against
   char name[64];
   char doc[256];
 };
@@ -71,7 +74,8 @@ consteval uint32_t sanitizers() {
 
 }  // namespace stamp_detail
 
-/// True for names of plugins and kinds: lower-case letters, digits and '_', beginning with a letter, at most 63.
+/// True for names of plugins and kinds: lower-case letters, digits and '_', beginning with a letter, at
+/// most 63.
 constexpr bool valid_plugin_name(std::string_view name) {
   if (name.empty() || name.size() > 63 || name[0] < 'a' || name[0] > 'z') return false;
   for (char c : name)
@@ -98,7 +102,8 @@ consteval PluginStamp make_stamp(std::string_view name, std::string_view doc) {
   stamp.pointer_bytes = sizeof(void*);
   stamp_detail::copy_text(stamp.headers, MT_HEADERS_HASH);
   stamp_detail::copy_text(stamp.version, MT_VERSION);
-  if (!valid_plugin_name(name)) throw "a plugin's name is lower-case letters, digits and '_', beginning with a letter";
+  if (!valid_plugin_name(name))
+    throw "a plugin's name is lower-case letters, digits and '_', beginning with a letter";
   stamp_detail::copy_text(stamp.name, name);
   stamp_detail::copy_text(stamp.doc, doc);
   return stamp;
@@ -107,10 +112,12 @@ consteval PluginStamp make_stamp(std::string_view name, std::string_view doc) {
 /// The stamp of this library itself.
 MT_API const PluginStamp& host_stamp();
 
-/// Empty when a plugin with `stamp` may be loaded by this library; otherwise a sentence naming the part that differs.
+/// Empty when a plugin with `stamp` may be loaded by this library; otherwise a sentence naming the part that
+/// differs.
 MT_API std::string stamp_mismatch(const PluginStamp& stamp);
 
-/// One line for people: "mtrain 0.1.0, plugin interface 1, headers 0123456789abcdef, C++ 202002, cxx11 abi 1, sanitizer none".
+/// One line for people: "mtrain 0.1.0, plugin interface 1, headers 0123456789abcdef, C++ 202002, cxx11 abi 1,
+/// sanitizer none".
 MT_API std::string describe(const PluginStamp& stamp);
 
 }  // namespace mtrain

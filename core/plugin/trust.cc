@@ -21,14 +21,15 @@ struct stat status_of(const fs::path& path) {
 
 void require_sound_folder(const fs::path& folder) {
   if (status_of(folder).st_mode & S_IWOTH)
-    throw Error(ErrorClass::plugin, cat(folder.string(), ": anybody may write to this plugin folder, so it is not used"),
+    throw Error(ErrorClass::plugin,
+                cat(folder.string(), ": anybody may write to this plugin folder, so it is not used"),
                 cat("chmod o-w ", folder.string()));
   for (fs::path above = folder.parent_path(); !above.empty(); above = above.parent_path()) {
     mode_t mode = status_of(above).st_mode;
     if ((mode & S_IWOTH) && !(mode & S_ISVTX))
       throw Error(ErrorClass::plugin,
-                  cat(above.string(), ": anybody may rename folders in it, so the plugin folder ", folder.string(),
-                      " is not used"),
+                  cat(above.string(), ": anybody may rename folders in it, so the plugin folder ",
+                      folder.string(), " is not used"),
                   cat("chmod o-w ", above.string()));
     if (above == above.root_path()) break;
   }
@@ -44,7 +45,8 @@ void require_trusted(const fs::path& file) {
     throw Error(ErrorClass::plugin, cat(absolute.string(), ": cannot be opened: ", error.message()),
                 "check the name and its permissions");
   if (status_of(target).st_mode & S_IWOTH)
-    throw Error(ErrorClass::plugin, cat(target.string(), ": anybody may write to this file, so it is not loaded"),
+    throw Error(ErrorClass::plugin,
+                cat(target.string(), ": anybody may write to this file, so it is not loaded"),
                 cat("chmod o-w ", target.string()));
   require_sound_folder(fs::canonical(absolute.parent_path()));
   if (target.parent_path() != absolute.parent_path()) require_sound_folder(target.parent_path());

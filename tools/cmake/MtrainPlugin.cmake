@@ -32,7 +32,7 @@ endfunction()
 function(mtrain_add_plugin_library target file sources libs)
   add_library(${target} MODULE ${sources})
   set_target_properties(${target} PROPERTIES PREFIX "" SUFFIX ".so" OUTPUT_NAME ${file}
-    CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON)
+    CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON CXX_EXTENSIONS OFF)
   target_link_libraries(${target} PRIVATE mtrain::core ${libs})
   # The build id tells whether a sidecar belongs to the file beside it, also after strip and a changed RPATH.
   target_link_options(${target} PRIVATE -Wl,--no-undefined -Wl,--build-id=sha1 -Wl,-z,relro -Wl,-z,now -Wl,-z,noexecstack)

@@ -47,7 +47,8 @@ std::string value_of(const fs::path& path, std::string_view key) {
 }
 
 std::optional<uint64_t> number_of(const std::optional<std::string>& text) {
-  if (!text || text->empty() || text->find_first_not_of("0123456789") != std::string::npos || text->size() > 19)
+  if (!text || text->empty() || text->find_first_not_of("0123456789") != std::string::npos ||
+      text->size() > 19)
     return std::nullopt;
   return std::stoull(*text);
 }
@@ -92,7 +93,8 @@ Finding cpu_features() {
   std::string model = value_of("/proc/cpuinfo", "model name");
   std::string flags = " " + value_of("/proc/cpuinfo", "flags") + " ";
   std::vector<std::string> have;
-  for (const char* flag : {"avx2", "fma", "f16c", "avx512f", "avx512_bf16", "avx512_fp16", "amx_bf16", "amx_tile"})
+  for (const char* flag :
+       {"avx2", "fma", "f16c", "avx512f", "avx512_bf16", "avx512_fp16", "amx_bf16", "amx_tile"})
     if (flags.find(cat(" ", flag, " ")) != std::string::npos) have.emplace_back(flag);
   Finding out{"cpu", State::ok, cat(model.empty() ? "unknown processor" : model, ": ", join(have, " ")), ""};
   auto has = [&](const char* flag) { return std::find(have.begin(), have.end(), flag) != have.end(); };
@@ -117,7 +119,8 @@ Finding cores() {
   if (auto quota = smallest_limit("cpu.max", quota_of); quota && *quota < allowed) {
     out.state = State::warn;
     out.text += cat(", but the control group grants the time of ", *quota, " only");
-    out.fix = cat("set OMP_NUM_THREADS=", std::max(1, static_cast<int>(*quota)), ", or raise the limit of the container");
+    out.fix = cat("set OMP_NUM_THREADS=", std::max(1, static_cast<int>(*quota)),
+                  ", or raise the limit of the container");
   } else if (allowed < online) {
     out.fix = "nothing is wrong if that is meant (taskset, mpirun binding); else start without the binding";
   }
@@ -126,7 +129,8 @@ Finding cores() {
     auto count = number_of(std::string(threads));
     if (count && *count > static_cast<uint64_t>(allowed)) {
       out.state = State::warn;
-      out.fix = cat("more threads than cores slow each other down: unset OMP_NUM_THREADS or set it to ", allowed);
+      out.fix =
+          cat("more threads than cores slow each other down: unset OMP_NUM_THREADS or set it to ", allowed);
     }
   }
   return out;
@@ -142,7 +146,8 @@ Finding memory() {
   }
   if (free < uint64_t{2} << 30) {
     out.state = State::warn;
-    out.fix = "the quickstart needs 1.5 GiB: close other programs, or train with a smaller model or micro-batch";
+    out.fix =
+        "the quickstart needs 1.5 GiB: close other programs, or train with a smaller model or micro-batch";
   }
   return out;
 }
@@ -153,11 +158,13 @@ Finding limits() {
   ::getrlimit(RLIMIT_STACK, &stack);
   ::getrlimit(RLIMIT_AS, &space);
   auto text = [](rlim_t value, bool bytes) {
-    return value == RLIM_INFINITY ? std::string("unlimited") : bytes ? human_bytes(value) : std::to_string(value);
+    return value == RLIM_INFINITY ? std::string("unlimited")
+           : bytes                ? human_bytes(value)
+                                  : std::to_string(value);
   };
   Finding out{"limits", State::ok,
-              cat("open files ", text(files.rlim_cur, false), ", stack ", text(stack.rlim_cur, true), ", address space ",
-                  text(space.rlim_cur, true)),
+              cat("open files ", text(files.rlim_cur, false), ", stack ", text(stack.rlim_cur, true),
+                  ", address space ", text(space.rlim_cur, true)),
               ""};
   if (files.rlim_cur < 1024) {
     out.state = State::warn;
@@ -200,9 +207,12 @@ std::vector<Finding> plugins(const Cli& cli) {
   std::vector<PluginFileInfo> files = host.list();
   for (const auto& folder : host.folders()) {
     bool built_in = folder == host.folders().back(), exists = fs::is_directory(folder);
-    auto in_folder = [&](const PluginFileInfo& file) { return file.path.parent_path() == folder && file.problem.empty(); };
+    auto in_folder = [&](const PluginFileInfo& file) {
+      return file.path.parent_path() == folder && file.problem.empty();
+    };
     auto count = std::count_if(files.begin(), files.end(), in_folder);
-    Finding finding{"plugins", State::ok, cat(folder.string(), ": ", count, " usable"), "", ErrorClass::plugin};
+    Finding finding{"plugins", State::ok, cat(folder.string(), ": ", count, " usable"), "",
+                    ErrorClass::plugin};
     if (!exists) finding.text = cat(folder.string(), ": absent");
     if (built_in && count == 0) {
       finding.state = State::fail;
@@ -215,7 +225,8 @@ std::vector<Finding> plugins(const Cli& cli) {
   }
   for (const auto& file : files)
     if (!file.problem.empty())
-      out.push_back({"plugin", State::fail, file.problem, cat("mtrain plugins inspect ", file.path.string()), ErrorClass::plugin});
+      out.push_back({"plugin", State::fail, file.problem, cat("mtrain plugins inspect ", file.path.string()),
+                     ErrorClass::plugin});
   return out;
 }
 
@@ -223,18 +234,24 @@ Finding versions() {
   utsname system{};
   ::uname(&system);
   return {"versions", State::ok,
-          cat(describe(host_stamp()), ", compiler ", __VERSION__, ", glibc ",
-              ::gnu_get_libc_version(), ", ", system.sysname, " ", system.release, " ", system.machine),
+          cat(describe(host_stamp()), ", compiler ", __VERSION__, ", glibc ", ::gnu_get_libc_version(), ", ",
+              system.sysname, " ", system.release, " ", system.machine),
           ""};
 }
 
-const char* name(State state) { return state == State::ok ? "ok" : state == State::warn ? "warn" : "FAIL"; }
+const char* name(State state) {
+  return state == State::ok ? "ok" : state == State::warn ? "warn" : "FAIL";
+}
 
 void print_json(const std::vector<Finding>& findings) {
   auto list = nlohmann::ordered_json::array();
   for (const auto& finding : findings)
-    list.push_back({{"check", finding.name}, {"state", name(finding.state)}, {"text", finding.text}, {"fix", finding.fix}});
-  std::cout << nlohmann::ordered_json{{"findings", list}}.dump(2, ' ', false, nlohmann::json::error_handler_t::replace)
+    list.push_back({{"check", finding.name},
+                    {"state", name(finding.state)},
+                    {"text", finding.text},
+                    {"fix", finding.fix}});
+  std::cout << nlohmann::ordered_json{{"findings", list}}.dump(2, ' ', false,
+                                                               nlohmann::json::error_handler_t::replace)
             << '\n';
 }
 

@@ -19,8 +19,13 @@ std::string state_of(const PluginFileInfo& file) {
 void list_json(const PluginHost& host) {
   auto plugins = nlohmann::ordered_json::array();
   for (const auto& file : host.list())
-    plugins.push_back({{"kind", file.kind}, {"name", file.name}, {"state", state_of(file)}, {"doc", file.doc},
-                       {"version", file.version}, {"identity", file.identity}, {"path", file.path.string()},
+    plugins.push_back({{"kind", file.kind},
+                       {"name", file.name},
+                       {"state", state_of(file)},
+                       {"doc", file.doc},
+                       {"version", file.version},
+                       {"identity", file.identity},
+                       {"path", file.path.string()},
                        {"problem", file.problem}});
   std::cout << plugins.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) << '\n';
 }
@@ -67,9 +72,11 @@ PluginFileInfo file_of(const PluginHost& host, const std::string& word) {
   std::vector<std::string> choices;
   for (const auto& file : found) choices.push_back(cat(file.kind, "_", file.name));
   if (!choices.empty())
-    throw Error(ErrorClass::usage, cat("'", word, "' is the name of several plugins"), cat("say which: ", join(choices, ", ")));
-  throw Error(ErrorClass::plugin, cat("there is no plugin named '", printable(word, 64), "'"),
-              names.empty() ? "no plugins were found; see `mtrain doctor`" : cat("there are: ", join(names, ", ")));
+    throw Error(ErrorClass::usage, cat("'", word, "' is the name of several plugins"),
+                cat("say which: ", join(choices, ", ")));
+  throw Error(
+      ErrorClass::plugin, cat("there is no plugin named '", printable(word, 64), "'"),
+      names.empty() ? "no plugins were found; see `mtrain doctor`" : cat("there are: ", join(names, ", ")));
 }
 
 void inspect(const PluginHost& host, const std::string& word) {
@@ -81,7 +88,8 @@ void inspect(const PluginHost& host, const std::string& word) {
             << "  stamp     " << describe(image.stamp) << '\n';
   for (const auto& field : read_sidecar(file).fields)
     std::cout << "  " << field.path << ": " << describe(field)
-              << (field.required ? ", required" : cat(", default ", field.default_value)) << "\n      " << field.doc << '\n';
+              << (field.required ? ", required" : cat(", default ", field.default_value)) << "\n      "
+              << field.doc << '\n';
 }
 
 }  // namespace
@@ -104,14 +112,18 @@ void add_plugins_command(CLI::App& app, Cli& cli) {
     *json ? list_json(host) : list_text(host);
   });
 
-  auto* look = command->add_subcommand("inspect", "show one plugin's stamp and settings; runs no plugin code");
+  auto* look =
+      command->add_subcommand("inspect", "show one plugin's stamp and settings; runs no plugin code");
   auto word = std::make_shared<std::string>();
-  look->add_option("plugin", *word, "a file, KIND_NAME, or NAME when only one kind has it")->required()->type_name("FILE|NAME");
+  look->add_option("plugin", *word, "a file, KIND_NAME, or NAME when only one kind has it")
+      ->required()
+      ->type_name("FILE|NAME");
   look->footer("Examples:\n  mtrain plugins inspect adamw\n  mtrain plugins inspect ./optimizer_lion.so");
   look->callback([&cli, word] { inspect(plugin_host(cli), *word); });
 
   // Hidden: the build calls it after linking a plugin.
-  auto* write = command->add_subcommand("export-schema", "load one plugin and write its sidecar beside it")->group("");
+  auto* write =
+      command->add_subcommand("export-schema", "load one plugin and write its sidecar beside it")->group("");
   auto file = std::make_shared<std::string>();
   write->add_option("file", *file, "the plugin's .so")->required()->type_name("FILE");
   write->footer("Example:\n  mtrain plugins export-schema ./optimizer_lion.so");

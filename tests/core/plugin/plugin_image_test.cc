@@ -80,7 +80,8 @@ class Scratch {
   Scratch(const Scratch&) = delete;
   Scratch& operator=(const Scratch&) = delete;
   const fs::path& holding(const std::string& content) const {
-    std::ofstream(path_, std::ios::binary | std::ios::trunc).write(content.data(), static_cast<std::streamsize>(content.size()));
+    std::ofstream(path_, std::ios::binary | std::ios::trunc)
+        .write(content.data(), static_cast<std::streamsize>(content.size()));
     return path_;
   }
 
@@ -88,7 +89,8 @@ class Scratch {
   fs::path path_;
 };
 
-/// The message of the refusal; "" when the file was accepted. Anything else than Error(plugin) fails the test.
+/// The message of the refusal; "" when the file was accepted. Anything else than Error(plugin) fails the
+/// test.
 std::string refusal(const fs::path& path) {
   try {
     read_plugin_image(path);
@@ -171,7 +173,9 @@ TEST_CASE("files that are none") {
   Scratch scratch;
   CHECK(refusal(scratch.holding("")).find("empty file") != std::string::npos);
   CHECK(refusal(scratch.holding("#!/bin/sh\necho hello\n")).find("not an ELF file") != std::string::npos);
-  CHECK(refusal(scratch.holding("\x7f" "ELF")).find("64-bit") != std::string::npos);
+  CHECK(refusal(scratch.holding("\x7f"
+                                "ELF"))
+            .find("64-bit") != std::string::npos);
   CHECK(refusal("/nowhere/widget_a.so").find("No such file") != std::string::npos);
   CHECK(refusal("/tmp").find("no regular file") != std::string::npos);
   CHECK(refusal("/dev/zero").find("no regular file") != std::string::npos);
@@ -180,7 +184,8 @@ TEST_CASE("files that are none") {
 TEST_CASE("every truncation is refused") {
   Scratch scratch;
   std::string whole = bytes_of(good_sample());
-  for (size_t size = 0; size < whole.size(); ++size) CHECK(!refusal(scratch.holding(whole.substr(0, size))).empty());
+  for (size_t size = 0; size < whole.size(); ++size)
+    CHECK(!refusal(scratch.holding(whole.substr(0, size))).empty());
 }
 
 TEST_CASE("random damage is refused or harmless") {
@@ -195,7 +200,8 @@ TEST_CASE("random damage is refused or harmless") {
   for (int round = 0; round < 20000; ++round) {
     std::string damaged = whole;
     for (uint64_t i = 0, count = 1 + next(4); i < count; ++i) {
-      size_t at = next(2) ? next(sizeof(Elf64_Ehdr) + sizeof(Elf64_Phdr) + 4 * sizeof(Elf64_Shdr)) : next(damaged.size());
+      size_t at = next(2) ? next(sizeof(Elf64_Ehdr) + sizeof(Elf64_Phdr) + 4 * sizeof(Elf64_Shdr))
+                          : next(damaged.size());
       damaged[at] = static_cast<char>(next(3) ? next(256) : next(2) ? 0xFF : 0x7F);
     }
     if (next(8) == 0) damaged.resize(next(damaged.size()));

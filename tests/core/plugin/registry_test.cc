@@ -60,7 +60,9 @@ Error error_of(const std::function<void()>& act) {
   return {ErrorClass::bug, ""};
 }
 
-bool has(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
+bool has(const std::string& text, std::string_view part) {
+  return text.find(part) != std::string::npos;
+}
 
 Node section(const std::string& key, Node value) {
   Node out = Node::map();
@@ -136,6 +138,7 @@ TEST_CASE("what a constructor throws becomes one plugin error; ours pass unchang
 TEST_CASE("a bad setting is a config error, not the plugin's") {
   Registry registry = registry_with({"wheel"}, "a.so");
   WidgetContext context;
-  Error error = error_of([&] { registry.make<Widget>("wheel", section("spokes", Node::integer(0)), context); });
+  Error error =
+      error_of([&] { registry.make<Widget>("wheel", section("spokes", Node::integer(0)), context); });
   CHECK(error.error_class() == ErrorClass::config);
 }

@@ -80,9 +80,15 @@ TEST_CASE("a link is judged by both of its ends") {
   Tree::mode(links, 0755);
   fs::create_symlink(tree.file, link);
   CHECK(refusal(link) == "");
-  SUBCASE("the target's folder") { Tree::mode(tree.inner, 0777); }
-  SUBCASE("the target") { Tree::mode(tree.file, 0666); }
-  SUBCASE("the link's folder") { Tree::mode(links, 0777); }
+  SUBCASE("the target's folder") {
+    Tree::mode(tree.inner, 0777);
+  }
+  SUBCASE("the target") {
+    Tree::mode(tree.file, 0666);
+  }
+  SUBCASE("the link's folder") {
+    Tree::mode(links, 0777);
+  }
   CHECK(refusal(link) != "");
 }
 

@@ -4,38 +4,42 @@
 #include <algorithm>
 #include <chrono>
 #include <fstream>
+#include <thread>
 
+#include "../process.h"
 #include "mtrain/base/text.h"
-#include "run_program.h"
 #include "scratch_folder.h"
 
 using namespace mtrain;
+using testing::cli;
+using testing::Outcome;
 
 namespace {
 
-const fs::path kBuild = MT_BINARY_DIR;
-const fs::path kFixtures = kBuild / "tests/plugins";
+const fs::path kFixtures = fs::path(MT_BINARY_DIR) / "tests/plugins";
 
-Outcome mtrain_run(std::vector<std::string> arguments, const std::string& output = {}) {
-  return run_program((kBuild / "bin/mtrain").string(), std::move(arguments), output);
+bool has(const std::string& text, std::string_view part) {
+  return text.find(part) != std::string::npos;
 }
-
-bool has(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
 
 }  // namespace
 
 TEST_CASE("help and version go to standard output and exit with 0") {
-  for (std::vector<std::string> words : {std::vector<std::string>{"--help"}, {"-h"}, {"plugins", "--help"}, {"plugins", "ls", "--help"},
-                                         {"plugins", "inspect", "--help"}, {"doctor", "--help"}}) {
-    Outcome out = mtrain_run(words);
+  for (std::vector<std::string> words : {std::vector<std::string>{"--help"},
+                                         {"-h"},
+                                         {"plugins", "--help"},
+                                         {"plugins", "ls", "--help"},
+                                         {"plugins", "inspect", "--help"},
+                                         {"doctor", "--help"}}) {
+    Outcome out = cli(words);
     INFO(join(words, " ") << "\n" << out.err);
     CHECK(out.status == 0);
     CHECK(out.err.empty());
     CHECK(has(out.out, "Example"));
     CHECK(has(out.out, "--help"));
   }
-  CHECK_FALSE(has(mtrain_run({"plugins", "--help"}).out, "export-schema"));
-  CHECK(mtrain_run({"--version"}).out.starts_with("mtrain "));
+  CHECK_FALSE(has(cli({"plugins", "--help"}).out, "export-schema"));
+  CHECK(cli({"--version"}).out.starts_with("mtrain "));
 }
 
 TEST_CASE("usage errors exit with 2, say what is wrong once, and name the nearest command") {
@@ -57,7 +61,7 @@ TEST_CASE("usage errors exit with 2, say what is wrong once, and name the neares
                         {{"plugins", "inspect"}, "mtrain plugins inspect --help"},
                         {{"--plugin-path"}, "--plugin-path"}};
   for (const auto& test : cases) {
-    Outcome out = mtrain_run(test.words);
+    Outcome out = cli(test.words);
     INFO(join(test.words, " ") << " | " << out.err);
     CHECK(out.status == 2);
     CHECK(out.err.starts_with("mtrain: error[usage]: "));
@@ -68,12 +72,12 @@ TEST_CASE("usage errors exit with 2, say what is wrong once, and name the neares
 }
 
 TEST_CASE("plugins ls") {
-  Outcome out = mtrain_run({"--plugin-path", kFixtures.string(), "plugins", "ls"});
+  Outcome out = cli({"--plugin-path", kFixtures.string(), "plugins", "ls"});
   CHECK(out.status == 0);
   CHECK(has(out.out, "a widget that works"));
   CHECK(has(out.out, "unusable: " + (kFixtures / "widget_wrong_abi.so").string()));
   CHECK(has(out.out, "searched: " + kFixtures.string()));
-  Outcome after = mtrain_run({"plugins", "ls", "--json", "--plugin-path", kFixtures.string()});
+  Outcome after = cli({"plugins", "ls", "--json", "--plugin-path", kFixtures.string()});
   CHECK(after.status == 0);
   CHECK(after.out.starts_with("["));
   CHECK(has(after.out, "\"name\": \"gadget\""));
@@ -83,11 +87,11 @@ TEST_CASE("plugins inspect and export-schema") {
   ScratchFolder folder;
   fs::copy_file(kFixtures / "widget_gadget.so", folder / "widget_gadget.so");
   std::string file = (folder / "widget_gadget.so").string();
-  Outcome written = mtrain_run({"plugins", "export-schema", file});
+  Outcome written = cli({"plugins", "export-schema", file});
   CHECK(written.status == 0);
   CHECK(written.out == (folder / "widget_gadget.json").string() + "\n");
   for (const std::string& word : {file, std::string("gadget"), std::string("widget_gadget")}) {
-    Outcome out = mtrain_run({"--plugin-path", folder.path().string(), "plugins", "inspect", word});
+    Outcome out = cli({"--plugin-path", folder.path().string(), "plugins", "inspect", word});
     INFO(out.err);
     CHECK(out.status == 0);
     CHECK(has(out.out, "widget gadget: a widget that works"));
@@ -97,9 +101,10 @@ TEST_CASE("plugins inspect and export-schema") {
 }
 
 TEST_CASE("a faulty plugin is one line and status 13") {
-  for (const char* name : {"wrong_abi", "wrong_sanitizer", "no_entry", "unresolved", "needs_absent", "throws_std", "throws_int",
-                           "static_throws", "twice", "plain"}) {
-    Outcome out = mtrain_run({"plugins", "export-schema", (kFixtures / cat("widget_", name, ".so")).string()});
+  for (const char* name :
+       {"wrong_abi", "wrong_sanitizer", "no_entry", "unresolved", "needs_absent", "throws_std", "throws_int",
+        "static_throws", "static_exits", "static_aborts", "twice", "plain"}) {
+    Outcome out = cli({"plugins", "export-schema", (kFixtures / cat("widget_", name, ".so")).string()});
     INFO(name << " | " << out.err);
     CHECK(out.status == 13);
     CHECK(out.err.starts_with("mtrain: error[plugin]: "));
@@ -109,27 +114,48 @@ TEST_CASE("a faulty plugin is one line and status 13") {
   }
 }
 
+TEST_CASE("a file that is replaced between the check and the loading is not used") {
+  ScratchFolder folder;
+  fs::path file = folder / "widget_gadget.so";
+  fs::copy_file(kFixtures / "widget_gadget.so", file);
+  fs::copy_file(kFixtures / "widget_constructor.so", folder / "other");
+  std::thread replace([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(700));
+    fs::rename(folder / "other", file);
+  });
+  Outcome out = cli({"plugins", "export-schema", file.string()}, {"MTRAIN_FAULT=plugin.open:1:delay=1500"});
+  replace.join();
+  INFO(out.err);
+  CHECK(out.status == 13);
+  CHECK(has(out.err, "was replaced while it was being loaded"));
+  CHECK_FALSE(fs::exists(folder / "widget_gadget.json"));
+}
+
 TEST_CASE("inspect of what is not there") {
-  Outcome out = mtrain_run({"--plugin-path", kFixtures.string(), "plugins", "inspect", "gadjet"});
+  Outcome out = cli({"--plugin-path", kFixtures.string(), "plugins", "inspect", "gadjet"});
   CHECK(out.status == 13);
   CHECK(has(out.err, "no plugin named 'gadjet'"));
-  CHECK(mtrain_run({"plugins", "inspect", "/nowhere/model_x.so"}).status == 13);
-  CHECK(mtrain_run({"plugins", "inspect", "/etc/passwd"}).status == 13);
+  CHECK(cli({"plugins", "inspect", "/nowhere/model_x.so"}).status == 13);
+  CHECK(cli({"plugins", "inspect", "/etc/passwd"}).status == 13);
 }
 
 TEST_CASE("doctor names every part and mends what it can") {
   ScratchFolder empty;
-  Outcome out = mtrain_run({"--plugin-path", empty.path().string(), "doctor"});
-  for (const char* part : {"versions", "cpu", "cores", "memory", "limits", "folder", "plugins"}) CHECK(has(out.out, part));
-  Outcome bad = mtrain_run({"--plugin-path", kFixtures.string(), "doctor"});
+  Outcome out = cli({"--plugin-path", empty.path().string(), "doctor"});
+  for (const char* part : {"versions", "cpu", "cores", "memory", "limits", "folder", "plugins"})
+    CHECK(has(out.out, part));
+  Outcome bad = cli({"--plugin-path", kFixtures.string(), "doctor"});
   CHECK(bad.status == 13);
   CHECK(has(bad.out, "-> mtrain plugins inspect"));
-  CHECK(mtrain_run({"doctor", "--json"}).out.starts_with("{"));
+  CHECK(cli({"doctor", "--json"}).out.starts_with("{"));
 }
 
 TEST_CASE("output that cannot be written is a failure") {
   if (!fs::exists("/dev/full")) return;
-  CHECK(mtrain_run({"plugins", "ls"}, "/dev/full").status == 18);
+  Outcome out =
+      testing::run({.arguments = {"/bin/sh", "-c", testing::mtrain_binary() + " plugins ls >/dev/full"}});
+  CHECK(out.status == 18);
+  CHECK(has(out.err, "error[io]"));
 }
 
 TEST_CASE("help is quick") {
@@ -137,7 +163,7 @@ TEST_CASE("help is quick") {
   double best_ms = 1e9;
   for (int i = 0; i < 5; ++i) {
     auto begin = clock::now();
-    mtrain_run({"--help"});
+    cli({"--help"});
     best_ms = std::min(best_ms, std::chrono::duration<double, std::milli>(clock::now() - begin).count());
   }
   MESSAGE("mtrain --help takes " << best_ms << " ms");

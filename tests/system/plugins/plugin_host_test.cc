@@ -1,4 +1,5 @@
-// PluginHost against real libraries: every way in which one can be wrong gives one line, and nothing of a refused one runs.
+// PluginHost against real libraries: every way in which one can be wrong gives one line, and nothing of a
+// refused one runs.
 #include "mtrain/plugin/plugin_host.h"
 
 #include <doctest/doctest.h>
@@ -35,7 +36,9 @@ Error error_of(const std::function<void()>& act) {
   return {ErrorClass::bug, ""};
 }
 
-bool has(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
+bool has(const std::string& text, std::string_view part) {
+  return text.find(part) != std::string::npos;
+}
 
 Node section(const std::string& key, Node value) {
   Node out = Node::map();
@@ -55,7 +58,8 @@ TEST_CASE("a sound plugin is loaded once, alone, and makes its component") {
   CHECK(host.loaded()[0].identity.starts_with("build-id:"));
   CHECK(host.loaded()[0].path == kFixtures / "widget_gadget.so");
   WidgetContext context;
-  CHECK(host.make<Widget>("gadget", section("size", Node::integer(5)), context)->describe() == "red gadget of 5 mm ready");
+  CHECK(host.make<Widget>("gadget", section("size", Node::integer(5)), context)->describe() ==
+        "red gadget of 5 mm ready");
   CHECK(context.made == 1);
 }
 
@@ -114,6 +118,8 @@ TEST_CASE("faults of loading and registration leave nothing behind") {
                         {"throws_int", "no std::exception"},
                         {"throws_error", "its registration failed: no licence"},
                         {"static_throws", "a static initialiser threw: too early"},
+                        {"static_exits", "ended the process with status 0"},
+                        {"static_aborts", "died of signal 6"},
                         {"misnamed", "calls itself 'rightly_named'"}};
   PluginHost host({kFixtures});
   for (const auto& test : cases) {
@@ -164,8 +170,8 @@ TEST_CASE("names are never paths") {
   fs::create_directory(folder / "widget_");
   fs::copy_file(kFixtures / "widget_gadget.so", folder / "widget_" / "gadget.so");
   PluginHost host({folder.path()});
-  for (const char* name : {"", ".", "..", "/gadget", "../gadget", "./gadget", "gadget.so", "gadget\n", "Gadget", "gadget/",
-                           "$(id)", "gadget;id", "widget_gadget"})
+  for (const char* name : {"", ".", "..", "/gadget", "../gadget", "./gadget", "gadget.so", "gadget\n",
+                           "Gadget", "gadget/", "$(id)", "gadget;id", "widget_gadget"})
     CHECK(has(error_of([&] { host.load("widget", name); }).message(), "there is no widget plugin"));
   CHECK(has(error_of([&] { host.load("../widget", "gadget"); }).message(), "there is no"));
 }
@@ -207,7 +213,8 @@ TEST_CASE("files and folders that anybody may write to are refused") {
   CHECK(has(error_of([&] { host.load("widget", "gadget"); }).message(), "anybody may write to this file"));
   ::chmod(file.c_str(), 0644);
   ::chmod(folder.path().c_str(), 0777);
-  CHECK(has(error_of([&] { host.load("widget", "gadget"); }).message(), "anybody may write to this plugin folder"));
+  CHECK(has(error_of([&] { host.load("widget", "gadget"); }).message(),
+            "anybody may write to this plugin folder"));
   ::chmod(folder.path().c_str(), 0755);
   CHECK(host.load("widget", "gadget").name == "gadget");
 }
@@ -231,7 +238,8 @@ TEST_CASE("a real library cut short at any length, or with flipped bytes, never 
   fs::path file = folder / "widget_gadget.so";
   const std::string whole = read_file(kFixtures / "widget_gadget.so");
   auto judge = [&](const std::string& content) {
-    std::ofstream(file, std::ios::binary | std::ios::trunc).write(content.data(), static_cast<std::streamsize>(content.size()));
+    std::ofstream(file, std::ios::binary | std::ios::trunc)
+        .write(content.data(), static_cast<std::streamsize>(content.size()));
     PluginHost host({folder.path()});
     auto files = host.list();
     REQUIRE(files.size() == 1);
@@ -242,7 +250,9 @@ TEST_CASE("a real library cut short at any length, or with flipped bytes, never 
   for (size_t size = 0; size < whole.size(); size += 97) CHECK_FALSE(judge(whole.substr(0, size)));
   CHECK_FALSE(judge(whole.substr(0, whole.size() - 1)));
   uint64_t state = 99;
-  auto next = [&](uint64_t bound) { return ((state = state * 6364136223846793005ULL + 1442695040888963407ULL) >> 33) % bound; };
+  auto next = [&](uint64_t bound) {
+    return ((state = state * 6364136223846793005ULL + 1442695040888963407ULL) >> 33) % bound;
+  };
   for (int round = 0; round < 1500; ++round) {
     std::string damaged = whole;
     for (int i = 0; i < 4; ++i) {
@@ -258,7 +268,8 @@ TEST_CASE("file names") {
   CHECK(parse_plugin_file_name("tokenizer_byte_level.so", kind, name));
   CHECK(kind == "tokenizer");
   CHECK(name == "byte_level");
-  for (const char* bad : {"llama.so", "model_.so", "_llama.so", "model_llama.so.1", "model_Llama.so", "model-llama.so", ".so", "model_llama"})
+  for (const char* bad : {"llama.so", "model_.so", "_llama.so", "model_llama.so.1", "model_Llama.so",
+                          "model-llama.so", ".so", "model_llama"})
     CHECK_FALSE(parse_plugin_file_name(bad, kind, name));
 }
 

@@ -27,7 +27,9 @@ Error error_of(const std::function<void()>& act) {
   return {ErrorClass::bug, ""};
 }
 
-bool has(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
+bool has(const std::string& text, std::string_view part) {
+  return text.find(part) != std::string::npos;
+}
 
 std::string replaced(std::string text, std::string_view from, std::string_view to) {
   size_t at = text.find(from);
@@ -43,7 +45,9 @@ struct GadgetFolder {
     fs::copy_file(kFixtures / "widget_gadget.so", plugin);
     CHECK(write_sidecar(plugin) == sidecar);
   }
-  void write(const std::string& text) const { std::ofstream(sidecar, std::ios::binary | std::ios::trunc) << text; }
+  void write(const std::string& text) const {
+    std::ofstream(sidecar, std::ios::binary | std::ios::trunc) << text;
+  }
   Error failure() const {
     PluginHost host({folder.path()});
     Error error = error_of([&] { read_sidecar(host.locate("widget", "gadget")); });
@@ -123,7 +127,8 @@ TEST_CASE("a missing, stale or damaged sidecar says so") {
     CHECK(has(gadget.failure().message(), "damaged"));
   }
   SUBCASE("no JSON") {
-    for (const char* text : {"", " ", "[]", "3", "null", "{", "{\"mtrain_sidecar\":", "\xff\xfe", "{}{}", "{\"a\":1e999}"}) {
+    for (const char* text :
+         {"", " ", "[]", "3", "null", "{", "{\"mtrain_sidecar\":", "\xff\xfe", "{}{}", "{\"a\":1e999}"}) {
       gadget.write(text);
       gadget.failure();
     }
@@ -140,7 +145,9 @@ TEST_CASE("random damage to a sidecar is refused or harmless") {
   GadgetFolder gadget;
   const std::string good = read_file(gadget.sidecar);
   uint64_t state = 7;
-  auto next = [&](uint64_t bound) { return ((state = state * 6364136223846793005ULL + 1442695040888963407ULL) >> 33) % bound; };
+  auto next = [&](uint64_t bound) {
+    return ((state = state * 6364136223846793005ULL + 1442695040888963407ULL) >> 33) % bound;
+  };
   PluginHost host({gadget.folder.path()});
   for (int round = 0; round < 1500; ++round) {
     std::string damaged = good;

@@ -1,0 +1,108 @@
+// A stranger's view: mtrain is installed somewhere, moved, and two plugins are built against it as projects
+// of their own, dropped in, checked and trained.
+#include <doctest/doctest.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "../process.h"
+#include "mtrain/base/text.h"
+#include "scratch_folder.h"
+
+using namespace mtrain;
+using testing::Outcome;
+
+namespace {
+
+const fs::path kSources = fs::path(MT_SOURCE_DIR) / "tests/fixtures/plugins/out_of_tree";
+
+Outcome must(const std::vector<std::string>& arguments, const std::vector<std::string>& environment = {}) {
+  Outcome out = testing::run({.arguments = arguments, .environment = environment});
+  INFO(join(arguments, " ") << "\n" << out.out << out.err);
+  REQUIRE(out.status == 0);
+  return out;
+}
+
+/// An installed mtrain that has been moved after installation.
+struct Installed {
+  ScratchFolder folder;
+  fs::path prefix = folder / "moved";
+  std::string mtrain = (prefix / "bin/mtrain").string();
+  Installed() {
+    fs::path first = folder / "first";
+    must({MT_CMAKE, "--install", MT_BINARY_DIR, "--prefix", first.string()});
+    fs::rename(first, prefix);
+  }
+  fs::path build(const std::string& name) const {
+    fs::path out = folder / ("build-" + name);
+    must({MT_CMAKE, "-S", (kSources / name).string(), "-B", out.string(), "-DCMAKE_BUILD_TYPE=Release",
+          "-DCMAKE_CXX_COMPILER=" MT_CXX, "-DCMAKE_PREFIX_PATH=" + prefix.string()});
+    must({MT_CMAKE, "--build", out.string()});
+    return out;
+  }
+};
+
+std::vector<double> losses(const fs::path& run) {
+  std::vector<double> out;
+  std::ifstream file(run / "metrics.jsonl");
+  for (std::string line; std::getline(file, line);) {
+    auto step = nlohmann::json::parse(line);
+    if (step.at("loss").is_number()) out.push_back(step.at("loss").get<double>());
+  }
+  return out;
+}
+
+const char* const kRecipe =
+    "model: {type: tiny_model, hidden_size: 32, seq_length: 32}\n"
+    "dataset: mock\n"
+    "train: {steps: 40, micro_batch_size: 4, global_batch_size: 4}\n"
+    "optimizer: {type: lion, lr: 3e-3, beta2: 0.98}\n"
+    "scheduler: {warmup_steps: 2}\n"
+    "checkpoint: {interval: 20}\n"
+    "validation: {interval: 40, steps: 1}\n"
+    "logger: {tensorboard: false}\n";
+
+}  // namespace
+
+TEST_CASE("an optimizer and a model outside the tree are built, dropped in and trained") {
+  Installed installed;
+  for (const char* part : {"bin/mtrain", "lib/libmtrain_core.so", "lib/mtrain/plugins/model_llama.so",
+                           "lib/mtrain/plugins/model_llama.json", "include/mtrain/plugin/plugin.h",
+                           "include/mtrain/plugin/abi_hash.h", "include/mtrain/nn/layers.h",
+                           "lib/cmake/mtrain/mtrainConfig.cmake", "lib/cmake/mtrain/mtrainTargets.cmake",
+                           "lib/cmake/mtrain/MtrainPlugin.cmake", "share/mtrain/recipes/quickstart.yaml"}) {
+    INFO(part);
+    CHECK(fs::exists(installed.prefix / part));
+  }
+  must({installed.mtrain, "--version"});
+  CHECK(must({installed.mtrain, "plugins", "ls"}).out.find("unusable") == std::string::npos);
+
+  fs::path lion = installed.build("lion"), model = installed.build("tiny_model");
+  CHECK(fs::exists(lion / "optimizer_lion.so"));
+  CHECK(fs::exists(lion / "optimizer_lion.json"));
+  CHECK(fs::exists(model / "model_tiny_model.json"));
+  // One is found through the environment, the other dropped in beside the built-in ones.
+  for (const char* file : {"model_tiny_model.so", "model_tiny_model.json"})
+    fs::copy_file(model / file, installed.prefix / "lib/mtrain/plugins" / file);
+  std::vector<std::string> path = {"MTRAIN_PLUGIN_PATH=" + lion.string()};
+  CHECK(must({installed.mtrain, "plugins", "inspect", "lion"}, path).out.find("beta2: number >= 0") !=
+        std::string::npos);
+
+  fs::path recipe = installed.folder / "tiny.yaml";
+  std::ofstream(recipe) << kRecipe;
+  must({installed.mtrain, "check", recipe.string()}, path);
+  fs::path run = installed.folder / "run";
+  must({installed.mtrain, recipe.string(), "run.dir=" + run.string()}, path);
+  std::vector<double> curve = losses(run);
+  REQUIRE(curve.size() >= 40);
+  MESSAGE("loss " << curve.front() << " -> " << curve.back());
+  CHECK(curve.back() < curve.front() - 0.2);
+
+  Outcome wrong = testing::run(
+      {.arguments = {installed.mtrain, "check", recipe.string(), "optimizer.beta3=1"}, .environment = path});
+  CHECK(wrong.status == 10);
+  CHECK(wrong.err.find("optimizer.beta2") != std::string::npos);
+  Outcome absent = testing::run({.arguments = {installed.mtrain, "check", recipe.string()}});
+  CHECK(absent.status == 10);
+  CHECK(absent.err.find("lion") != std::string::npos);
+}
