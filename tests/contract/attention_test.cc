@@ -200,7 +200,7 @@ TEST_CASE("attention: large scores neither overflow nor become NaN") {
     auto probe = std::make_shared<Catcher>();
     x.set_node(probe);
     Tensor y = attention(x, layout_of(heads), bounds, 1, true);
-    CHECK(values_of(y) == Values(12, 100.0));
+    for (double v : values_of(y)) CHECK(v == doctest::Approx(100.0).epsilon(dtype == DType::f32 ? 1e-6 : 1.0 / 256));
     backward(y, make(run, Values(12, 1.0), {3, 4}, dtype));
     for (double g : values_of(probe->grad)) CHECK(std::isfinite(g));
   }
