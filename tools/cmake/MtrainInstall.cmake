@@ -10,7 +10,7 @@ install(TARGETS mtrain mtrain_core EXPORT mtrainTargets RUNTIME DESTINATION bin 
 install(EXPORT mtrainTargets NAMESPACE mtrain:: DESTINATION ${MT_PACKAGE_DIR})
 
 install(DIRECTORY ${CMAKE_SOURCE_DIR}/core/ DESTINATION include/mtrain FILES_MATCHING PATTERN "*.h")
-install(FILES ${MT_ABI_HEADER} DESTINATION include/mtrain/plugin)
+install(FILES ${CMAKE_BINARY_DIR}/generated/mtrain/plugin/abi_hash.h DESTINATION include/mtrain/plugin)
 foreach(folder recipes schemas)
   if(EXISTS ${CMAKE_SOURCE_DIR}/${folder})
     install(DIRECTORY ${CMAKE_SOURCE_DIR}/${folder} DESTINATION share/mtrain)
