@@ -6,7 +6,8 @@
 
 namespace mtrain {
 
-/// Makes the CPU backend. `threads` <= 0: as many as the machine (affinity mask, cgroup quota, OMP_NUM_THREADS) allows.
+/// Makes the CPU backend. `threads` <= 0: as many as the machine (affinity mask, cgroup quota,
+/// OMP_NUM_THREADS) allows.
 MT_API std::unique_ptr<Backend> make_cpu_backend(int threads = 0);
 
 }  // namespace mtrain

@@ -11,7 +11,9 @@ namespace mtrain::cpu {
 CpuStream::CpuStream(int threads, const KernelTable& kernels)
     : threads_(threads), kernels_(kernels), gemm_(std::make_unique<GemmCache>()) {}
 
-CpuStream::~CpuStream() { deallocate_host(scratch_); }
+CpuStream::~CpuStream() {
+  deallocate_host(scratch_);
+}
 
 std::byte* CpuStream::scratch(size_t bytes) {
   if (bytes > scratch_bytes_) {
@@ -25,6 +27,8 @@ std::byte* CpuStream::scratch(size_t bytes) {
   return scratch_;
 }
 
-void throw_no_kernel(DType dtype) { throw Error(ErrorClass::bug, cat("no CPU kernel for ", name(dtype))); }
+void throw_no_kernel(DType dtype) {
+  throw Error(ErrorClass::bug, cat("no CPU kernel for ", name(dtype)));
+}
 
 }  // namespace mtrain::cpu

@@ -1,5 +1,6 @@
-// The CPU's stream: runs work at once on a fixed number of threads. Owns the scratch memory and the GEMM primitives of
-// its kernels, so that the steady state takes nothing from the system. For one thread at a time.
+// The CPU's stream: runs work at once on a fixed number of threads. Owns the scratch memory and the GEMM
+// primitives of its kernels, so that the steady state takes nothing from the system. For one thread at a
+// time.
 #pragma once
 #include <cstddef>
 #include <memory>
@@ -17,7 +18,8 @@ class CpuStream final : public Stream {
 
   int threads() const { return threads_; }
   const KernelTable& kernels() const { return kernels_; }
-  /// At least `bytes` aligned to 64, uninitialised; the next call may hand out the same memory. Grows, never shrinks.
+  /// At least `bytes` aligned to 64, uninitialised; the next call may hand out the same memory. Grows, never
+  /// shrinks.
   std::byte* scratch(size_t bytes);
   GemmCache& gemm() { return *gemm_; }
 
@@ -30,9 +32,12 @@ class CpuStream final : public Stream {
 };
 
 /// Every stream that reaches a CPU kernel was made by the CPU backend.
-inline CpuStream& cpu_stream(Stream& stream) { return static_cast<CpuStream&>(stream); }
+inline CpuStream& cpu_stream(Stream& stream) {
+  return static_cast<CpuStream&>(stream);
+}
 
-/// Ends a kernel call on a dtype that no kernel takes. Not inline: the per-level objects share no text-building code.
+/// Ends a kernel call on a dtype that no kernel takes. Not inline: the per-level objects share no
+/// text-building code.
 [[noreturn]] void throw_no_kernel(DType dtype);
 
 }  // namespace mtrain::cpu

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 #include <dnnl.hpp>
+#include <optional>
 
 #include "mtrain/base/error.h"
 #include "mtrain/cpu/cpu_stream.h"
@@ -20,16 +21,21 @@ dnnl::engine& cpu_engine() {
 
 dnnl::memory::data_type data_type(DType dtype) {
   switch (dtype) {
-    case DType::f32: return dnnl::memory::data_type::f32;
-    case DType::bf16: return dnnl::memory::data_type::bf16;
-    default: return dnnl::memory::data_type::f16;
+    case DType::f32:
+      return dnnl::memory::data_type::f32;
+    case DType::bf16:
+      return dnnl::memory::data_type::bf16;
+    default:
+      return dnnl::memory::data_type::f16;
   }
 }
 
-/// A [rows, cols] matrix (or a batch) whose rows are `ld` apart, or whose columns are when it is stored transposed.
+/// A [rows, cols] matrix (or a batch) whose rows are `ld` apart, or whose columns are when it is stored
+/// transposed.
 dnnl::memory::desc matrix(DType dtype, int64_t rows, int64_t cols, int64_t ld, bool transposed, int64_t batch,
                           int64_t batch_stride) {
-  dnnl::memory::dims dims = {rows, cols}, strides = transposed ? dnnl::memory::dims{1, ld} : dnnl::memory::dims{ld, 1};
+  dnnl::memory::dims dims = {rows, cols},
+                     strides = transposed ? dnnl::memory::dims{1, ld} : dnnl::memory::dims{ld, 1};
   if (batch > 1) {
     dims.insert(dims.begin(), batch_stride == 0 ? 1 : batch);
     strides.insert(strides.begin(), std::max<int64_t>(batch_stride, 1));
@@ -78,7 +84,8 @@ void compile(GemmPrimitive& out, const GemmCache::Key& k) {
   out.scratchpad = dnnl::memory(chosen.scratchpad_desc(), cpu_engine(), DNNL_MEMORY_NONE);
 }
 
-/// oneDNN splits work by the calling thread's OpenMP setting, both when it compiles and when it runs a primitive.
+/// oneDNN splits work by the calling thread's OpenMP setting, both when it compiles and when it runs a
+/// primitive.
 class ThreadSetting {
  public:
   explicit ThreadSetting(int threads) : before_(omp_get_max_threads()) {
@@ -99,10 +106,12 @@ const void* offset(const void* base, int64_t elements, DType dtype) {
   return static_cast<const std::byte*>(base) + elements * static_cast<int64_t>(size_of(dtype));
 }
 
-size_t round_up(size_t bytes) { return (bytes + 63) / 64 * 64; }
+size_t round_up(size_t bytes) {
+  return (bytes + 63) / 64 * 64;
+}
 
-void cast(Stream& stream, const void* src, DType src_dtype, void* dst, DType dst_dtype, int64_t count, float scale = 1,
-          bool accumulate = false) {
+void cast(Stream& stream, const void* src, DType src_dtype, void* dst, DType dst_dtype, int64_t count,
+          float scale = 1, bool accumulate = false) {
   cpu_stream(stream).kernels().cast(stream, {src, dst, count, scale, accumulate, src_dtype, dst_dtype});
 }
 
@@ -111,15 +120,30 @@ void cast_rows(Stream& stream, const void* src, DType src_dtype, int64_t src_ld,
                int64_t dst_ld, int64_t rows, int64_t cols) {
   if (src_ld == cols && dst_ld == cols) return cast(stream, src, src_dtype, dst, dst_dtype, rows * cols);
   for (int64_t r = 0; r < rows; ++r)
-    cast(stream, offset(src, r * src_ld, src_dtype), src_dtype, offset(dst, r * dst_ld, dst_dtype), dst_dtype, cols);
+    cast(stream, offset(src, r * src_ld, src_dtype), src_dtype, offset(dst, r * dst_ld, dst_dtype), dst_dtype,
+         cols);
 }
 
 GemmCache::Key key_of(const GemmArgs& g) {
   bool batched = g.batch > 1;
-  return {g.m, g.n, g.k, g.lda, g.ldb, g.ldc, g.batch,
-          batched ? g.stride_a : 0, batched ? g.stride_b : 0, batched ? g.stride_c : 0,
-          g.alpha, g.beta, g.transpose_a, g.transpose_b, g.dtype, g.c_dtype,
-          g.bias ? g.bias_dtype : DType::f32, g.bias != nullptr};
+  return {g.m,
+          g.n,
+          g.k,
+          g.lda,
+          g.ldb,
+          g.ldc,
+          g.batch,
+          batched ? g.stride_a : 0,
+          batched ? g.stride_b : 0,
+          batched ? g.stride_c : 0,
+          g.alpha,
+          g.beta,
+          g.transpose_a,
+          g.transpose_b,
+          g.dtype,
+          g.c_dtype,
+          g.bias ? g.bias_dtype : DType::f32,
+          g.bias != nullptr};
 }
 
 /// C = beta*C + bias: what is left without a product.
@@ -161,10 +185,50 @@ void run_primitive(const GemmArgs& g, GemmPrimitive& p, std::byte* scratch) {
   MT_CHECK(status == dnnl_success, "oneDNN matmul failed with status ", static_cast<int>(status));
 }
 
+/// With a transposed A and many terms, oneDNN on more threads adds them up in another order. So such products
+/// are cut into consecutive calls of this many terms, in which it does not (seen for up to 32 threads).
+constexpr int64_t kMaxTerms = 1024;
+int64_t terms_per_call(const GemmArgs& g) {
+  return g.transpose_a ? std::min(g.k, kMaxTerms) : g.k;
+}
+
+/// Calls f with each of the calls that make one product.
+template <class F>
+void each_call(const GemmArgs& g, F&& f) {
+  int64_t step = terms_per_call(g);
+  for (int64_t p = 0; p < g.k; p += step) {
+    GemmArgs part = g;
+    part.k = std::min(step, g.k - p);
+    part.a = offset(g.a, p * g.lda, g.dtype);
+    part.b = offset(g.b, p * (g.transpose_b ? 1 : g.ldb), g.dtype);
+    if (p > 0) {
+      part.beta = 1;
+      part.bias = nullptr;
+    }
+    f(part);
+  }
+}
+
+/// Scratch memory that a product's calls need, absent when oneDNN has no implementation on this CPU.
+std::optional<size_t> scratch_for(GemmCache& cache, const GemmArgs& g) {
+  size_t bytes = 0;
+  bool usable = true;
+  each_call(g, [&](const GemmArgs& part) {
+    const GemmPrimitive& primitive = cache.find(key_of(part));
+    usable = usable && primitive.usable();
+    bytes = std::max(bytes, primitive.scratch_bytes);
+  });
+  return usable ? std::optional(bytes) : std::nullopt;
+}
+
+void run(GemmCache& cache, const GemmArgs& g, std::byte* scratch) {
+  each_call(g, [&](const GemmArgs& part) { run_primitive(part, cache.find(key_of(part)), scratch); });
+}
+
 constexpr int64_t kPanelRows = 1024;
 
-/// Converts to float panels, multiplies, converts back: for types without an implementation of their own. A and C go
-/// through in panels of rows, B whole.
+/// Converts to float panels, multiplies, converts back: for types without an implementation of their own. A
+/// and C go through in panels of rows, B whole.
 void through_float(Stream& stream, const GemmArgs& g) {
   auto& cpu = cpu_stream(stream);
   int64_t panel = std::min(g.m, kPanelRows);
@@ -181,14 +245,16 @@ void through_float(Stream& stream, const GemmArgs& g) {
   auto with_rows = [&](int64_t rows) {
     f.m = rows;
     f.lda = g.transpose_a ? rows : g.k;
-    return &cpu.gemm().find(key_of(f));
+    auto bytes = scratch_for(cpu.gemm(), f);
+    MT_CHECK(bytes.has_value(), "oneDNN has no float matmul of ", rows, "x", f.n, "x", f.k);
+    return *bytes;
   };
-  auto full = with_rows(panel);
-  size_t scratch_bytes = full->scratch_bytes;
-  if (g.m % panel != 0) scratch_bytes = std::max(scratch_bytes, with_rows(g.m % panel)->scratch_bytes);
+  size_t scratch_bytes = with_rows(panel);
+  if (g.m % panel != 0) scratch_bytes = std::max(scratch_bytes, with_rows(g.m % panel));
   std::byte* base = cpu.scratch(a_bytes + b_bytes + c_bytes + bias_bytes + scratch_bytes);
   std::byte *b = base + a_bytes, *c = b + b_bytes, *bias = c + c_bytes, *rest = bias + bias_bytes;
-  if (g.bias) cast(stream, g.bias, g.bias_dtype, bias, DType::f32, g.n, 1.0f / g.alpha);  // alpha scales the bias too
+  if (g.bias)
+    cast(stream, g.bias, g.bias_dtype, bias, DType::f32, g.n, 1.0f / g.alpha);  // alpha scales the bias too
   f.a = base;
   f.b = b;
   if (g.bias) f.bias = bias;
@@ -197,15 +263,14 @@ void through_float(Stream& stream, const GemmArgs& g) {
               g.transpose_b ? g.n : g.k, g.transpose_b ? g.k : g.n);
     for (int64_t row = 0; row < g.m; row += panel) {
       int64_t rows = std::min(panel, g.m - row);
-      auto primitive = with_rows(rows);
+      with_rows(rows);
       const void* a = offset(g.a, i * g.stride_a + (g.transpose_a ? row : row * g.lda), g.dtype);
       cast_rows(stream, a, g.dtype, g.lda, base, DType::f32, f.lda, g.transpose_a ? g.k : rows,
                 g.transpose_a ? rows : g.k);
       void* to = offset(g.c, i * g.stride_c + row * g.ldc, g.c_dtype);
       f.c = convert_c ? c : to;
       if (convert_c && g.beta != 0) cast_rows(stream, to, g.c_dtype, g.ldc, c, DType::f32, g.n, rows, g.n);
-      MT_CHECK(primitive->usable(), "oneDNN has no float matmul of ", rows, "x", g.n, "x", g.k);
-      run_primitive(f, *primitive, rest);
+      run(cpu.gemm(), f, rest);
       if (convert_c) cast_rows(stream, c, DType::f32, g.n, to, g.c_dtype, g.ldc, rows, g.n);
     }
   }
@@ -236,14 +301,15 @@ void gemm(Stream& stream, const GemmArgs& args) {
   if (args.k == 0 || args.alpha == 0) return without_product(stream, args);
   MT_CHECK(args.batch == 1 || args.stride_c != 0, "batched gemm into one matrix");
   ThreadSetting threads(cpu.threads());
-  GemmArgs g = args;
   auto supported = [](DType d) { return d == DType::f32 || d == DType::bf16; };
-  if (g.dtype == DType::f16 || !supported(g.c_dtype) || (g.bias && !supported(g.bias_dtype)) || (g.bias && g.alpha != 1) ||
-      (g.dtype == DType::f32 && g.c_dtype != DType::f32))
-    return through_float(stream, g);
-  GemmPrimitive& primitive = cpu.gemm().find(key_of(g));
-  if (!primitive.usable()) return through_float(stream, g);
-  run_primitive(g, primitive, cpu.scratch(primitive.scratch_bytes));
+  bool direct = supported(args.dtype) && supported(args.c_dtype) &&
+                (args.dtype == DType::bf16 || args.c_dtype == DType::f32) &&
+                (args.bias == nullptr || (supported(args.bias_dtype) && args.alpha == 1)) &&
+                (args.c_dtype == DType::f32 || terms_per_call(args) == args.k);
+  std::optional<size_t> scratch_bytes;
+  if (direct) scratch_bytes = scratch_for(cpu.gemm(), args);
+  if (!scratch_bytes) return through_float(stream, args);
+  run(cpu.gemm(), args, cpu.scratch(*scratch_bytes));
 }
 
 }  // namespace mtrain::cpu

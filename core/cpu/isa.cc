@@ -2,19 +2,28 @@
 
 namespace mtrain::cpu {
 
-namespace base { void fill_kernels(KernelTable&); }
-namespace v3 { void fill_kernels(KernelTable&); }
-namespace v4 { void fill_kernels(KernelTable&); }
+namespace base {
+void fill_kernels(KernelTable&);
+}
+namespace v3 {
+void fill_kernels(KernelTable&);
+}
+namespace v4 {
+void fill_kernels(KernelTable&);
+}
 #ifdef MT_X86_BF16
-namespace v4_bf16 { void fill_kernels(KernelTable&); }
+namespace v4_bf16 {
+void fill_kernels(KernelTable&);
+}
 #endif
 
 std::vector<Isa> usable_isas() {
   std::vector<Isa> usable;
 #ifdef MT_X86_LEVELS
   __builtin_cpu_init();
-  bool v3 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi") &&
-            __builtin_cpu_supports("bmi2") && __builtin_cpu_supports("popcnt");
+  bool v3 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+            __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2") &&
+            __builtin_cpu_supports("popcnt");
   bool v4 = v3 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
             __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
             __builtin_cpu_supports("avx512vl");

@@ -1,4 +1,5 @@
-// The instruction-set levels that core/cpu/kernels was compiled for, and which of them this CPU can run. Stateless.
+// The instruction-set levels that core/cpu/kernels was compiled for, and which of them this CPU can run.
+// Stateless.
 #pragma once
 #include <memory>
 #include <string_view>

@@ -51,16 +51,20 @@ size_t free_memory() {
 
 void* allocate_host(size_t bytes) {
   size_t align = bytes >= kHugeFrom ? kHugePage : 64;
-  // A request beyond what is free would be granted and then end the process when touched, so it is refused here.
+  // A request beyond what is free would be granted and then end the process when touched, so it is refused
+  // here.
   if (bytes >= kHugeFrom)
     if (size_t free = free_memory(); bytes > free) throw_out_of_memory(bytes, free);
   size_t rounded = (std::max<size_t>(bytes, 1) + align - 1) / align * align;
   void* data = std::aligned_alloc(align, rounded);
   if (data == nullptr) throw_out_of_memory(bytes, free_memory());
-  if (bytes >= kHugeFrom) madvise(data, rounded, MADV_HUGEPAGE);  // advice: a refusal changes nothing but speed
+  if (bytes >= kHugeFrom)
+    madvise(data, rounded, MADV_HUGEPAGE);  // advice: a refusal changes nothing but speed
   return data;
 }
 
-void deallocate_host(void* data) { std::free(data); }
+void deallocate_host(void* data) {
+  std::free(data);
+}
 
 }  // namespace mtrain::cpu

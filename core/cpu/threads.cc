@@ -70,12 +70,14 @@ int cgroup_cpu_quota(const fs::path& root) {
     fs::path group = line.substr(second + 1);
     if (controllers == ",,")
       limit = smaller_limit(limit, limit_upwards(root / "sys/fs/cgroup", group, [](const fs::path& at) {
-        return cpus_for(number(first_word(at / "cpu.max")), number(first_word(at / "cpu.max", 1)));
-      }));
+                              return cpus_for(number(first_word(at / "cpu.max")),
+                                              number(first_word(at / "cpu.max", 1)));
+                            }));
     else if (controllers.find(",cpu,") != std::string::npos)
       limit = smaller_limit(limit, limit_upwards(root / "sys/fs/cgroup/cpu", group, [](const fs::path& at) {
-        return cpus_for(number(first_word(at / "cpu.cfs_quota_us")), number(first_word(at / "cpu.cfs_period_us")));
-      }));
+                              return cpus_for(number(first_word(at / "cpu.cfs_quota_us")),
+                                              number(first_word(at / "cpu.cfs_period_us")));
+                            }));
   }
   return limit;
 }

@@ -4,7 +4,8 @@
 
 namespace mtrain::cpu {
 
-/// OMP_NUM_THREADS when set; otherwise the smaller of the affinity mask and the control group's CPU quota, at least 1.
+/// OMP_NUM_THREADS when set; otherwise the smaller of the affinity mask and the control group's CPU quota, at
+/// least 1.
 int default_threads();
 /// The CPU quota of this process's control group rounded up, 0 when unlimited. `root` is "/" outside tests.
 int cgroup_cpu_quota(const std::filesystem::path& root);

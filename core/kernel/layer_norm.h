@@ -10,8 +10,8 @@ namespace mtrain {
 
 /// `b` may be null. The variance takes a second pass, so that a large mean does not cancel it away.
 template <class Team, class T>
-MT_HD void layer_norm_row(Team team, const T* x, const T* w, const T* b, T* y, float* mean, float* rstd, int64_t n,
-                          float eps) {
+MT_HD void layer_norm_row(Team team, const T* x, const T* w, const T* b, T* y, float* mean, float* rstd,
+                          int64_t n, float eps) {
   float m = team.sum(n, [&](int64_t i) { return to_float(x[i]); }) / static_cast<float>(n);
   float ss = team.sum(n, [&](int64_t i) { return square(to_float(x[i]) - m); });
   float r = 1.0f / std::sqrt(ss / static_cast<float>(n) + eps);
@@ -27,8 +27,8 @@ MT_HD void layer_norm_row(Team team, const T* x, const T* w, const T* b, T* y, f
 
 /// dx (+)= rstd * (g - mean(g) - xhat * mean(g*xhat)), g = dy*w, xhat = (x - mean)*rstd.
 template <class Team, class T>
-MT_HD void layer_norm_row_backward(Team team, const T* dy, const T* x, const T* w, float mean, float rstd, T* dx,
-                                   int64_t n, bool accumulate) {
+MT_HD void layer_norm_row_backward(Team team, const T* dy, const T* x, const T* w, float mean, float rstd,
+                                   T* dx, int64_t n, bool accumulate) {
   auto xhat = [&](int64_t i) { return (to_float(x[i]) - mean) * rstd; };
   auto g = [&](int64_t i) { return to_float(dy[i]) * to_float(w[i]); };
   Pair s = team.sum2(n, [&](int64_t i) { return Pair{g(i), g(i) * xhat(i)}; });
@@ -42,7 +42,8 @@ MT_HD void layer_norm_row_backward(Team team, const T* dy, const T* x, const T* 
 
 /// One row's share of dw[i] += dy[i] * xhat[i].
 template <class Team, class T>
-MT_HD void layer_norm_row_dw(Team team, const T* dy, const T* x, float mean, float rstd, float* dw, int64_t n) {
+MT_HD void layer_norm_row_dw(Team team, const T* dy, const T* x, float mean, float rstd, float* dw,
+                             int64_t n) {
   team.each(n, [&](int64_t i) { dw[i] += to_float(dy[i]) * ((to_float(x[i]) - mean) * rstd); });
 }
 

@@ -1,5 +1,5 @@
-// Elementary functions as branch-free float polynomials: the compiler turns loops over them into vector code on any
-// instruction set, and every backend computes the same formula. NaN stays NaN. Stateless.
+// Elementary functions as branch-free float polynomials: the compiler turns loops over them into vector code
+// on any instruction set, and every backend computes the same formula. NaN stays NaN. Stateless.
 #pragma once
 #include <cmath>
 #include <cstdint>
@@ -52,7 +52,9 @@ MT_HD float exp_nonpositive(float x) {
 }
 
 /// 1 / (1 + e^-x); relative error below 4e-7.
-MT_HD float sigmoid(float x) { return 1.0f / (1.0f + exp_fast(-x)); }
+MT_HD float sigmoid(float x) {
+  return 1.0f / (1.0f + exp_fast(-x));
+}
 
 /// The standard normal distribution at x.
 struct Normal {

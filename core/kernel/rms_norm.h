@@ -1,5 +1,5 @@
-// RMSNorm of one row: y = w * x * rstd, rstd = 1/sqrt(mean(x²) + eps) (Zhang & Sennrich 2019, arXiv:1910.07467).
-// `y` may be `x`, `dx` may be `dy`.
+// RMSNorm of one row: y = w * x * rstd, rstd = 1/sqrt(mean(x²) + eps) (Zhang & Sennrich 2019,
+// arXiv:1910.07467). `y` may be `x`, `dx` may be `dy`.
 #pragma once
 #include <cmath>
 

@@ -1,5 +1,6 @@
-// Rotary position embedding of one head, in place: the pair (i, i + half) turns by its token's angle (Su et al. 2021,
-// arXiv:2104.09864; half-split layout). Turning by the negative angle undoes it, which is also the backward pass.
+// Rotary position embedding of one head, in place: the pair (i, i + half) turns by its token's angle (Su et
+// al. 2021, arXiv:2104.09864; half-split layout). Turning by the negative angle undoes it, which is also the
+// backward pass.
 #pragma once
 #include "mtrain/base/float16.h"
 #include "mtrain/kernel/team.h"

@@ -1,5 +1,5 @@
-// bench_kernels [layers hidden heads groups head_dim ffn vocab seq micro_batch [threads]]: every CPU kernel at one Llama's
-// shapes, with its share of a training step. The default is the quickstart's model.
+// bench_kernels [layers hidden heads groups head_dim ffn vocab seq micro_batch [threads]]: every CPU kernel
+// at one Llama's shapes, with its share of a training step. The default is the quickstart's model.
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -14,16 +14,19 @@ namespace mtrain::bench {
 namespace {
 
 struct Model {
-  int64_t layers = 6, hidden = 256, heads = 8, groups = 4, head_dim = 32, ffn = 704, vocab = 320, seq = 256, batch = 16;
+  int64_t layers = 6, hidden = 256, heads = 8, groups = 4, head_dim = 32, ffn = 704, vocab = 320, seq = 256,
+          batch = 16;
   int64_t threads = 0;
   int64_t tokens() const { return seq * batch; }
   int64_t qkv() const { return (heads + 2 * groups) * head_dim; }
   int64_t parameters() const {
-    return layers * (hidden * (qkv() + 3 * ffn + 2) + heads * head_dim * hidden) + 2 * vocab * hidden + hidden;
+    return layers * (hidden * (qkv() + 3 * ffn + 2) + heads * head_dim * hidden) + 2 * vocab * hidden +
+           hidden;
   }
 };
 
-/// One kernel at one shape: how often a step calls it, and what a call costs in arithmetic and memory traffic.
+/// One kernel at one shape: how often a step calls it, and what a call costs in arithmetic and memory
+/// traffic.
 struct Row {
   std::string name;
   double calls, flop, bytes;
@@ -33,8 +36,12 @@ struct Row {
 class Suite {
  public:
   Suite(const Model& model, DType dtype)
-      : m_(model), dtype_(dtype), size_(static_cast<double>(size_of(dtype))), backend_(make_cpu_backend(static_cast<int>(model.threads))),
-        stream_(backend_->stream({})), k_(backend_->kernels()) {}
+      : m_(model),
+        dtype_(dtype),
+        size_(static_cast<double>(size_of(dtype))),
+        backend_(make_cpu_backend(static_cast<int>(model.threads))),
+        stream_(backend_->stream({})),
+        k_(backend_->kernels()) {}
 
   void run() {
     gemms();
@@ -64,7 +71,8 @@ class Suite {
     return data;
   }
 
-  void gemm(const std::string& name, double calls, int64_t m, int64_t n, int64_t k, bool ta, bool tb, bool grad) {
+  void gemm(const std::string& name, double calls, int64_t m, int64_t n, int64_t k, bool ta, bool tb,
+            bool grad) {
     GemmArgs g;
     g.a = random(m * k), g.b = random(n * k), g.c = grad ? floats(m * n) : random(m * n);
     g.transpose_a = ta, g.transpose_b = tb, g.m = m, g.n = n, g.k = k;
@@ -94,7 +102,9 @@ class Suite {
     auto* positions = new int32_t[static_cast<size_t>(t)];
     for (int64_t b = 0; b <= m_.batch; ++b) seqlens[b] = static_cast<int32_t>(b * m_.seq);
     for (int64_t i = 0; i < t; ++i) positions[i] = static_cast<int32_t>(i % m_.seq);
-    auto at = [&](void* base, int64_t i) { return static_cast<std::byte*>(base) + static_cast<size_t>(i) * size_of(dtype_); };
+    auto at = [&](void* base, int64_t i) {
+      return static_cast<std::byte*>(base) + static_cast<size_t>(i) * size_of(dtype_);
+    };
     void *qkv = random(t * stride), *d_qkv = random(t * stride);
     AttentionArgs a{};
     int64_t per_group = m_.heads / m_.groups;
@@ -104,26 +114,43 @@ class Suite {
     a.scale = 1 / std::sqrt(static_cast<float>(e)), a.causal = true, a.dtype = dtype_;
     AttentionBackwardArgs b{};
     b.forward = a, b.d_o = random(t * q);
-    b.dq = {d_qkv, stride, per_group * e}, b.dk = {at(d_qkv, q), stride, e}, b.dv = {at(d_qkv, q + kv), stride, e};
-    double pairs = static_cast<double>(m_.batch * m_.heads * e) * static_cast<double>(m_.seq * (m_.seq + 1) / 2);
+    b.dq = {d_qkv, stride, per_group * e}, b.dk = {at(d_qkv, q), stride, e},
+    b.dv = {at(d_qkv, q + kv), stride, e};
+    double pairs =
+        static_cast<double>(m_.batch * m_.heads * e) * static_cast<double>(m_.seq * (m_.seq + 1) / 2);
     auto layers = static_cast<double>(m_.layers);
     rows_.push_back({"attention", layers, 4 * pairs, 0, [this, a] { k_.attention(*stream_, a); }});
-    rows_.push_back({"attention backward", layers, 10 * pairs, 0, [this, b] { k_.attention_backward(*stream_, b); }});
-    RopeArgs r{qkv, positions, static_cast<float*>(floats(m_.seq * e / 2)), static_cast<float*>(floats(m_.seq * e / 2)),
-               t, m_.groups, per_group, e, e, stride, per_group * e, false, dtype_};
-    rows_.push_back({"rope of q", 2 * layers, 0, 2 * size_ * static_cast<double>(t * q), [this, r] { k_.rope(*stream_, r); }});
+    rows_.push_back(
+        {"attention backward", layers, 10 * pairs, 0, [this, b] { k_.attention_backward(*stream_, b); }});
+    RopeArgs r{qkv,
+               positions,
+               static_cast<float*>(floats(m_.seq * e / 2)),
+               static_cast<float*>(floats(m_.seq * e / 2)),
+               t,
+               m_.groups,
+               per_group,
+               e,
+               e,
+               stride,
+               per_group * e,
+               false,
+               dtype_};
+    rows_.push_back({"rope of q", 2 * layers, 0, 2 * size_ * static_cast<double>(t * q),
+                     [this, r] { k_.rope(*stream_, r); }});
   }
 
   void rows() {
     int64_t t = m_.tokens(), d = m_.hidden, v = m_.vocab;
     auto count = static_cast<double>(t * d), norms = static_cast<double>(2 * m_.layers + 1);
     void *x = random(t * d), *w = random(d), *y = random(t * d), *dy = random(t * d);
-    auto *stat = static_cast<float*>(floats(t)), *mean = static_cast<float*>(floats(t)), *dw = static_cast<float*>(floats(d));
+    auto *stat = static_cast<float*>(floats(t)), *mean = static_cast<float*>(floats(t)),
+         *dw = static_cast<float*>(floats(d));
     RmsNormArgs f{x, w, y, stat, t, d, 1e-5f, dtype_};
     k_.rms_norm(*stream_, f);
     rows_.push_back({"rms_norm", norms, 0, 2 * size_ * count, [this, f] { k_.rms_norm(*stream_, f); }});
     RmsNormBackwardArgs b{dy, x, w, stat, y, dw, t, d, true, true, dtype_};
-    rows_.push_back({"rms_norm backward", norms, 0, 4 * size_ * count, [this, b] { k_.rms_norm_backward(*stream_, b); }});
+    rows_.push_back(
+        {"rms_norm backward", norms, 0, 4 * size_ * count, [this, b] { k_.rms_norm_backward(*stream_, b); }});
     LayerNormArgs l{x, w, w, y, mean, stat, t, d, 1e-5f, dtype_};
     rows_.push_back({"layer_norm", 0, 0, 2 * size_ * count, [this, l] { k_.layer_norm(*stream_, l); }});
     auto* logits = random(t * v);
@@ -132,14 +159,16 @@ class Suite {
     for (int64_t i = 0; i < t; ++i) ids[i] = static_cast<int32_t>(i * 31 % (v - 3));
     CrossEntropyArgs c{logits, ids, loss, lse, t, v, v - 3, dtype_};
     k_.cross_entropy(*stream_, c);
-    rows_.push_back({"cross_entropy", 1, 0, size_ * static_cast<double>(t * v), [this, c] { k_.cross_entropy(*stream_, c); }});
+    rows_.push_back({"cross_entropy", 1, 0, size_ * static_cast<double>(t * v),
+                     [this, c] { k_.cross_entropy(*stream_, c); }});
     CrossEntropyBackwardArgs cb{loss, logits, ids, lse, random(t * v), t, v, v - 3, dtype_};
     rows_.push_back({"cross_entropy backward", 1, 0, 2 * size_ * static_cast<double>(t * v),
                      [this, cb] { k_.cross_entropy_backward(*stream_, cb); }});
     EmbeddingArgs e{random(v * d), ids, y, t, v, d, dtype_};
     rows_.push_back({"embedding", 1, 0, 2 * size_ * count, [this, e] { k_.embedding(*stream_, e); }});
     EmbeddingBackwardArgs eb{dy, ids, static_cast<float*>(floats(v * d)), t, v, d, dtype_};
-    rows_.push_back({"embedding backward", 1, 0, (size_ + 8) * count, [this, eb] { k_.embedding_backward(*stream_, eb); }});
+    rows_.push_back({"embedding backward", 1, 0, (size_ + 8) * count,
+                     [this, eb] { k_.embedding_backward(*stream_, eb); }});
     ColumnSumArgs s{x, dw, t, d, true, dtype_};
     rows_.push_back({"column_sum", 0, 0, size_ * count, [this, s] { k_.column_sum(*stream_, s); }});
   }
@@ -151,32 +180,45 @@ class Suite {
     SiluMulArgs s{a, b, y, n, dtype_};
     rows_.push_back({"silu_mul", layers, 0, 3 * size_ * count, [this, s] { k_.silu_mul(*stream_, s); }});
     SiluMulBackwardArgs sb{c, a, b, y, z, n, dtype_};
-    rows_.push_back({"silu_mul backward", layers, 0, 5 * size_ * count, [this, sb] { k_.silu_mul_backward(*stream_, sb); }});
+    rows_.push_back({"silu_mul backward", layers, 0, 5 * size_ * count,
+                     [this, sb] { k_.silu_mul_backward(*stream_, sb); }});
     for (GeluKind kind : {GeluKind::erf, GeluKind::tanh}) {
       std::string name = kind == GeluKind::erf ? "gelu erf" : "gelu tanh";
       GeluArgs g{a, y, n, kind, dtype_};
       rows_.push_back({name, 0, 0, 2 * size_ * count, [this, g] { k_.gelu(*stream_, g); }});
       GeluBackwardArgs gb{c, a, y, n, kind, false, dtype_};
-      rows_.push_back({name + " backward", 0, 0, 3 * size_ * count, [this, gb] { k_.gelu_backward(*stream_, gb); }});
+      rows_.push_back(
+          {name + " backward", 0, 0, 3 * size_ * count, [this, gb] { k_.gelu_backward(*stream_, gb); }});
     }
     AddArgs add{a, b, y, d, dtype_};
-    rows_.push_back({"add", 2 * layers, 0, 3 * size_ * static_cast<double>(d), [this, add] { k_.add(*stream_, add); }});
+    rows_.push_back(
+        {"add", 2 * layers, 0, 3 * size_ * static_cast<double>(d), [this, add] { k_.add(*stream_, add); }});
     DropoutArgs drop{a, y, d, 0, 1, 2, 3, 0.1f, dtype_};
-    rows_.push_back({"dropout", 0, 0, 2 * size_ * static_cast<double>(d), [this, drop] { k_.dropout(*stream_, drop); }});
-    auto *grad = static_cast<float*>(floats(p)), *param = static_cast<float*>(floats(p)), *m = static_cast<float*>(floats(p)),
-         *v = static_cast<float*>(floats(p));
-    AdamWArgs o{param, grad, m, v, dtype_ == DType::f32 ? nullptr : random(p), p, 1e-3f, 0.9f, 0.95f, 1e-8f, 0.1f, 0.1f, 0.05f, 1, dtype_};
+    rows_.push_back(
+        {"dropout", 0, 0, 2 * size_ * static_cast<double>(d), [this, drop] { k_.dropout(*stream_, drop); }});
+    auto *grad = static_cast<float*>(floats(p)), *param = static_cast<float*>(floats(p)),
+         *m = static_cast<float*>(floats(p)), *v = static_cast<float*>(floats(p));
+    AdamWArgs o{param, grad,  m,     v,     dtype_ == DType::f32 ? nullptr : random(p),
+                p,     1e-3f, 0.9f,  0.95f, 1e-8f,
+                0.1f,  0.1f,  0.05f, 1,     dtype_};
     rows_.push_back({"adamw", 1, 0, 28 * static_cast<double>(p), [this, o] { k_.adamw(*stream_, o); }});
     auto* out = new double;
     SquaredNormArgs q{grad, p, out};
-    rows_.push_back({"squared_norm", 1, 0, 4 * static_cast<double>(p), [this, q] { k_.squared_norm(*stream_, q); }});
+    rows_.push_back(
+        {"squared_norm", 1, 0, 4 * static_cast<double>(p), [this, q] { k_.squared_norm(*stream_, q); }});
     CastArgs cast{grad, param, p, 1, true, DType::f32, DType::f32};
-    rows_.push_back({"cast (accumulate fp32)", 0, 0, 12 * static_cast<double>(p), [this, cast] { k_.cast(*stream_, cast); }});
+    rows_.push_back({"cast (accumulate fp32)", 0, 0, 12 * static_cast<double>(p),
+                     [this, cast] { k_.cast(*stream_, cast); }});
     for (DType from : {DType::f32, dtype_}) {
-      CastArgs narrow{from == DType::f32 ? static_cast<void*>(grad) : a, from == DType::f32 ? y : static_cast<void*>(param), d, 1, false,
-                      from, from == DType::f32 ? dtype_ : DType::f32};
-      rows_.push_back({from == DType::f32 ? "cast from fp32" : "cast to fp32", 0, 0, (size_ + 4) * static_cast<double>(d),
-                       [this, narrow] { k_.cast(*stream_, narrow); }});
+      CastArgs narrow{from == DType::f32 ? static_cast<void*>(grad) : a,
+                      from == DType::f32 ? y : static_cast<void*>(param),
+                      d,
+                      1,
+                      false,
+                      from,
+                      from == DType::f32 ? dtype_ : DType::f32};
+      rows_.push_back({from == DType::f32 ? "cast from fp32" : "cast to fp32", 0, 0,
+                       (size_ + 4) * static_cast<double>(d), [this, narrow] { k_.cast(*stream_, narrow); }});
       if (dtype_ == DType::f32) break;
     }
   }
@@ -190,12 +232,13 @@ class Suite {
       flop += row.calls * row.flop;
     }
     std::printf("%s, %lld tokens, %.2f M parameters\n%-24s %10s %9s %8s %8s %7s\n", name(dtype_),
-                static_cast<long long>(m_.tokens()), static_cast<double>(m_.parameters()) * 1e-6, "kernel", "us", "GFLOP/s",
-                "GB/s", "calls", "share");
+                static_cast<long long>(m_.tokens()), static_cast<double>(m_.parameters()) * 1e-6, "kernel",
+                "us", "GFLOP/s", "GB/s", "calls", "share");
     for (size_t i = 0; i < rows_.size(); ++i) {
       const Row& r = rows_[i];
-      std::printf("%-24s %10.1f %9.1f %8.1f %8.0f %6.1f%%\n", r.name.c_str(), seconds[i] * 1e6, r.flop / seconds[i] * 1e-9,
-                  r.bytes / seconds[i] * 1e-9, r.calls, 100 * r.calls * seconds[i] / step);
+      std::printf("%-24s %10.1f %9.1f %8.1f %8.0f %6.1f%%\n", r.name.c_str(), seconds[i] * 1e6,
+                  r.flop / seconds[i] * 1e-9, r.bytes / seconds[i] * 1e-9, r.calls,
+                  100 * r.calls * seconds[i] / step);
     }
     std::printf("sum of one step %.2f ms, %.0f tokens/s, %.1f GFLOP/s\n\n", step * 1e3,
                 static_cast<double>(m_.tokens()) / step, flop / step * 1e-9);

@@ -1,8 +1,9 @@
-// What attention's two passes share: tile sizes, the layouts that tile products want, and how rows get into them. Keys
-// and values are laid out once per call, so that every query tile and every head of a group reads them as they are; the
-// copies take O(tokens).
+// What attention's two passes share: tile sizes, the layouts that tile products want, and how rows get into
+// them. Keys and values are laid out once per call, so that every query tile and every head of a group reads
+// them as they are; the copies take O(tokens).
 //
-// Layouts of a tile of 64 rows (tokens) of `width` values, in units of a float or a bf16 pair (tile_product.h):
+// Layouts of a tile of 64 rows (tokens) of `width` values, in units of a float or a bf16 pair
+// (tile_product.h):
 //   along    [64][width / pack]   units run along a row: the left operand of products over the head dim
 //   upright  [width / pack][64]   its transpose: the right operand of products over the head dim
 //   across   [64 / pack][width]   units run across rows: the right operand of products over tokens
@@ -18,7 +19,9 @@ namespace mtrain::cpu::MT_ISA {
 constexpr int64_t kTile = 64;  // queries and keys per tile
 constexpr float kLog2e = 1.4426950408889634f;
 
-inline int64_t round_up(int64_t n, int64_t step) { return (n + step - 1) / step * step; }
+inline int64_t round_up(int64_t n, int64_t step) {
+  return (n + step - 1) / step * step;
+}
 
 /// bf16 goes through pair products where the CPU has them; everything else is converted to float.
 template <class T>
@@ -66,6 +69,21 @@ struct Rows {
   int64_t stride, rows, dim, width;
 };
 
+/// Copies `dim` 16-bit values and fills up to `width` with zeros. Rows are short: vectors of fixed size beat
+/// a call.
+template <class T>
+MT_HD void copy_padded(const T* from, int64_t dim, int64_t width, T* to) {
+  constexpr int64_t kStep = 4 * kLanes / static_cast<int64_t>(sizeof(T));
+  int64_t d = 0;
+  for (; d + kStep <= dim; d += kStep) {
+    IntVec v;
+    std::memcpy(&v, from + d, sizeof v);
+    std::memcpy(static_cast<void*>(to + d), &v, sizeof v);
+  }
+  for (; d < dim; ++d) to[d] = from[d];
+  for (; d < width; ++d) to[d] = T();
+}
+
 /// Fills a tile in the layout "along".
 template <class T, class Word>
 inline void lay_along(const Rows<const T>& from, Word* to) {
@@ -77,8 +95,7 @@ inline void lay_along(const Rows<const T>& from, Word* to) {
       cast_row(SerialTeam{}, from.data + r * from.stride, row, from.dim, 1.0f, false);
       for (int64_t d = from.dim; d < units; ++d) row[d] = 0;
     } else {
-      std::memcpy(row, from.data + r * from.stride, static_cast<size_t>(from.dim) * sizeof(T));
-      std::memset(reinterpret_cast<uint16_t*>(row) + from.dim, 0, static_cast<size_t>(from.width - from.dim) * sizeof(T));
+      copy_padded(from.data + r * from.stride, from.dim, from.width, reinterpret_cast<T*>(row));
     }
   }
   std::memset(to + from.rows * units, 0, sizeof(Word) * static_cast<size_t>((kTile - from.rows) * units));
@@ -123,7 +140,9 @@ inline void lay_across(const uint32_t* along, int64_t width, uint32_t* to) {
 #endif
 
 /// A vector of floats becomes the units of one row, in place of a float vector or as half as many pairs.
-MT_HD void put_along(float* to, Vec v) { store(to, v); }
+MT_HD void put_along(float* to, Vec v) {
+  store(to, v);
+}
 #if defined(__AVX512BF16__)
 MT_HD void put_along(uint32_t* to, Vec v) {
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(v)));
@@ -140,7 +159,8 @@ MT_HD void put_across(uint32_t* to, Vec even, Vec odd) {
 template <class T>
 inline Rows<T> head_rows(const HeadsView& view, const AttentionArgs& args, int64_t token, int64_t group,
                          int64_t head_in_group, int64_t rows, int64_t width) {
-  T* data = static_cast<T*>(view.data) + token * view.row_stride + group * view.group_stride + head_in_group * args.head_dim;
+  T* data = static_cast<T*>(view.data) + token * view.row_stride + group * view.group_stride +
+            head_in_group * args.head_dim;
   return {data, view.row_stride, rows, args.head_dim, width};
 }
 
@@ -161,7 +181,8 @@ class Pieces {
   int64_t used_ = 0;
 };
 
-/// Makes an object whose pieces lie in the stream's scratch memory: once without memory to learn the size, then for good.
+/// Makes an object whose pieces lie in the stream's scratch memory: once without memory to learn the size,
+/// then for good.
 template <class Make>
 inline auto cut_scratch(CpuStream& stream, Make&& make) {
   Pieces measure(nullptr);

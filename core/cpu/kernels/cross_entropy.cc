@@ -9,8 +9,8 @@ void cross_entropy(Stream& stream, const CrossEntropyArgs& args) {
     auto logits = static_cast<const T*>(args.logits);
     for_blocks(cpu_stream(stream), args.rows, rows_per_task(args.cols), [&](int64_t begin, int64_t end) {
       for (int64_t r = begin; r < end; ++r)
-        cross_entropy_row(SerialTeam{}, logits + r * args.cols, args.targets[r], args.valid_cols, args.loss + r,
-                          args.lse + r);
+        cross_entropy_row(SerialTeam{}, logits + r * args.cols, args.targets[r], args.valid_cols,
+                          args.loss + r, args.lse + r);
     });
   });
 }
@@ -21,8 +21,8 @@ void cross_entropy_backward(Stream& stream, const CrossEntropyBackwardArgs& args
     auto d_logits = static_cast<T*>(args.d_logits);
     for_blocks(cpu_stream(stream), args.rows, rows_per_task(args.cols), [&](int64_t begin, int64_t end) {
       for (int64_t r = begin; r < end; ++r)
-        cross_entropy_row_backward(SerialTeam{}, logits + r * args.cols, args.targets[r], args.valid_cols, args.cols,
-                                   args.lse[r], args.d_loss[r], d_logits + r * args.cols);
+        cross_entropy_row_backward(SerialTeam{}, logits + r * args.cols, args.targets[r], args.valid_cols,
+                                   args.cols, args.lse[r], args.d_loss[r], d_logits + r * args.cols);
     });
   });
 }

@@ -60,7 +60,8 @@ void gelu_backward(Stream& stream, const GeluBackwardArgs& args) {
         each_element(stream, args.count,
                      [=](int64_t i) { dx[i] = T(to_float(dx[i]) + to_float(dy[i]) * grad(to_float(x[i]))); });
       else
-        each_element(stream, args.count, [=](int64_t i) { dx[i] = T(to_float(dy[i]) * grad(to_float(x[i]))); });
+        each_element(stream, args.count,
+                     [=](int64_t i) { dx[i] = T(to_float(dy[i]) * grad(to_float(x[i]))); });
     };
     if (args.kind == GeluKind::erf)
       run([](float v) { return gelu_erf_grad(v); });
@@ -84,7 +85,8 @@ void cast(Stream& stream, const CastArgs& args) {
       auto dst = static_cast<D*>(args.dst);
       for_blocks(cpu_stream(stream), args.count, kElementBlock, [&](int64_t begin, int64_t end) {
         if (std::is_same_v<S, D> && args.scale == 1.0f && !args.accumulate)
-          std::memmove(static_cast<void*>(dst + begin), src + begin, sizeof(D) * static_cast<size_t>(end - begin));
+          std::memmove(static_cast<void*>(dst + begin), src + begin,
+                       sizeof(D) * static_cast<size_t>(end - begin));
         else
           cast_row(SerialTeam{}, src + begin, dst + begin, end - begin, args.scale, args.accumulate);
       });

@@ -15,7 +15,8 @@ void embedding(Stream& stream, const EmbeddingArgs& args) {
   });
 }
 
-/// Tasks are bands of columns: each walks the tokens in order, so equal ids are added in the same order everywhere.
+/// Tasks are bands of columns: each walks the tokens in order, so equal ids are added in the same order
+/// everywhere.
 void embedding_backward(Stream& stream, const EmbeddingBackwardArgs& args) {
   constexpr int64_t kBand = 64;
   with_float_type(args.dtype, [&]<class T>(T) {

@@ -1,5 +1,6 @@
-// The kernels of one instruction-set level. This folder is compiled several times with MT_ISA naming the level; everything
-// lives in that namespace (and templates take a type of it), so that no two levels share a symbol.
+// The kernels of one instruction-set level. This folder is compiled several times with MT_ISA naming the
+// level; everything lives in that namespace (and templates take a type of it), so that no two levels share a
+// symbol.
 #pragma once
 #include "mtrain/tensor/kernel_table.h"
 

@@ -1,6 +1,7 @@
-// How kernels run: the serial team (one core walks a row with vector instructions), loops over tasks on the stream's
-// threads, and the choice of the element type. Work is cut into tasks by the problem's size alone, never by the number of
-// threads, and every task writes its own output: so results are the same bits at any thread count.
+// How kernels run: the serial team (one core walks a row with vector instructions), loops over tasks on the
+// stream's threads, and the choice of the element type. Work is cut into tasks by the problem's size alone,
+// never by the number of threads, and every task writes its own output: so results are the same bits at any
+// thread count.
 #pragma once
 #include <omp.h>
 
@@ -97,17 +98,23 @@ inline void for_blocks(const CpuStream& stream, int64_t n, int64_t block, F&& f)
 }
 
 /// Rows of `cols` elements that make one task: about 16 Ki elements, so that a task outweighs its start.
-inline int64_t rows_per_task(int64_t cols) { return std::max<int64_t>(1, 16384 / std::max<int64_t>(cols, 1)); }
+inline int64_t rows_per_task(int64_t cols) {
+  return std::max<int64_t>(1, 16384 / std::max<int64_t>(cols, 1));
+}
 constexpr int64_t kElementBlock = 16384;
 
 /// Calls f(T{}) with the C++ type of a floating dtype.
 template <class F>
 inline void with_float_type(DType dtype, F&& f) {
   switch (dtype) {
-    case DType::f32: return f(float{});
-    case DType::bf16: return f(bf16{});
-    case DType::f16: return f(f16{});
-    default: throw_no_kernel(dtype);
+    case DType::f32:
+      return f(float{});
+    case DType::bf16:
+      return f(bf16{});
+    case DType::f16:
+      return f(f16{});
+    default:
+      throw_no_kernel(dtype);
   }
 }
 

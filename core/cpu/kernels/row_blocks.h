@@ -1,5 +1,5 @@
-// Sums over rows in a fixed order: each block of rows adds into its own partial sums in the stream's scratch memory, and
-// combine() adds the blocks' partial sums from the first block to the last. For one kernel call.
+// Sums over rows in a fixed order: each block of rows adds into its own partial sums in the stream's scratch
+// memory, and combine() adds the blocks' partial sums from the first block to the last. For one kernel call.
 #pragma once
 #include <algorithm>
 #include <cstring>
@@ -17,7 +17,9 @@ class RowBlocks {
     block_ = std::max({int64_t{64}, rows_per_task(cols), (rows + 255) / 256});
     blocks_ = (rows + block_ - 1) / block_;
     stride_ = (cols * sums + 15) / 16 * 16;  // a cache line belongs to one block
-    if (sums > 0) partial_ = reinterpret_cast<float*>(stream.scratch(sizeof(float) * static_cast<size_t>(blocks_ * stride_)));
+    if (sums > 0)
+      partial_ =
+          reinterpret_cast<float*>(stream.scratch(sizeof(float) * static_cast<size_t>(blocks_ * stride_)));
   }
 
   /// Calls f(row, sums of the row's block or null) for all rows, ascending within a block.

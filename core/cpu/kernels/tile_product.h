@@ -1,7 +1,7 @@
-// Small products of tiles that live in the first cache levels: C[M, N] (+)= A[M, K] · B[K, N], C in float. The terms are
-// walked in 32-bit units: one float, or a pair of neighbouring bf16 values where the CPU multiplies such pairs.
-// B and C are row-major with N a multiple of the vector length; A may be walked in either direction, so that its
-// transpose needs no copy.
+// Small products of tiles that live in the first cache levels: C[M, N] (+)= A[M, K] · B[K, N], C in float.
+// The terms are walked in 32-bit units: one float, or a pair of neighbouring bf16 values where the CPU
+// multiplies such pairs. B and C are row-major with N a multiple of the vector length; A may be walked in
+// either direction, so that its transpose needs no copy.
 #pragma once
 #include "mtrain/cpu/kernels/vec.h"
 
@@ -37,8 +37,8 @@ struct TileA {
 };
 
 template <class Unit, int Columns>
-MT_HD void product_block(TileA<typename Unit::Word> a, const typename Unit::Word* b, int64_t ldb, float* c, int64_t ldc,
-                         int64_t k, bool accumulate) {
+MT_HD void product_block(TileA<typename Unit::Word> a, const typename Unit::Word* b, int64_t ldb, float* c,
+                         int64_t ldc, int64_t k, bool accumulate) {
   Vec sum[kBlockRows][Columns];
 #pragma GCC unroll 8
   for (int m = 0; m < kBlockRows; ++m)
@@ -49,7 +49,8 @@ MT_HD void product_block(TileA<typename Unit::Word> a, const typename Unit::Word
     for (int m = 0; m < kBlockRows; ++m) {
       typename Unit::Word x = a.data[m * a.row + p * a.step];
 #pragma GCC unroll 2
-      for (int n = 0; n < Columns; ++n) sum[m][n] = Unit::multiply_add(sum[m][n], x, b + p * ldb + n * kLanes);
+      for (int n = 0; n < Columns; ++n)
+        sum[m][n] = Unit::multiply_add(sum[m][n], x, b + p * ldb + n * kLanes);
     }
   }
 #pragma GCC unroll 8
@@ -60,10 +61,11 @@ MT_HD void product_block(TileA<typename Unit::Word> a, const typename Unit::Word
 
 /// One block of kBlockRows rows: n columns (a multiple of kLanes), k units.
 template <class Unit>
-inline void product_rows(TileA<typename Unit::Word> a, const typename Unit::Word* b, int64_t ldb, float* c, int64_t ldc,
-                         int64_t n, int64_t k, bool accumulate) {
+inline void product_rows(TileA<typename Unit::Word> a, const typename Unit::Word* b, int64_t ldb, float* c,
+                         int64_t ldc, int64_t n, int64_t k, bool accumulate) {
   int64_t i = 0;
-  for (; i + 2 * kLanes <= n; i += 2 * kLanes) product_block<Unit, 2>(a, b + i, ldb, c + i, ldc, k, accumulate);
+  for (; i + 2 * kLanes <= n; i += 2 * kLanes)
+    product_block<Unit, 2>(a, b + i, ldb, c + i, ldc, k, accumulate);
   if (i < n) product_block<Unit, 1>(a, b + i, ldb, c + i, ldc, k, accumulate);
 }
 

@@ -1,5 +1,5 @@
-// A vector register of floats at this instruction-set level, for the tiled kernels that the compiler would not vectorise
-// well by itself.
+// A vector register of floats at this instruction-set level, for the tiled kernels that the compiler would
+// not vectorise well by itself.
 #pragma once
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -29,18 +29,25 @@ MT_HD Vec load(const float* from) {
   std::memcpy(&v, from, sizeof v);
   return v;
 }
-MT_HD void store(float* to, Vec v) { std::memcpy(to, &v, sizeof v); }
-MT_HD Vec splat(float x) { return x - Vec{}; }
+MT_HD void store(float* to, Vec v) {
+  std::memcpy(to, &v, sizeof v);
+}
+MT_HD Vec splat(float x) {
+  return x - Vec{};
+}
 
 /// The larger lane by lane; `b` where `a` is NaN.
-MT_HD Vec max(Vec a, Vec b) { return a > b ? a : b; }
+MT_HD Vec max(Vec a, Vec b) {
+  return a > b ? a : b;
+}
 
 /// Lanes exchanged with those `kDistance` further (a power of two), for reductions over a vector.
 template <int kDistance>
 MT_HD Vec exchange(Vec v) {
   return [&]<int... i>(std::integer_sequence<int, i...>) __attribute__((always_inline)) {
     return __builtin_shufflevector(v, v, (i ^ kDistance)...);
-  }(std::make_integer_sequence<int, kLanes>{});
+  }
+  (std::make_integer_sequence<int, kLanes>{});
 }
 MT_HD float max_lane(Vec v) {
   if constexpr (kLanes > 8) v = max(v, exchange<8>(v));

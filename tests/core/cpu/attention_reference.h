@@ -11,8 +11,8 @@ struct AttentionCase {
   std::vector<int32_t> cu_seqlens;
   int64_t heads, groups, head_dim;
   std::string text() const {
-    return cat("tokens ", cu_seqlens.back(), " in ", cu_seqlens.size() - 1, ", heads ", heads, "/", groups, ", head dim ",
-               head_dim);
+    return cat("tokens ", cu_seqlens.back(), " in ", cu_seqlens.size() - 1, ", heads ", heads, "/", groups,
+               ", head dim ", head_dim);
   }
 };
 
@@ -29,10 +29,16 @@ struct AttentionData {
   float scale;
 
   AttentionData(AttentionCase c, bool is_causal)
-      : shape(std::move(c)), causal(is_causal), tokens(shape.cu_seqlens.back()), per_group(shape.heads / shape.groups),
-        group_stride((per_group + 2) * shape.head_dim + kPad), row_stride(shape.groups * group_stride + kPad),
-        qkv(Buffer<T>::random(tokens * row_stride, "qkv")), o(tokens * shape.heads * shape.head_dim, kUntouched),
-        lse(tokens * shape.heads, kUntouched), scale(1 / std::sqrt(static_cast<float>(shape.head_dim))) {}
+      : shape(std::move(c)),
+        causal(is_causal),
+        tokens(shape.cu_seqlens.back()),
+        per_group(shape.heads / shape.groups),
+        group_stride((per_group + 2) * shape.head_dim + kPad),
+        row_stride(shape.groups * group_stride + kPad),
+        qkv(Buffer<T>::random(tokens * row_stride, "qkv")),
+        o(tokens * shape.heads * shape.head_dim, kUntouched),
+        lse(tokens * shape.heads, kUntouched),
+        scale(1 / std::sqrt(static_cast<float>(shape.head_dim))) {}
 
   int64_t index_q(int64_t t, int64_t h, int64_t d) const {
     return t * row_stride + h / per_group * group_stride + h % per_group * shape.head_dim + d;
@@ -85,7 +91,8 @@ void each_attention_row(const AttentionData<T>& d, F&& f) {
         double top = -std::numeric_limits<double>::infinity(), sum = 0;
         for (int64_t u = t0; u < end; ++u) {
           double score = 0;
-          for (int64_t e = 0; e < d.shape.head_dim; ++e) score += d.qkv[d.index_q(t, h, e)] * d.qkv[d.index_k(u, g, e)];
+          for (int64_t e = 0; e < d.shape.head_dim; ++e)
+            score += d.qkv[d.index_q(t, h, e)] * d.qkv[d.index_k(u, g, e)];
           p.push_back(static_cast<double>(d.scale) * score);
           top = std::max(top, p.back());
         }
@@ -126,7 +133,8 @@ AttentionWant reference_attention_backward(const AttentionData<T>& d, const Buff
     double delta = 0;
     std::vector<double> dp(p.size());
     for (size_t u = 0; u < p.size(); ++u) {
-      for (int64_t e = 0; e < dim; ++e) dp[u] += d_o[row + e] * d.qkv[d.index_v(t0 + static_cast<int64_t>(u), g, e)];
+      for (int64_t e = 0; e < dim; ++e)
+        dp[u] += d_o[row + e] * d.qkv[d.index_v(t0 + static_cast<int64_t>(u), g, e)];
       delta += p[u] * dp[u];
     }
     for (size_t u = 0; u < p.size(); ++u) {

@@ -1,3 +1,5 @@
+#include <map>
+
 #include "attention_reference.h"
 
 namespace mtrain::testing {
@@ -17,25 +19,40 @@ const std::vector<AttentionCase> kCases = {
     {{0, 300}, 2, 1, 128},
 };
 
+/// References by type and case: they are slow, and every level compares with the same ones.
+struct Wants {
+  std::map<std::string, AttentionWant> known;
+  template <class T, class Make>
+  const AttentionWant& get(const AttentionData<T>& d, Make&& make) {
+    std::string key = cat(name(DTypeOf<T>::value), d.shape.text(), d.causal);
+    auto at = known.find(key);
+    return at != known.end() ? at->second : known.emplace(key, make()).first->second;
+  }
+};
+
 }  // namespace
 
 TEST_CASE("attention matches softmax(scale q k') v at odd shapes, packed sequences and shared key heads") {
-  each_level_and_dtype([]<class T>(T, Level& level) {
+  Wants wants;
+  each_level_and_dtype([&]<class T>(T, Level& level) {
     for (const AttentionCase& shape : kCases)
       for (bool causal : {true, false}) {
         AttentionData<T> d(shape, causal);
         INFO(shape.text(), causal ? " causal" : "");
         level.kernels.attention(*level.stream, d.args());
-        AttentionWant want = reference_attention(d);
+        const AttentionWant& want = wants.get<T>(d, [&] { return reference_attention(d); });
         // Scores are products of rounded numbers, but a bf16 kernel may round probabilities to bf16 as well.
-        check_close(d.o, [&](int64_t i) { return want.o[static_cast<size_t>(i)]; }, "o", 0.5, 2);
-        check_close(d.lse, [&](int64_t i) { return want.lse[static_cast<size_t>(i)]; }, "lse", 1);
+        check_close(
+            d.o, [&](int64_t i) { return want.o[static_cast<size_t>(i)]; }, "o", 0.5, 2);
+        check_close(
+            d.lse, [&](int64_t i) { return want.lse[static_cast<size_t>(i)]; }, "lse", 1);
       }
   });
 }
 
 TEST_CASE("attention's gradients match the analytic ones and touch nothing else") {
-  each_level_and_dtype([]<class T>(T, Level& level) {
+  Wants wants;
+  each_level_and_dtype([&]<class T>(T, Level& level) {
     for (const AttentionCase& shape : kCases)
       for (bool causal : {true, false}) {
         AttentionData<T> d(shape, causal);
@@ -43,12 +60,15 @@ TEST_CASE("attention's gradients match the analytic ones and touch nothing else"
         level.kernels.attention(*level.stream, d.args());
         AttentionGrads<T> got(d);
         level.kernels.attention_backward(*level.stream, got.args(d));
-        AttentionWant want = reference_attention_backward(d, got.d_o);
+        const AttentionWant& want = wants.get<T>(d, [&] { return reference_attention_backward(d, got.d_o); });
         double factor = std::is_same_v<T, float> ? 4 : 3;
-        check_close(got.d_qkv, [&](int64_t i) {
-          double w = want.d_qkv[static_cast<size_t>(i)];
-          return std::isnan(w) ? d.kUntouched : w;
-        }, "d_qkv", 1, factor);
+        check_close(
+            got.d_qkv,
+            [&](int64_t i) {
+              double w = want.d_qkv[static_cast<size_t>(i)];
+              return std::isnan(w) ? d.kUntouched : w;
+            },
+            "d_qkv", 1, factor);
       }
   });
 }
@@ -81,8 +101,7 @@ TEST_CASE("attention: a NaN reaches the rows that see it and no other") {
     AttentionData<T> d({{0, 70, 100}, 2, 1, 16}, true);
     d.qkv.set(d.index_k(40, 0, 5), std::nan(""));
     level.kernels.attention(*level.stream, d.args());
-    for (int64_t t = 0; t < 100; ++t)
-      CHECK(std::isnan(d.o[t * 2 * 16 + 3]) == (t >= 40 && t < 70));
+    for (int64_t t = 0; t < 100; ++t) CHECK(std::isnan(d.o[t * 2 * 16 + 3]) == (t >= 40 && t < 70));
   });
 }
 

@@ -48,7 +48,8 @@ TEST_CASE("the CPU backend offers every kernel at every level") {
 
 TEST_CASE("memory is aligned, writable to its end, and freed") {
   auto backend = make_cpu_backend(1);
-  for (size_t bytes : {size_t{0}, size_t{1}, size_t{64}, size_t{100001}, size_t{4} << 20, (size_t{9} << 20) + 3}) {
+  for (size_t bytes :
+       {size_t{0}, size_t{1}, size_t{64}, size_t{100001}, size_t{4} << 20, (size_t{9} << 20) + 3}) {
     void* data = backend->allocate({}, bytes);
     REQUIRE(data != nullptr);
     CHECK(reinterpret_cast<uintptr_t>(data) % (bytes >= (size_t{4} << 20) ? size_t{2} << 20 : 64) == 0);
@@ -59,7 +60,8 @@ TEST_CASE("memory is aligned, writable to its end, and freed") {
 
 TEST_CASE("a request that cannot be met names need and free, as a config error") {
   auto backend = make_cpu_backend(1);
-  for (size_t bytes : {size_t{1} << 50, std::numeric_limits<size_t>::max(), std::numeric_limits<size_t>::max() - 4096}) {
+  for (size_t bytes :
+       {size_t{1} << 50, std::numeric_limits<size_t>::max(), std::numeric_limits<size_t>::max() - 4096}) {
     try {
       backend->allocate({}, bytes);
       FAIL("allocated ", bytes);

@@ -5,7 +5,9 @@ namespace {
 
 const std::vector<int64_t> kCounts = {0, 1, 3, 17, 33, 65, 129, 1000, 16384, 40001};
 
-double sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
+double sigmoid(double x) {
+  return 1 / (1 + std::exp(-x));
+}
 double gelu(double x, GeluKind kind) {
   if (kind == GeluKind::erf) return 0.5 * x * std::erfc(-x / std::sqrt(2.0));
   return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
@@ -21,16 +23,20 @@ double slope(F&& f, double x) {
 TEST_CASE("silu_mul and its gradients match the formula") {
   each_level_and_dtype([]<class T>(T, Level& level) {
     for (int64_t n : kCounts) {
-      auto gate = Buffer<T>::random(n, "gate", 3), up = Buffer<T>::random(n, "up"), dy = Buffer<T>::random(n, "dy");
+      auto gate = Buffer<T>::random(n, "gate", 3), up = Buffer<T>::random(n, "up"),
+           dy = Buffer<T>::random(n, "dy");
       Buffer<T> y(n, 99), d_gate(n, 99), d_up(n, 99);
       level.kernels.silu_mul(*level.stream, {gate.data(), up.data(), y.data(), n, DTypeOf<T>::value});
-      check_close(y, [&](int64_t i) { return gate[i] * sigmoid(gate[i]) * up[i]; }, "y");
-      level.kernels.silu_mul_backward(*level.stream, {dy.data(), gate.data(), up.data(), d_gate.data(), d_up.data(), n,
-                                                      DTypeOf<T>::value});
-      check_close(d_up, [&](int64_t i) { return dy[i] * gate[i] * sigmoid(gate[i]); }, "d_up");
-      check_close(d_gate, [&](int64_t i) {
-        return dy[i] * up[i] * slope([](double x) { return x * sigmoid(x); }, gate[i]);
-      }, "d_gate");
+      check_close(
+          y, [&](int64_t i) { return gate[i] * sigmoid(gate[i]) * up[i]; }, "y");
+      level.kernels.silu_mul_backward(*level.stream, {dy.data(), gate.data(), up.data(), d_gate.data(),
+                                                      d_up.data(), n, DTypeOf<T>::value});
+      check_close(
+          d_up, [&](int64_t i) { return dy[i] * gate[i] * sigmoid(gate[i]); }, "d_up");
+      check_close(
+          d_gate,
+          [&](int64_t i) { return dy[i] * up[i] * slope([](double x) { return x * sigmoid(x); }, gate[i]); },
+          "d_gate");
     }
   });
 }
@@ -42,13 +48,18 @@ TEST_CASE("gelu and its gradient match the formula in both forms") {
         auto x = Buffer<T>::random(n, "x", 3), dy = Buffer<T>::random(n, "dy");
         Buffer<T> y(n, 99);
         level.kernels.gelu(*level.stream, {x.data(), y.data(), n, kind, DTypeOf<T>::value});
-        check_close(y, [&](int64_t i) { return gelu(x[i], kind); }, "y");
+        check_close(
+            y, [&](int64_t i) { return gelu(x[i], kind); }, "y");
         for (bool accumulate : {false, true}) {
           Buffer<T> dx(n, accumulate ? 0.5 : 99);
-          level.kernels.gelu_backward(*level.stream, {dy.data(), x.data(), dx.data(), n, kind, accumulate, DTypeOf<T>::value});
-          check_close(dx, [&](int64_t i) {
-            return dy[i] * slope([&](double v) { return gelu(v, kind); }, x[i]) + (accumulate ? 0.5 : 0);
-          }, "dx", 0.5);
+          level.kernels.gelu_backward(
+              *level.stream, {dy.data(), x.data(), dx.data(), n, kind, accumulate, DTypeOf<T>::value});
+          check_close(
+              dx,
+              [&](int64_t i) {
+                return dy[i] * slope([&](double v) { return gelu(v, kind); }, x[i]) + (accumulate ? 0.5 : 0);
+              },
+              "dx", 0.5);
         }
       }
   });
@@ -85,7 +96,8 @@ TEST_CASE("add, in place too") {
       Buffer<T> y(n, 99), in_place(a);
       level.kernels.add(*level.stream, {a.data(), b.data(), y.data(), n, DTypeOf<T>::value});
       level.kernels.add(*level.stream, {in_place.data(), b.data(), in_place.data(), n, DTypeOf<T>::value});
-      check_close(y, [&](int64_t i) { return a[i] + b[i]; }, "y");
+      check_close(
+          y, [&](int64_t i) { return a[i] + b[i]; }, "y");
       CHECK(in_place.same_bits(y));
     }
   });
@@ -98,7 +110,8 @@ void check_cast(Level& level) {
     for (float scale : {1.0f, 0.375f})
       for (bool accumulate : {false, true}) {
         Buffer<D> dst(n, accumulate ? 0.25 : 99);
-        level.kernels.cast(*level.stream, {src.data(), dst.data(), n, scale, accumulate, DTypeOf<S>::value, DTypeOf<D>::value});
+        level.kernels.cast(*level.stream, {src.data(), dst.data(), n, scale, accumulate, DTypeOf<S>::value,
+                                           DTypeOf<D>::value});
         bool exact = true;  // known to the bit, with or without a fused multiply-add
         for (int64_t i = 0; i < n; ++i) {
           float v = static_cast<float>(src[i]);
@@ -112,7 +125,8 @@ void check_cast(Level& level) {
   Buffer<S> src(3);
   Buffer<D> dst(3);
   src.set(0, std::nan("")), src.set(1, HUGE_VAL), src.set(2, -HUGE_VAL);
-  level.kernels.cast(*level.stream, {src.data(), dst.data(), 3, 1, false, DTypeOf<S>::value, DTypeOf<D>::value});
+  level.kernels.cast(*level.stream,
+                     {src.data(), dst.data(), 3, 1, false, DTypeOf<S>::value, DTypeOf<D>::value});
   CHECK(std::isnan(dst[0]));
   CHECK(dst[1] == HUGE_VAL);
   CHECK(dst[2] == -HUGE_VAL);
@@ -159,7 +173,8 @@ TEST_CASE("cast agrees with the scalar conversion on every 16-bit value and near
     bad = 0;
     for (int64_t i = 0; i < 65536; ++i)
       if (!std::isnan(wide[i]))
-        bad += back16.data()[i].bits != f16(wide.data()[i]).bits || back_b.data()[i].bits != bf16(wide.data()[i]).bits;
+        bad += back16.data()[i].bits != f16(wide.data()[i]).bits ||
+               back_b.data()[i].bits != bf16(wide.data()[i]).bits;
     CHECK(bad == 0);
   }
 }
@@ -172,11 +187,16 @@ TEST_CASE("dropout keeps what the named random stream says, by global index") {
         Buffer<T> y(n, 99);
         float p = 0.3f;
         uint64_t key = name_key("mlp.dropout");
-        level.kernels.dropout(*level.stream, {x.data(), y.data(), n, first, 5, key, 12, p, DTypeOf<T>::value});
+        level.kernels.dropout(*level.stream,
+                              {x.data(), y.data(), n, first, 5, key, 12, p, DTypeOf<T>::value});
         RngStream rng(5, key, 12);
-        check_close(y, [&](int64_t i) {
-          return rng.uniform(static_cast<uint64_t>(first + i)) >= p ? x[i] / (1 - static_cast<double>(p)) : 0;
-        }, "y");
+        check_close(
+            y,
+            [&](int64_t i) {
+              return rng.uniform(static_cast<uint64_t>(first + i)) >= p ? x[i] / (1 - static_cast<double>(p))
+                                                                        : 0;
+            },
+            "y");
       }
     auto x = Buffer<T>::random(33, "x");
     Buffer<T> all(33, 99), none(33, 99);

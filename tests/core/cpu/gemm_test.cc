@@ -18,8 +18,8 @@ struct GemmCase {
 };
 
 std::string text(const GemmCase& c) {
-  return cat(c.m, "x", c.n, "x", c.k, c.ta ? " At" : "", c.tb ? " Bt" : "", " pad ", c.pad, " batch ", c.batch, " alpha ",
-             c.alpha, " beta ", c.beta, c.bias ? " bias" : "");
+  return cat(c.m, "x", c.n, "x", c.k, c.ta ? " At" : "", c.tb ? " Bt" : "", " pad ", c.pad, " batch ",
+             c.batch, " alpha ", c.alpha, " beta ", c.beta, c.bias ? " bias" : "");
 }
 
 /// Runs one case and compares each element with a double sum; padding between rows must stay untouched.
@@ -27,7 +27,8 @@ template <class T, class C, class B>
 void check_gemm(Level& level, const GemmCase& c) {
   std::string what = cat(text(c), " ", name(DTypeOf<T>::value), " to ", name(DTypeOf<C>::value));
   INFO(what);
-  int64_t a_rows = c.ta ? c.k : c.m, a_cols = c.ta ? c.m : c.k, b_rows = c.tb ? c.n : c.k, b_cols = c.tb ? c.k : c.n;
+  int64_t a_rows = c.ta ? c.k : c.m, a_cols = c.ta ? c.m : c.k, b_rows = c.tb ? c.n : c.k,
+          b_cols = c.tb ? c.k : c.n;
   int64_t lda = a_cols + c.pad, ldb = b_cols + 2 * c.pad, ldc = c.n + 3 * c.pad;
   int64_t sa = a_rows * lda + c.pad, sb = b_rows * ldb, sc = c.m * ldc + c.pad;
   auto a = Buffer<T>::random(sa * c.batch, "a"), b = Buffer<T>::random(sb * c.batch, "b");
@@ -39,19 +40,24 @@ void check_gemm(Level& level, const GemmCase& c) {
       if (i % sc / ldc < c.m && i % sc % ldc < c.n) out.set(i, std::nan(""));  // must not be read
   GemmArgs g;
   g.a = a.data(), g.b = b.data(), g.c = out.data(), g.bias = c.bias ? bias.data() : nullptr;
-  g.transpose_a = c.ta, g.transpose_b = c.tb, g.m = c.m, g.n = c.n, g.k = c.k, g.lda = lda, g.ldb = ldb, g.ldc = ldc;
+  g.transpose_a = c.ta, g.transpose_b = c.tb, g.m = c.m, g.n = c.n, g.k = c.k, g.lda = lda, g.ldb = ldb,
+  g.ldc = ldc;
   g.batch = c.batch, g.stride_a = sa, g.stride_b = sb, g.stride_c = sc, g.alpha = c.alpha, g.beta = c.beta;
   g.dtype = DTypeOf<T>::value, g.c_dtype = DTypeOf<C>::value, g.bias_dtype = DTypeOf<B>::value;
   level.kernels.gemm(*level.stream, g);
   double scale = std::sqrt(static_cast<double>(c.k)) + 1;
-  check_close(out, [&](int64_t i) {
-    int64_t z = i / sc, r = i % sc / ldc, col = i % sc % ldc;
-    if (r >= c.m || col >= c.n) return before[i];
-    double sum = 0;
-    for (int64_t p = 0; p < c.k; ++p)
-      sum += a[z * sa + (c.ta ? p * lda + r : r * lda + p)] * b[z * sb + (c.tb ? col * ldb + p : p * ldb + col)];
-    return c.alpha * sum + (c.beta == 0 ? 0 : c.beta * before[i]) + (c.bias ? bias[col] : 0);
-  }, what, scale);
+  check_close(
+      out,
+      [&](int64_t i) {
+        int64_t z = i / sc, r = i % sc / ldc, col = i % sc % ldc;
+        if (r >= c.m || col >= c.n) return before[i];
+        double sum = 0;
+        for (int64_t p = 0; p < c.k; ++p)
+          sum += a[z * sa + (c.ta ? p * lda + r : r * lda + p)] *
+                 b[z * sb + (c.tb ? col * ldb + p : p * ldb + col)];
+        return c.alpha * sum + (c.beta == 0 ? 0 : c.beta * before[i]) + (c.bias ? bias[col] : 0);
+      },
+      what, scale);
 }
 
 }  // namespace
@@ -115,6 +121,11 @@ TEST_CASE("gemm honours row strides and leaves the padding alone") {
         }
     check_gemm<T, T, T>(level, {1100, 9, 8, false, true, 3, 1, 1, 1, true});  // more than one panel of rows
     check_gemm<T, T, T>(level, {1100, 9, 8, true, false, 3, 1, 1, 1, true});
+    for (bool tb : {false, true}) {  // more terms than one call takes
+      check_gemm<T, T, T>(level, {5, 7, 2100, true, tb, 3, 2, 1, 1, false});
+      check_gemm<T, float, T>(level, {5, 7, 2100, true, tb, 3, 1, 0.5, 0.5, true});
+      check_gemm<T, float, T>(level, {5, 7, 2048, true, tb, 0, 3, 1, 0, false});
+    }
   });
 }
 

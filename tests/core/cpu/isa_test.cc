@@ -1,5 +1,6 @@
-// The objects of one instruction-set level must define nothing that another level or the rest of the program would use:
-// the linker keeps one copy of a shared inline function, and if that copy needs AVX-512 the program dies elsewhere.
+// The objects of one instruction-set level must define nothing that another level or the rest of the program
+// would use: the linker keeps one copy of a shared inline function, and if that copy needs AVX-512 the
+// program dies elsewhere.
 #include "mtrain/cpu/isa.h"
 
 #include <doctest/doctest.h>
@@ -20,7 +21,8 @@ std::vector<std::string> lines_of(const std::string& command) {
   FILE* pipe = popen(command.c_str(), "r");
   REQUIRE(pipe != nullptr);
   std::array<char, 4096> line{};
-  while (std::fgets(line.data(), static_cast<int>(line.size()), pipe) != nullptr) lines.emplace_back(line.data());
+  while (std::fgets(line.data(), static_cast<int>(line.size()), pipe) != nullptr)
+    lines.emplace_back(line.data());
   pclose(pipe);
   return lines;
 }
@@ -34,7 +36,8 @@ TEST_CASE("the levels are ordered, best first, and end with the plain one") {
   for (size_t i = 1; i < usable.size(); ++i) CHECK(usable[i - 1].name > usable[i].name);
 }
 
-#if defined(NDEBUG) && defined(__OPTIMIZE__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#if defined(NDEBUG) && defined(__OPTIMIZE__) && !defined(__SANITIZE_ADDRESS__) && \
+    !defined(__SANITIZE_THREAD__)
 TEST_CASE("no instruction-set level defines a shared inline function") {
   if (lines_of("nm --version 2>/dev/null").empty()) {
     MESSAGE("skipped: no nm");

@@ -1,5 +1,5 @@
-// What the kernel tests share: buffers with guard words on both sides, every instruction-set level and dtype, and
-// comparison with references computed in double.
+// What the kernel tests share: buffers with guard words on both sides, every instruction-set level and dtype,
+// and comparison with references computed in double.
 #pragma once
 #include <doctest/doctest.h>
 
@@ -38,7 +38,8 @@ double to_double(T v) {
 template <class T>
 class Buffer {
  public:
-  explicit Buffer(int64_t count, double fill = 0) : count_(count), bytes_(kGuard * 2 + 64 + sizeof(T) * size(), kPattern) {
+  explicit Buffer(int64_t count, double fill = 0)
+      : count_(count), bytes_(kGuard * 2 + 64 + sizeof(T) * size(), kPattern) {
     size_t misfit = reinterpret_cast<uintptr_t>(bytes_.data()) % 64;
     start_ = kGuard + (64 - misfit) % 64;
     for (int64_t i = 0; i < count; ++i) data()[i] = from_double<T>(fill);
@@ -47,10 +48,13 @@ class Buffer {
   static Buffer random(int64_t count, std::string_view key, double scale = 1) {
     Buffer out(count);
     RngStream rng(7, key);
-    for (int64_t i = 0; i < count; ++i) out.data()[i] = from_double<T>(scale * rng.normal(static_cast<uint64_t>(i)));
+    for (int64_t i = 0; i < count; ++i)
+      out.data()[i] = from_double<T>(scale * rng.normal(static_cast<uint64_t>(i)));
     return out;
   }
-  Buffer(const Buffer& other) : Buffer(other.count_) { std::copy(other.data(), other.data() + count_, data()); }
+  Buffer(const Buffer& other) : Buffer(other.count_) {
+    std::copy(other.data(), other.data() + count_, data());
+  }
   Buffer& operator=(const Buffer&) = delete;
   ~Buffer() {
     bool whole = true;
@@ -79,11 +83,14 @@ class Buffer {
 
 /// Half a unit in the last place of T, relative; for float a few units, since sums are in float as well.
 template <class T>
-constexpr double kRounding = std::is_same_v<T, bf16> ? 0x1p-8 : std::is_same_v<T, f16> ? 0x1p-10 : 4e-6;
+constexpr double kRounding = std::is_same_v<T, bf16>  ? 0x1p-8
+                             : std::is_same_v<T, f16> ? 0x1p-10
+                                                      : 4e-6;
 
 /// Compares with `want(i)`: relative to it within `factor` roundings, plus the same share of `scale`.
 template <class T, class Want>
-void check_close(const Buffer<T>& got, Want&& want, std::string_view what, double scale = 0.1, double factor = 1) {
+void check_close(const Buffer<T>& got, Want&& want, std::string_view what, double scale = 0.1,
+                 double factor = 1) {
   double worst = 0;
   int64_t at = -1;
   for (int64_t i = 0; i < got.count(); ++i) {
@@ -93,7 +100,8 @@ void check_close(const Buffer<T>& got, Want&& want, std::string_view what, doubl
   }
   std::string name(what);
   if (at >= 0)
-    CHECK_MESSAGE(worst <= 1, name, " [", at, "]: got ", got[at], " want ", want(at), ", ", worst, " x the tolerance");
+    CHECK_MESSAGE(worst <= 1, name, " [", at, "]: got ", got[at], " want ", want(at), ", ", worst,
+                  " x the tolerance");
 }
 
 /// One level of the CPU backend with a stream of its own.
@@ -103,7 +111,9 @@ struct Level {
   std::unique_ptr<Stream> stream;
   const KernelTable& kernels;
   Level(const cpu::Isa& level, int threads)
-      : isa(level.name), backend(cpu::make_cpu_backend_at(level, threads)), stream(backend->stream({})),
+      : isa(level.name),
+        backend(cpu::make_cpu_backend_at(level, threads)),
+        stream(backend->stream({})),
         kernels(backend->kernels()) {}
 };
 

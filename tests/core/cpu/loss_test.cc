@@ -12,10 +12,11 @@ TEST_CASE("cross entropy and its gradient match the formula, with padding and ig
           for (int64_t i = 0; i < rows * cols; ++i)
             if (i % cols >= valid) logits.set(i, 1000);  // padding must not count, whatever it holds
           std::vector<int32_t> targets;
-          for (int64_t r = 0; r < rows; ++r) targets.push_back(r % 5 == 3 ? -100 : static_cast<int32_t>(r * 11 % valid));
+          for (int64_t r = 0; r < rows; ++r)
+            targets.push_back(r % 5 == 3 ? -100 : static_cast<int32_t>(r * 11 % valid));
           Buffer<float> loss(rows, 99), lse(rows, 99), d_loss = Buffer<float>::random(rows, "d_loss");
-          level.kernels.cross_entropy(*level.stream, {logits.data(), targets.data(), loss.data(), lse.data(), rows, cols,
-                                                      valid, DTypeOf<T>::value});
+          level.kernels.cross_entropy(*level.stream, {logits.data(), targets.data(), loss.data(), lse.data(),
+                                                      rows, cols, valid, DTypeOf<T>::value});
           std::vector<double> lse_of_row;
           for (int64_t r = 0; r < rows; ++r) {
             double sum = 0;
@@ -24,20 +25,27 @@ TEST_CASE("cross entropy and its gradient match the formula, with padding and ig
           }
           auto want_lse = [&](int64_t r) { return lse_of_row[static_cast<size_t>(r)]; };
           check_close(lse, want_lse, "lse", 1);
-          check_close(loss, [&](int64_t r) {
-            int32_t t = targets[static_cast<size_t>(r)];
-            return t < 0 ? 0 : want_lse(r) - logits[r * cols + t];
-          }, "loss", 4);
+          check_close(
+              loss,
+              [&](int64_t r) {
+                int32_t t = targets[static_cast<size_t>(r)];
+                return t < 0 ? 0 : want_lse(r) - logits[r * cols + t];
+              },
+              "loss", 4);
           Buffer<T> d_logits(rows * cols, 99), in_place(logits);
-          CrossEntropyBackwardArgs back{d_loss.data(), logits.data(), targets.data(), lse.data(), d_logits.data(), rows,
-                                        cols, valid, DTypeOf<T>::value};
+          CrossEntropyBackwardArgs back{d_loss.data(), logits.data(),   targets.data(),
+                                        lse.data(),    d_logits.data(), rows,
+                                        cols,          valid,           DTypeOf<T>::value};
           level.kernels.cross_entropy_backward(*level.stream, back);
-          check_close(d_logits, [&](int64_t i) {
-            int64_t r = i / cols, c = i % cols;
-            int32_t t = targets[static_cast<size_t>(r)];
-            if (t < 0 || c >= valid) return 0.0;
-            return (std::exp(logits[i] - want_lse(r)) - (c == t)) * d_loss[r];
-          }, "d_logits", 0.05, 2);
+          check_close(
+              d_logits,
+              [&](int64_t i) {
+                int64_t r = i / cols, c = i % cols;
+                int32_t t = targets[static_cast<size_t>(r)];
+                if (t < 0 || c >= valid) return 0.0;
+                return (std::exp(logits[i] - want_lse(r)) - (c == t)) * d_loss[r];
+              },
+              "d_logits", 0.05, 2);
           back.logits = back.d_logits = in_place.data();
           level.kernels.cross_entropy_backward(*level.stream, back);
           CHECK(in_place.same_bits(d_logits));
@@ -54,8 +62,8 @@ TEST_CASE("cross entropy: NaN, infinite logits and a target in the padding") {
     logits.set(2 * cols + 7, 6e4);
     std::vector<int32_t> targets = {1, 1, 7, 38};
     Buffer<float> loss(rows), lse(rows);
-    level.kernels.cross_entropy(*level.stream, {logits.data(), targets.data(), loss.data(), lse.data(), rows, cols, valid,
-                                                DTypeOf<T>::value});
+    level.kernels.cross_entropy(*level.stream, {logits.data(), targets.data(), loss.data(), lse.data(), rows,
+                                                cols, valid, DTypeOf<T>::value});
     CHECK(std::isnan(loss[0]));
     CHECK(std::isfinite(loss[1]));
     CHECK(loss[2] == 0);

@@ -13,7 +13,8 @@ namespace {
 
 double ulps(float got, double want) {
   float nearest = static_cast<float>(want);
-  double ulp = std::nextafter(std::fabs(nearest), std::numeric_limits<float>::infinity()) - std::fabs(nearest);
+  double ulp =
+      std::nextafter(std::fabs(nearest), std::numeric_limits<float>::infinity()) - std::fabs(nearest);
   return std::fabs(got - want) / ulp;
 }
 
@@ -26,7 +27,9 @@ TEST_CASE("exp_fast is within 2 ulp over its whole range") {
   double worst = 0, worst_nonpositive = 0;
   for (float x = -87.3f; x < 88.7228f; x += 1.9e-4f) {
     worst = std::max(worst, ulps(exp_fast(x), std::exp(static_cast<double>(x))));
-    if (x <= 0) worst_nonpositive = std::max(worst_nonpositive, ulps(exp_nonpositive(x), std::exp(static_cast<double>(x))));
+    if (x <= 0)
+      worst_nonpositive =
+          std::max(worst_nonpositive, ulps(exp_nonpositive(x), std::exp(static_cast<double>(x))));
   }
   MESSAGE("worst ", worst, " ulp, ", worst_nonpositive, " ulp below zero");
   CHECK(worst < 2);
@@ -76,7 +79,8 @@ TEST_CASE("activations' gradients agree with finite differences") {
     auto slope = [&](auto f) { return (f(at + h) - f(at - h)) / (2 * h); };
     CHECK(gelu_erf_grad(at) == doctest::Approx(slope(gelu_erf)).epsilon(1e-3).scale(0.1));
     CHECK(gelu_tanh_grad(at) == doctest::Approx(slope(gelu_tanh)).epsilon(1e-3).scale(0.1));
-    CHECK(silu_mul_backward(1, at, 1).gate == doctest::Approx(slope([](float v) { return silu_mul(v, 1); })).epsilon(1e-3).scale(0.1));
+    CHECK(silu_mul_backward(1, at, 1).gate ==
+          doctest::Approx(slope([](float v) { return silu_mul(v, 1); })).epsilon(1e-3).scale(0.1));
   }
 }
 
