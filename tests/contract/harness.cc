@@ -8,6 +8,7 @@
 
 #include "mtrain/base/rng.h"
 #include "mtrain/cpu/cpu_backend.h"
+#include "mtrain/cpu/isa.h"
 
 namespace mtrain::contract {
 
@@ -76,8 +77,10 @@ Values values_of(const Tensor& t) {
   return download<float>(t);
 }
 
-Lab::Lab(int threads, uint64_t seed)
-    : backend_(std::make_unique<GuardBackend>(make_cpu_backend(threads))),
+Lab::Lab(int threads, uint64_t seed) : Lab(make_cpu_backend(threads), seed) {}
+
+Lab::Lab(std::unique_ptr<Backend> backend, uint64_t seed)
+    : backend_(std::make_unique<GuardBackend>(std::move(backend))),
       run_(std::in_place, *backend_, Device{}, seed) {}
 
 Lab::~Lab() {
@@ -219,38 +222,43 @@ void check_without_tape(Run& run, const Case& c, const Setting& s, const Outcome
   CHECK_MESSAGE(values_of(out) == taped.out, c.name, " differs without a tape");
 }
 
+void check_at(const cpu::Isa& isa, const Case& c, const Setting& s, Figures& figures) {
+  std::string level(isa.name), where = cat(c.name, " ", name(s.dtype));
+  INFO("level ", level);
+  Lab lab(cpu::make_cpu_backend_at(isa, 1)), wide(cpu::make_cpu_backend_at(isa, 3));
+  Outcome first = execute(lab.run(), c, s);
+  check_values(c, s, first, figures);
+  CHECK_MESSAGE(execute(lab.run(), c, s) == first, where, " differs when it is run again");
+  CHECK_MESSAGE(execute(wide.run(), c, s) == first, where, " depends on the number of threads");
+  check_without_tape(lab.run(), c, s, first);
+
+  Setting more = s;
+  for (size_t i = 0; i < c.inputs.size(); ++i)
+    more.prior.push_back(round_to(random_values(c.inputs[i].shape.numel(), cat("prior ", i)),
+                                  c.inputs[i].parameter ? DType::f32 : s.dtype));
+  check_values(c, more, execute(lab.run(), c, more), figures);
+
+  for (size_t i = 0; c.inputs.size() > 1 && i < c.inputs.size(); ++i) {
+    Setting alone = s;
+    alone.only = i;
+    CHECK_MESSAGE(execute(lab.run(), c, alone).grads[i] == first.grads[i], where, ": gradient of ",
+                  c.inputs[i].name, " alone differs");
+  }
+}
+
 }  // namespace
 
 void check(const Case& c, Figures& figures) {
-  Lab lab(1), wide(3);
   std::vector<Values> inputs;
   for (const Input& input : c.inputs) inputs.push_back(input.values);
   Values dy = random_values(c.out.numel(), "dy");
   check_definition(c, inputs, dy);
-  for (DType dtype : kDTypes) {
-    Setting s{dtype, {}, round_to(dy, c.float_out ? DType::f32 : dtype), {}};
-    for (const Values& v : inputs) s.inputs.push_back(round_to(v, dtype));
-    Outcome first = execute(lab.run(), c, s);
-    check_values(c, s, first, figures);
-    CHECK_MESSAGE(execute(lab.run(), c, s) == first, c.name, " ", name(dtype),
-                  " differs when it is run again");
-    CHECK_MESSAGE(execute(wide.run(), c, s) == first, c.name, " ", name(dtype),
-                  " depends on the number of threads");
-    check_without_tape(lab.run(), c, s, first);
-
-    Setting more = s;
-    for (size_t i = 0; i < c.inputs.size(); ++i)
-      more.prior.push_back(round_to(random_values(c.inputs[i].shape.numel(), cat("prior ", i)),
-                                    c.inputs[i].parameter ? DType::f32 : dtype));
-    check_values(c, more, execute(lab.run(), c, more), figures);
-
-    for (size_t i = 0; c.inputs.size() > 1 && i < c.inputs.size(); ++i) {
-      Setting alone = s;
-      alone.only = i;
-      CHECK_MESSAGE(execute(lab.run(), c, alone).grads[i] == first.grads[i], c.name, " ", name(dtype),
-                    ": gradient of ", c.inputs[i].name, " alone differs");
+  for (const cpu::Isa& isa : cpu::usable_isas())
+    for (DType dtype : kDTypes) {
+      Setting s{dtype, {}, round_to(dy, c.float_out ? DType::f32 : dtype), {}};
+      for (const Values& v : inputs) s.inputs.push_back(round_to(v, dtype));
+      check_at(isa, c, s, figures);
     }
-  }
 }
 
 }  // namespace mtrain::contract

@@ -2,7 +2,7 @@
 // (reference.h). check() runs it in fp32, bf16 and fp16 and compares the value and every gradient with the
 // definition evaluated on the inputs as rounded to the dtype; with empty and with filled gradients; with each
 // input alone wanting one; without a tape; on one and on several threads, which must agree to the bit; and
-// all of it between guard bytes.
+// all of it between guard bytes, and on every level of instructions that this CPU has.
 #pragma once
 #include <functional>
 #include <optional>
@@ -35,6 +35,8 @@ Values values_of(const Tensor& t);
 class Lab {
  public:
   explicit Lab(int threads = 2, uint64_t seed = 11);
+  /// On a backend of the caller's choice.
+  explicit Lab(std::unique_ptr<Backend> backend, uint64_t seed = 11);
   ~Lab();
   Run& run() { return *run_; }
 

@@ -16,6 +16,9 @@ Case rms_case(int64_t rows, int64_t cols, double scale) {
   c.backward = [=](const std::vector<Values>& v, const Values& dy) {
     return reference::rms_norm_backward(dy, v[0], v[1], rows, cols, kEps);
   };
+  // Of a single column all but eps cancels in dx: what is left is the rounding of dy*w*rstd, which is large
+  // where x is small.
+  if (cols == 1) c.bound.sums *= 4;
   return c;
 }
 
