@@ -12,7 +12,8 @@ namespace {
 
 constexpr int64_t kPieceBytes = 16 << 20;
 
-/// Visits boxes that together are `box` in row-major order, each of at most `max_elements` unless it is one element.
+/// Visits boxes that together are `box` in row-major order, each of at most `max_elements` unless it is one
+/// element.
 template <class Visit>
 void for_each_piece(const Box& box, int dim, int64_t max_elements, Visit&& visit) {
   if (box.extent.numel() <= max_elements || dim == box.extent.rank()) return visit(box);
@@ -35,7 +36,9 @@ CheckpointContent inspect_checkpoint(const fs::path& step_folder) {
   reader.verify_headers();
   const Manifest& manifest = reader.manifest();
   Sha256 hash;
-  auto line = [&](std::string_view key, std::string_view value) { hash.update(cat(key, ' ', value.size(), '\n', value, '\n')); };
+  auto line = [&](std::string_view key, std::string_view value) {
+    hash.update(cat(key, ' ', value.size(), '\n', value, '\n'));
+  };
   line("step", cat(manifest.step));
   auto meta = nlohmann::json::parse(manifest.meta);
   for (const char* key : {"rng", "cursor", "state"})
@@ -62,6 +65,8 @@ CheckpointContent inspect_checkpoint(const fs::path& step_folder) {
   return out;
 }
 
-std::string checkpoint_digest(const fs::path& step_folder) { return inspect_checkpoint(step_folder).digest; }
+std::string checkpoint_digest(const fs::path& step_folder) {
+  return inspect_checkpoint(step_folder).digest;
+}
 
 }  // namespace mtrain

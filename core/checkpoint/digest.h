@@ -1,5 +1,5 @@
-// The digest: one SHA-256 for what a checkpoint holds, whatever the layout that wrote it. Two runs that should be equal are
-// equal when their digests are. Stateless.
+// The digest: one SHA-256 for what a checkpoint holds, whatever the layout that wrote it. Two runs that
+// should be equal are equal when their digests are. Stateless.
 #pragma once
 #include <string>
 #include <vector>
@@ -9,8 +9,8 @@
 namespace mtrain {
 
 struct CheckpointContent {
-  /// 64 hex digits of SHA-256 over the step, the metadata members "rng", "cursor" and "state", and each tensor by name: dtype,
-  /// global shape, bytes in row-major order.
+  /// 64 hex digits of SHA-256 over the step, the metadata members "rng", "cursor" and "state", and each
+  /// tensor by name: dtype, global shape, bytes in row-major order.
   std::string digest;
   std::vector<std::string> nonfinite;  // names of the floating tensors that hold NaN or Inf
 };

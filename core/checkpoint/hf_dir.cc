@@ -18,16 +18,20 @@ constexpr uint64_t kMaxTextBytes = 256u << 20;
   throw Error(ErrorClass::checkpoint, cat(printable(file.string()), ": ", what), hint);
 }
 
-/// Resolves `name`, which a stranger's file gave us, to a file of `folder` and nothing else. Links may lead to another file of
-/// the folder, or — as in the cache of Hugging Face's tools, <model>/snapshots/<revision> — to <model>/blobs.
+/// Resolves `name`, which a stranger's file gave us, to a file of `folder` and nothing else. Links may lead
+/// to another file of the folder, or — as in the cache of Hugging Face's tools, <model>/snapshots/<revision>
+/// — to <model>/blobs.
 fs::path contained(const fs::path& folder, const std::string& name, const fs::path& origin) {
   const char* hint = "only plain names of files in the same folder are accepted";
-  if (name.empty() || name == "." || name == ".." || name.find('/') != std::string::npos || !bad_tensor_name(name).empty())
+  if (name.empty() || name == "." || name == ".." || name.find('/') != std::string::npos ||
+      !bad_tensor_name(name).empty())
     refuse(origin, cat("'", printable(name), "' is no plain file name"), hint);
   std::error_code error;
   fs::path real_folder = fs::canonical(folder, error);
   fs::path real = error ? fs::path() : fs::canonical(folder / name, error);
-  if (error) refuse(origin, cat("names '", printable(name), "', which cannot be opened: ", error.message()), "fetch the missing file");
+  if (error)
+    refuse(origin, cat("names '", printable(name), "', which cannot be opened: ", error.message()),
+           "fetch the missing file");
   bool cached = real_folder.parent_path().filename() == "snapshots" &&
                 real.parent_path() == real_folder.parent_path().parent_path() / "blobs";
   if (real.parent_path() != real_folder && !cached)
@@ -39,7 +43,8 @@ fs::path contained(const fs::path& folder, const std::string& name, const fs::pa
 std::string read_text(const fs::path& file) {
   InputFile input(file);
   if (input.size() > kMaxTextBytes)
-    refuse(file, cat("has ", input.size(), " bytes, over the limit of ", kMaxTextBytes), "is this the right file?");
+    refuse(file, cat("has ", input.size(), " bytes, over the limit of ", kMaxTextBytes),
+           "is this the right file?");
   std::string text(input.size(), '\0');
   input.read(0, std::as_writable_bytes(std::span(text.data(), text.size())));
   return text;
@@ -53,9 +58,9 @@ bool present(const fs::path& path) {
 /// "model-00002-of-00005.safetensors"
 bool is_shard_name(const std::string& name) {
   constexpr std::string_view kPattern = "model-#####-of-#####.safetensors";
-  return name.size() == kPattern.size() && std::equal(name.begin(), name.end(), kPattern.begin(), [](char c, char p) {
-           return p == '#' ? c >= '0' && c <= '9' : c == p;
-         });
+  return name.size() == kPattern.size() &&
+         std::equal(name.begin(), name.end(), kPattern.begin(),
+                    [](char c, char p) { return p == '#' ? c >= '0' && c <= '9' : c == p; });
 }
 
 /// tensor -> file name, from the index.
@@ -68,7 +73,8 @@ WeightMap weight_map_of(const nlohmann::json& index, const fs::path& file) {
   WeightMap out;
   for (const auto& [tensor, shard] : index["weight_map"].items()) {
     if (std::string why = bad_tensor_name(tensor); !why.empty()) refuse(file, why, hint);
-    if (!shard.is_string()) refuse(file, cat("weight_map: tensor '", printable(tensor), "' wants a file name"), hint);
+    if (!shard.is_string())
+      refuse(file, cat("weight_map: tensor '", printable(tensor), "' wants a file name"), hint);
     out.emplace(tensor, shard.get<std::string>());
   }
   if (out.empty()) refuse(file, "weight_map is empty", hint);
@@ -83,10 +89,14 @@ void check_total(const nlohmann::json& index, uint64_t bytes, const fs::path& fi
   if (!metadata.contains("total_size")) return;
   const auto& total = metadata["total_size"];
   // some tools wrote it as 1.0e9, so compare as numbers
-  bool same = total.is_number_integer() ? total == bytes : total.is_number_float() && total == static_cast<double>(bytes);
+  bool same = total.is_number_integer() ? total == bytes
+                                        : total.is_number_float() && total == static_cast<double>(bytes);
   if (!same)
-    refuse(file, cat("metadata.total_size says ", printable(total.dump(), 40), ", the tensors have ", bytes, " bytes"),
-           "a shard is of another version: fetch the folder again; or correct total_size if the shards are right");
+    refuse(
+        file,
+        cat("metadata.total_size says ", printable(total.dump(), 40), ", the tensors have ", bytes, " bytes"),
+        "a shard is of another version: fetch the folder again; or correct total_size if the shards are "
+        "right");
 }
 
 }  // namespace
@@ -95,7 +105,8 @@ HfDir::HfDir(const fs::path& path) {
   std::error_code error;
   auto status = fs::status(path, error);
   if (!fs::exists(status))
-    refuse(path, "no such file or folder", "give a folder with config.json and model.safetensors, or a .safetensors file");
+    refuse(path, "no such file or folder",
+           "give a folder with config.json and model.safetensors, or a .safetensors file");
   if (!fs::is_directory(status)) {
     folder_ = path.parent_path().empty() ? fs::path(".") : path.parent_path();
     open_single(path);
@@ -111,8 +122,10 @@ HfDir::HfDir(const fs::path& path) {
     return;
   }
   bool pickles = present(path / "pytorch_model.bin") || present(path / "pytorch_model.bin.index.json");
-  refuse(path, cat("has neither ", kSingle, " nor ", kIndex, pickles ? "; its pytorch_model.bin is a pickle" : ""),
-         pickles ? "pickles can run code when read and are never opened here; convert the weights with the Python package "
+  refuse(path,
+         cat("has neither ", kSingle, " nor ", kIndex, pickles ? "; its pytorch_model.bin is a pickle" : ""),
+         pickles ? "pickles can run code when read and are never opened here; convert the weights with the "
+                   "Python package "
                    "safetensors, or save_pretrained(…, safe_serialization=True)"
                  : "give the folder of a model, or a .safetensors file");
 }
@@ -124,7 +137,8 @@ void HfDir::open_single(const fs::path& file) {
 
 void HfDir::open_index(const fs::path& file) {
   const std::string hint = "fetch the folder again: index and shards belong to different versions";
-  nlohmann::json index = parse_json_tree(read_text(file), {.path = file, .offset = 0, .hint = "fetch the index again"});
+  nlohmann::json index =
+      parse_json_tree(read_text(file), {.path = file, .offset = 0, .hint = "fetch the index again"});
   WeightMap weight_map = weight_map_of(index, file);
 
   std::map<std::string, SafetensorsFile*> shards;
@@ -136,11 +150,13 @@ void HfDir::open_index(const fs::path& file) {
   for (const auto& entry : fs::directory_iterator(folder_)) {
     std::string name = entry.path().filename().string();
     if (is_shard_name(name) && !shards.count(name))
-      refuse(file, cat("the folder has a shard ", name, " that the index does not list"), hint + ", or remove it");
+      refuse(file, cat("the folder has a shard ", name, " that the index does not list"),
+             hint + ", or remove it");
   }
   for (const auto& [tensor, name] : weight_map)
     if (!shards.at(name)->find(tensor))
-      refuse(file, cat("says that '", printable(tensor), "' is in ", printable(name), ", but it is not"), hint);
+      refuse(file, cat("says that '", printable(tensor), "' is in ", printable(name), ", but it is not"),
+             hint);
   Checked<uint64_t> total(0);
   for (const auto& [name, shard] : shards) {
     for (const auto& tensor : shard->tensors()) {
@@ -148,8 +164,10 @@ void HfDir::open_index(const fs::path& file) {
       if (listed == weight_map.end())
         refuse(file, cat("does not list tensor '", printable(tensor.name), "' of ", printable(name)), hint);
       if (listed->second != name)
-        refuse(file, cat("tensor '", printable(tensor.name), "' is in two shards, ", printable(listed->second), " and ",
-                         printable(name)), hint);
+        refuse(file,
+               cat("tensor '", printable(tensor.name), "' is in two shards, ", printable(listed->second),
+                   " and ", printable(name)),
+               hint);
       total = total + tensor.data.size();
     }
   }
@@ -160,13 +178,15 @@ void HfDir::open_index(const fs::path& file) {
 void HfDir::finish(const fs::path& origin) {
   for (const auto& file : files_)
     for (const auto& tensor : file->tensors()) tensors_.push_back(&tensor);
-  std::sort(tensors_.begin(), tensors_.end(), [](const TensorInfo* a, const TensorInfo* b) { return a->name < b->name; });
+  std::sort(tensors_.begin(), tensors_.end(),
+            [](const TensorInfo* a, const TensorInfo* b) { return a->name < b->name; });
   if (tensors_.empty()) refuse(origin, "holds no tensors", "is this the right file?");
 }
 
 const TensorInfo* HfDir::find(std::string_view name) const {
-  auto found = std::lower_bound(tensors_.begin(), tensors_.end(), name,
-                                [](const TensorInfo* t, std::string_view wanted) { return t->name < wanted; });
+  auto found =
+      std::lower_bound(tensors_.begin(), tensors_.end(), name,
+                       [](const TensorInfo* t, std::string_view wanted) { return t->name < wanted; });
   return found != tensors_.end() && (*found)->name == name ? *found : nullptr;
 }
 
@@ -176,7 +196,8 @@ const TensorInfo& HfDir::at(std::string_view name) const {
   for (const TensorInfo* tensor : tensors_) names.push_back(tensor->name);
   auto close = nearest(name, names);
   refuse(folder_, cat("has no tensor '", printable(name), "' among its ", names.size()),
-         close.empty() ? "is this the checkpoint of another model?" : cat("did you mean ", join(close, ", "), "?"));
+         close.empty() ? "is this the checkpoint of another model?"
+                       : cat("did you mean ", join(close, ", "), "?"));
 }
 
 std::string HfDir::config_text() const {

@@ -21,7 +21,8 @@ namespace {
   bool absent = error == ENOENT || error == ENOTDIR || error == ELOOP || error == ENAMETOOLONG;
   throw Error(absent ? ErrorClass::checkpoint : ErrorClass::io,
               cat("cannot open ", printable(path.string()), ": ", std::strerror(error)),
-              absent ? "check the path, or fetch the missing file again" : "check the permissions of the file and its folder");
+              absent ? "check the path, or fetch the missing file again"
+                     : "check the permissions of the file and its folder");
 }
 
 }  // namespace
@@ -38,8 +39,9 @@ InputFile::InputFile(fs::path path) : path_(std::move(path)) {
   }
   ::close(fd_);
   if (error) fail_open(path_, error);
-  throw Error(ErrorClass::checkpoint, cat(printable(path_.string()), ": wanted a regular file, got ",
-                                          S_ISDIR(info.st_mode) ? "a folder" : "a device, pipe or socket"),
+  throw Error(ErrorClass::checkpoint,
+              cat(printable(path_.string()), ": wanted a regular file, got ",
+                  S_ISDIR(info.st_mode) ? "a folder" : "a device, pipe or socket"),
               "name the file itself");
 }
 
@@ -61,15 +63,20 @@ void InputFile::read(uint64_t offset, std::span<std::byte> out) const {
   while (!out.empty()) {
     Fault fault = failpoint("ckpt.read");
     ssize_t got = -1;
-    if (fault.action == FaultAction::fail_errno) errno = fault.error;
-    else got = ::pread(fd_, out.data(), std::min(out.size(), size_t{1} << 30), static_cast<off_t>(offset));
+    if (fault.action == FaultAction::fail_errno)
+      errno = fault.error;
+    else
+      got = ::pread(fd_, out.data(), std::min(out.size(), size_t{1} << 30), static_cast<off_t>(offset));
     if (got < 0 && errno == EINTR) continue;
     if (got < 0)
-      throw Error(ErrorClass::io, cat("cannot read ", printable(path_.string()), " at byte ", offset, ": ", std::strerror(errno)),
-                  "check the disk or file server");
+      throw Error(
+          ErrorClass::io,
+          cat("cannot read ", printable(path_.string()), " at byte ", offset, ": ", std::strerror(errno)),
+          "check the disk or file server");
     if (got == 0)
-      throw Error(ErrorClass::io, cat(printable(path_.string()), " ends at byte ", offset, " but had ", size_,
-                                      " bytes when it was opened: it shrank while being read"),
+      throw Error(ErrorClass::io,
+                  cat(printable(path_.string()), " ends at byte ", offset, " but had ", size_,
+                      " bytes when it was opened: it shrank while being read"),
                   "let no other program write to the file while it is in use");
     offset += static_cast<uint64_t>(got);
     out = out.subspan(static_cast<size_t>(got));

@@ -42,11 +42,13 @@ RunLock::RunLock(const fs::path& folder) {
     if (error == EWOULDBLOCK)
       throw Error(ErrorClass::io, cat(folder.string(), " is in use by another job (", who, ")"),
                   "stop that job, or give this one its own folder (run.dir=PATH)");
-    log_warn("cannot lock ", path.string(), ": ", std::strerror(error), "; see to it that no other job uses the folder");
+    log_warn("cannot lock ", path.string(), ": ", std::strerror(error),
+             "; see to it that no other job uses the folder");
     return;
   }
   std::string text = cat("pid ", ::getpid(), " host ", host_name(), "\n");
-  if (::ftruncate(fd_, 0) != 0 || ::pwrite(fd_, text.data(), text.size(), 0) != static_cast<ssize_t>(text.size())) {
+  if (::ftruncate(fd_, 0) != 0 ||
+      ::pwrite(fd_, text.data(), text.size(), 0) != static_cast<ssize_t>(text.size())) {
     int error = errno;
     ::close(std::exchange(fd_, -1));
     throw Error(ErrorClass::io, cat("cannot write ", path.string(), ": ", std::strerror(error)),

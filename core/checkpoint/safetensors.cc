@@ -22,7 +22,8 @@ constexpr const char* kDamaged = "the file is damaged or no safetensors file: fe
 const char* foreign_format(std::string_view start) {
   using namespace std::string_view_literals;
   if (start.starts_with("PK\x03\x04"sv)) return "a ZIP archive (PyTorch .pt/.bin, .npz, Keras)";
-  if (start.size() >= 2 && start[0] == '\x80' && start[1] >= 2 && start[1] <= 5) return "a Python pickle (.pt/.bin/.pkl)";
+  if (start.size() >= 2 && start[0] == '\x80' && start[1] >= 2 && start[1] <= 5)
+    return "a Python pickle (.pt/.bin/.pkl)";
   if (start.starts_with("\x93NUMPY"sv)) return "a NumPy array (.npy)";
   if (start.starts_with("GGUF"sv)) return "a GGUF file";
   if (start.starts_with("\x89HDF"sv)) return "an HDF5 file";
@@ -38,7 +39,8 @@ const char* foreign_format(std::string_view start) {
   file.read(0, std::as_writable_bytes(std::span(start)).first(bytes));
   if (const char* format = foreign_format({start.data(), bytes}))
     refuse(file.path(), cat("wanted safetensors, got ", format),
-           "pickles can run code when read and are never opened here; convert the weights with the Python package safetensors "
+           "pickles can run code when read and are never opened here; convert the weights with the Python "
+           "package safetensors "
            "(safetensors.torch.save_file) and give the .safetensors file or its folder");
   refuse(file.path(), what);
 }
@@ -50,10 +52,13 @@ std::string read_header(const InputFile& file) {
   uint64_t length = 0;
   for (size_t i = 0; i < 8; ++i) length |= std::to_integer<uint64_t>(prefix[i]) << (8 * i);
   if (length > kMaxHeaderBytes)
-    refuse_start(file, cat("byte 0: header length ", length, " is over the limit of ", kMaxHeaderBytes, " bytes"));
+    refuse_start(file,
+                 cat("byte 0: header length ", length, " is over the limit of ", kMaxHeaderBytes, " bytes"));
   if (length > file.size() - 8)
-    refuse_start(file, cat("byte 0: header length ", length, " goes past the end of the file (", file.size(), " bytes)"));
-  if (length > (32u << 20)) log_warn(printable(file.path().string()), ": unusually large header of ", human_bytes(length));
+    refuse_start(file, cat("byte 0: header length ", length, " goes past the end of the file (", file.size(),
+                           " bytes)"));
+  if (length > (32u << 20))
+    log_warn(printable(file.path().string()), ": unusually large header of ", human_bytes(length));
   std::string text(length, '\0');
   file.read(8, std::as_writable_bytes(std::span(text.data(), text.size())));
   return text;
@@ -72,11 +77,22 @@ Shape checked_shape(const HeaderTensor& t, uint64_t bits, const fs::path& path) 
     shape.push_back(*narrow);
   }
   if (total.value() % 8 != 0)
-    refuse(path, cat("tensor '", printable(t.name), "': ", total.value(), " bits of ", t.file_dtype, " are no whole bytes"));
+    refuse(path, cat("tensor '", printable(t.name), "': ", total.value(), " bits of ", t.file_dtype,
+                     " are no whole bytes"));
   if (t.end - t.begin != total.value() / 8)
-    refuse(path, cat("tensor '", printable(t.name), "': shape ", shape, " of ", t.file_dtype, " wants ", total.value() / 8,
-                     " bytes, data_offsets [", t.begin, ", ", t.end, "] give ", t.end - t.begin));
+    refuse(path, cat("tensor '", printable(t.name), "': shape ", shape, " of ", t.file_dtype, " wants ",
+                     total.value() / 8, " bytes, data_offsets [", t.begin, ", ", t.end, "] give ",
+                     t.end - t.begin));
   return shape;
+}
+
+void check_unique(const std::vector<HeaderTensor>& list, const fs::path& path) {
+  std::vector<std::string_view> names;
+  names.reserve(list.size());
+  for (const auto& t : list) names.push_back(t.name);
+  std::sort(names.begin(), names.end());
+  if (auto twin = std::adjacent_find(names.begin(), names.end()); twin != names.end())
+    refuse(path, cat("tensor '", printable(*twin), "' occurs twice"));
 }
 
 }  // namespace
@@ -84,17 +100,20 @@ Shape checked_shape(const HeaderTensor& t, uint64_t bits, const fs::path& path) 
 std::string bad_tensor_name(std::string_view name) {
   if (name.empty()) return "a tensor name is empty";
   if (name.size() > kMaxNameBytes)
-    return cat("tensor name '", printable(name, 40), "…' has ", name.size(), " bytes; the limit is ", kMaxNameBytes);
+    return cat("tensor name '", printable(name, 40), "…' has ", name.size(), " bytes; the limit is ",
+               kMaxNameBytes);
   size_t bad = 0;
-  if (!valid_utf8(name, &bad)) return cat("tensor name '", printable(name), "' is no UTF-8 at its byte ", bad);
+  if (!valid_utf8(name, &bad))
+    return cat("tensor name '", printable(name), "' is no UTF-8 at its byte ", bad);
   for (size_t i = 0; i < name.size(); ++i) {
     auto c = static_cast<unsigned char>(name[i]);
     auto next = i + 1 < name.size() ? static_cast<unsigned char>(name[i + 1]) : 0;
     auto third = i + 2 < name.size() ? static_cast<unsigned char>(name[i + 2]) : 0;
-    bool control = c < 0x20 || c == 0x7F || (c == 0xC2 && next < 0xA0);  // C0, DEL, C1
+    bool control = c < 0x20 || c == 0x7F || (c == 0xC2 && next < 0xA0);               // C0, DEL, C1
     bool reorders = (c == 0xE2 && next == 0x80 && third >= 0xA8 && third <= 0xAE) ||  // U+2028 to U+202E
                     (c == 0xE2 && next == 0x81 && third >= 0xA6 && third <= 0xA9);    // U+2066 to U+2069
-    if (control || reorders) return cat("tensor name '", printable(name), "' has a control character at its byte ", i);
+    if (control || reorders)
+      return cat("tensor name '", printable(name), "' has a control character at its byte ", i);
   }
   return {};
 }
@@ -105,9 +124,11 @@ SafetensorsFile::SafetensorsFile(const fs::path& path) : file_(path) {
   data_start_ = 8 + text.size();
   metadata_ = std::move(header.metadata);
   map_ = MappedFile(path);
-  if (map_.bytes().size() != file_.size()) refuse(path, "changed while being opened", "let no other program write to it");
+  if (map_.bytes().size() != file_.size())
+    refuse(path, "changed while being opened", "let no other program write to it");
 
   auto& list = header.tensors;
+  check_unique(list, path);
   std::sort(list.begin(), list.end(), [](const HeaderTensor& a, const HeaderTensor& b) {
     return std::tie(a.begin, a.end, a.name) < std::tie(b.begin, b.end, b.name);
   });
@@ -115,7 +136,9 @@ SafetensorsFile::SafetensorsFile(const fs::path& path) : file_(path) {
   uint64_t expected = 0;
   tensors_.reserve(list.size());
   for (auto& t : list) {
-    auto wrong = [&](const auto&... what) { refuse(path, cat("tensor '", printable(t.name), "': ", what...)); };
+    auto wrong = [&](const auto&... what) {
+      refuse(path, cat("tensor '", printable(t.name), "': ", what...));
+    };
     if (t.end < t.begin) wrong("data_offsets [", t.begin, ", ", t.end, "] are reversed");
     if (t.begin != expected)
       wrong("data begin at ", t.begin, ", the tensor before ends at ", expected,
@@ -133,19 +156,19 @@ SafetensorsFile::SafetensorsFile(const fs::path& path) : file_(path) {
                         .data = map_.bytes().subspan(data_start_ + t.begin, t.end - t.begin)});
   }
   if (expected != data_bytes)
-    refuse(path, cat("byte ", data_start_ + expected, ": ", data_bytes - expected, " bytes follow the last tensor"));
+    refuse(path, cat("byte ", data_start_ + expected, ": ", data_bytes - expected,
+                     " bytes follow the last tensor"));
 
   by_name_.resize(tensors_.size());
   std::iota(by_name_.begin(), by_name_.end(), 0u);
-  std::sort(by_name_.begin(), by_name_.end(), [&](uint32_t a, uint32_t b) { return tensors_[a].name < tensors_[b].name; });
-  for (size_t i = 1; i < by_name_.size(); ++i)
-    if (tensors_[by_name_[i]].name == tensors_[by_name_[i - 1]].name)
-      refuse(path, cat("tensor '", printable(tensors_[by_name_[i]].name), "' occurs twice"));
+  std::sort(by_name_.begin(), by_name_.end(),
+            [&](uint32_t a, uint32_t b) { return tensors_[a].name < tensors_[b].name; });
 }
 
 const TensorInfo* SafetensorsFile::find(std::string_view name) const {
-  auto found = std::lower_bound(by_name_.begin(), by_name_.end(), name,
-                                [&](uint32_t i, std::string_view wanted) { return tensors_[i].name < wanted; });
+  auto found =
+      std::lower_bound(by_name_.begin(), by_name_.end(), name,
+                       [&](uint32_t i, std::string_view wanted) { return tensors_[i].name < wanted; });
   return found != by_name_.end() && tensors_[*found].name == name ? &tensors_[*found] : nullptr;
 }
 
@@ -154,9 +177,11 @@ const TensorInfo& SafetensorsFile::at(std::string_view name) const {
   std::vector<std::string> names;
   for (uint32_t i : by_name_) names.push_back(tensors_[i].name);
   auto close = nearest(name, names);
-  throw Error(ErrorClass::checkpoint,
-              cat(printable(path().string()), ": has no tensor '", printable(name), "' among its ", names.size()),
-              close.empty() ? "is this the checkpoint of another model?" : cat("did you mean ", join(close, ", "), "?"));
+  throw Error(
+      ErrorClass::checkpoint,
+      cat(printable(path().string()), ": has no tensor '", printable(name), "' among its ", names.size()),
+      close.empty() ? "is this the checkpoint of another model?"
+                    : cat("did you mean ", join(close, ", "), "?"));
 }
 
 void SafetensorsFile::read(const TensorInfo& tensor, std::span<std::byte> out) const {

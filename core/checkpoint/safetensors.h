@@ -1,5 +1,5 @@
-// The safetensors format (https://github.com/huggingface/safetensors): 8 bytes of little-endian header length, a JSON header
-// {name: {dtype, shape, data_offsets}}, then the tensors' bytes without holes.
+// The safetensors format (https://github.com/huggingface/safetensors): 8 bytes of little-endian header
+// length, a JSON header {name: {dtype, shape, data_offsets}}, then the tensors' bytes without holes.
 // SafetensorsFile reads one file and refuses everything that two readers could understand differently.
 // SafetensorsWriter writes one, deterministically: same tensors and values, same bytes.
 // Limits on reading: header 100,000,000 bytes, 1,000,000 tensors, names of 1 to 1,024 bytes, rank 8.
@@ -23,8 +23,8 @@ struct TensorInfo {
   std::string file_dtype;      // as the file spells it: "F32", "BF16", "F8_E4M3"
   std::optional<DType> dtype;  // absent for types that can only be had as raw bytes
   Shape shape;
-  uint64_t offset = 0;                // bytes from the start of the file
-  std::span<const std::byte> data;    // mapped; valid as long as the SafetensorsFile
+  uint64_t offset = 0;              // bytes from the start of the file
+  std::span<const std::byte> data;  // mapped; valid as long as the SafetensorsFile
 };
 
 /// What a dtype is called in safetensors files.
@@ -34,8 +34,9 @@ MT_API std::string bad_tensor_name(std::string_view name);
 
 class MT_API SafetensorsFile {
  public:
-  /// Opens and checks a file: its size, header and every tensor's range, but not its values. Error(checkpoint) naming the file
-  /// and the byte or tensor at fault; pickles and archives are recognised and never parsed.
+  /// Opens and checks a file: its size, header and every tensor's range, but not its values.
+  /// Error(checkpoint) naming the file and the byte or tensor at fault; pickles and archives are recognised
+  /// and never parsed.
   explicit SafetensorsFile(const fs::path& path);
 
   const fs::path& path() const { return file_.path(); }
@@ -70,8 +71,9 @@ struct TensorSpec {
 
 class MT_API SafetensorsWriter {
  public:
-  /// Creates the file and writes its header. Tensors are laid out by element size (largest first), then name, so that each is
-  /// aligned. `site` names the failpoints (see FileWriter). The metadata always gets "format": "pt" unless given.
+  /// Creates the file and writes its header. Tensors are laid out by element size (largest first), then name,
+  /// so that each is aligned. `site` names the failpoints (see FileWriter). The metadata always gets
+  /// "format": "pt" unless given.
   SafetensorsWriter(fs::path path, std::string site, std::vector<TensorSpec> tensors,
                     std::map<std::string, std::string> metadata = {});
 

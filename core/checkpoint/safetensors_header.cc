@@ -8,27 +8,34 @@ namespace mtrain {
 namespace {
 
 constexpr std::array<FileDType, 22> kDTypes = {{
-    {"F32", 32, DType::f32},      {"BF16", 16, DType::bf16},     {"F16", 16, DType::f16},
-    {"F64", 64, DType::f64},      {"I64", 64, DType::i64},       {"I32", 32, DType::i32},
-    {"I16", 16, DType::i16},      {"I8", 8, DType::i8},          {"U16", 16, DType::u16},
-    {"U8", 8, DType::u8},         {"BOOL", 8, std::nullopt},     {"U32", 32, std::nullopt},
-    {"U64", 64, std::nullopt},    {"C64", 64, std::nullopt},     {"F8_E5M2", 8, std::nullopt},
-    {"F8_E4M3", 8, std::nullopt}, {"F8_E8M0", 8, std::nullopt},  {"F8_E4M3FNUZ", 8, std::nullopt},
-    {"F8_E5M2FNUZ", 8, std::nullopt}, {"F6_E2M3", 6, std::nullopt}, {"F6_E3M2", 6, std::nullopt},
-    {"F4", 4, std::nullopt},
+    {"F32", 32, DType::f32},          {"BF16", 16, DType::bf16},
+    {"F16", 16, DType::f16},          {"F64", 64, DType::f64},
+    {"I64", 64, DType::i64},          {"I32", 32, DType::i32},
+    {"I16", 16, DType::i16},          {"I8", 8, DType::i8},
+    {"U16", 16, DType::u16},          {"U8", 8, DType::u8},
+    {"BOOL", 8, std::nullopt},        {"U32", 32, std::nullopt},
+    {"U64", 64, std::nullopt},        {"C64", 64, std::nullopt},
+    {"F8_E5M2", 8, std::nullopt},     {"F8_E4M3", 8, std::nullopt},
+    {"F8_E8M0", 8, std::nullopt},     {"F8_E4M3FNUZ", 8, std::nullopt},
+    {"F8_E5M2FNUZ", 8, std::nullopt}, {"F6_E2M3", 6, std::nullopt},
+    {"F6_E3M2", 6, std::nullopt},     {"F4", 4, std::nullopt},
 }};
 
 constexpr std::string_view kMetadata = "__metadata__";
 
-/// Receives the events of the JSON parser and accepts exactly the grammar of a header. The depth is bounded by that grammar.
+/// Receives the events of the JSON parser and accepts exactly the grammar of a header. The depth is bounded
+/// by that grammar.
 class HeaderReader final : public JsonEvents {
  public:
   explicit HeaderReader(Header& out) : out_(out) {}
 
   void start_object() override {
-    if (place_ == Place::outside) place_ = Place::top;
-    else if (place_ == Place::top) open_entry();
-    else refuse("an object");
+    if (place_ == Place::outside)
+      place_ = Place::top;
+    else if (place_ == Place::top)
+      open_entry();
+    else
+      refuse("an object");
   }
   void end_object() override {
     if (place_ == Place::tensor) {
@@ -47,13 +54,17 @@ class HeaderReader final : public JsonEvents {
     count_ = 0;
   }
   void end_array() override {
-    if (field_ == kOffsets && count_ != 2) fail(cat(tensor(), ": data_offsets wants 2 numbers, got ", count_));
+    if (field_ == kOffsets && count_ != 2)
+      fail(cat(tensor(), ": data_offsets wants 2 numbers, got ", count_));
     place_ = Place::tensor;
   }
   void key(std::string& text) override {
-    if (place_ == Place::top) new_entry(text);
-    else if (place_ == Place::tensor) new_field(text);
-    else new_metadata(text);
+    if (place_ == Place::top)
+      new_entry(text);
+    else if (place_ == Place::tensor)
+      new_field(text);
+    else
+      new_metadata(text);
   }
   void string(std::string& text) override {
     if (place_ == Place::metadata) {
@@ -71,7 +82,8 @@ class HeaderReader final : public JsonEvents {
     HeaderTensor& t = out_.tensors.back();
     ++count_;
     if (field_ == kShape) {
-      if (count_ > Shape::kMaxRank) fail(cat(tensor(), ": rank is larger than the limit of ", Shape::kMaxRank));
+      if (count_ > Shape::kMaxRank)
+        fail(cat(tensor(), ": rank is larger than the limit of ", Shape::kMaxRank));
       t.shape.push_back(value);
     } else if (count_ <= 2) {
       (count_ == 1 ? t.begin : t.end) = value;
@@ -111,7 +123,8 @@ class HeaderReader final : public JsonEvents {
       field_ = i;
       return;
     }
-    fail(cat(tensor(), ": unknown field \"", printable(text, 60), "\"; known are dtype, shape, data_offsets"));
+    fail(
+        cat(tensor(), ": unknown field \"", printable(text, 60), "\"; known are dtype, shape, data_offsets"));
   }
   void new_metadata(std::string& text) {
     if (out_.metadata.count(text)) fail(cat("\"__metadata__\" holds \"", printable(text, 60), "\" twice"));
@@ -119,12 +132,17 @@ class HeaderReader final : public JsonEvents {
   }
   [[noreturn]] void refuse(std::string_view got) const {
     switch (place_) {
-      case Place::outside: fail(cat("the header wants an object, got ", got));
-      case Place::top: fail(cat("entry '", printable(key_), "' wants an object, got ", got));
-      case Place::metadata: fail(cat("\"__metadata__\" wants strings only, got ", got, " for \"", printable(key_, 60), '"'));
-      case Place::array: fail(cat(tensor(), ": ", kFields[field_], " wants whole numbers from 0, got ", got));
+      case Place::outside:
+        fail(cat("the header wants an object, got ", got));
+      case Place::top:
+        fail(cat("entry '", printable(key_), "' wants an object, got ", got));
+      case Place::metadata:
+        fail(cat("\"__metadata__\" wants strings only, got ", got, " for \"", printable(key_, 60), '"'));
+      case Place::array:
+        fail(cat(tensor(), ": ", kFields[field_], " wants whole numbers from 0, got ", got));
       case Place::tensor:
-        fail(cat(tensor(), ": ", kFields[field_], field_ == kDType ? " wants a string" : " wants an array", ", got ", got));
+        fail(cat(tensor(), ": ", kFields[field_], field_ == kDType ? " wants a string" : " wants an array",
+                 ", got ", got));
     }
     fail("unexpected value");
   }
@@ -155,7 +173,10 @@ std::string known_file_dtypes() {
 Header parse_header(std::string_view text, const fs::path& path) {
   Header header;
   HeaderReader reader(header);
-  parse_json(text, {.path = path, .offset = 8, .hint = "the file is damaged or no safetensors file: fetch or write it again"},
+  parse_json(text,
+             {.path = path,
+              .offset = 8,
+              .hint = "the file is damaged or no safetensors file: fetch or write it again"},
              reader);
   return header;
 }

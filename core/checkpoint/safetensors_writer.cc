@@ -13,7 +13,9 @@ std::string json_string(std::string_view text) {
   return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
-[[noreturn]] void refuse(const std::string& what) { throw Error(ErrorClass::checkpoint, cat("cannot save: ", what)); }
+[[noreturn]] void refuse(const std::string& what) {
+  throw Error(ErrorClass::checkpoint, cat("cannot save: ", what));
+}
 
 uint64_t bytes_of(const TensorSpec& spec) {
   Checked<uint64_t> bytes(size_of(spec.dtype));
@@ -21,7 +23,8 @@ uint64_t bytes_of(const TensorSpec& spec) {
     if (dim < 0) refuse(cat("tensor '", printable(spec.name), "' has shape ", spec.shape));
     bytes = bytes * static_cast<uint64_t>(dim);
   }
-  if (!bytes.valid()) refuse(cat("tensor '", printable(spec.name), "' of shape ", spec.shape, " overflows 64 bits"));
+  if (!bytes.valid())
+    refuse(cat("tensor '", printable(spec.name), "' of shape ", spec.shape, " overflows 64 bits"));
   return bytes.value();
 }
 
@@ -50,7 +53,8 @@ SafetensorsWriter::SafetensorsWriter(fs::path path, std::string site, std::vecto
   sort_and_check(order_);
   metadata.emplace("format", "pt");  // some readers refuse a file that does not say so
   std::string text = "{\"__metadata__\":{";
-  for (const auto& [key, value] : metadata) text += cat(text.back() == '{' ? "" : ",", json_string(key), ':', json_string(value));
+  for (const auto& [key, value] : metadata)
+    text += cat(text.back() == '{' ? "" : ",", json_string(key), ':', json_string(value));
   text += '}';
   uint64_t at = 0;
   for (const auto& spec : order_) {
@@ -59,13 +63,14 @@ SafetensorsWriter::SafetensorsWriter(fs::path path, std::string site, std::vecto
     if (!end) refuse("the tensors together overflow 64 bits");
     std::string shape;
     for (int64_t dim : spec.shape) shape += cat(shape.empty() ? "" : ",", dim);
-    text += cat(',', json_string(spec.name), ":{\"dtype\":\"", safetensors_dtype(spec.dtype), "\",\"shape\":[", shape,
-                "],\"data_offsets\":[", at, ',', *end, "]}");
+    text += cat(',', json_string(spec.name), ":{\"dtype\":\"", safetensors_dtype(spec.dtype),
+                "\",\"shape\":[", shape, "],\"data_offsets\":[", at, ',', *end, "]}");
     at = *end;
   }
   text += '}';
   text.resize((text.size() + 7) / 8 * 8, ' ');
-  if (text.size() > kMaxHeaderBytes) refuse(cat("a header of ", text.size(), " bytes is over the limit of ", kMaxHeaderBytes));
+  if (text.size() > kMaxHeaderBytes)
+    refuse(cat("a header of ", text.size(), " bytes is over the limit of ", kMaxHeaderBytes));
 
   std::string start(8, '\0');
   for (size_t i = 0; i < 8; ++i) start[i] = static_cast<char>(text.size() >> (8 * i));
@@ -78,7 +83,8 @@ SafetensorsWriter::SafetensorsWriter(fs::path path, std::string site, std::vecto
 }
 
 void SafetensorsWriter::write(std::span<const std::byte> data) {
-  MT_CHECK(data.size() <= file_bytes_ - file_.bytes(), "more data than the header of ", file_.path().string(), " announces");
+  MT_CHECK(data.size() <= file_bytes_ - file_.bytes(), "more data than the header of ", file_.path().string(),
+           " announces");
   file_.write(data);
 }
 

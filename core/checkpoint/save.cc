@@ -1,4 +1,5 @@
-// CheckpointStore's writing half: the protocol of docs/checkpoints.md, one failpoint before each of its points.
+// CheckpointStore's writing half: the protocol of docs/checkpoints.md, one failpoint before each of its
+// points.
 #include <unistd.h>
 
 #include <algorithm>
@@ -26,7 +27,8 @@ constexpr size_t kPieceBytes = 4u << 20;  // hashed, then written while still in
 void point(std::string_view site) {
   Fault fault = failpoint(site);
   if (fault.action == FaultAction::fail_errno)
-    throw Error(ErrorClass::io, cat("cannot save a checkpoint: ", std::strerror(fault.error), " (at ", site, ")"));
+    throw Error(ErrorClass::io,
+                cat("cannot save a checkpoint: ", std::strerror(fault.error), " (at ", site, ")"));
 }
 
 std::string now_utc() {
@@ -38,7 +40,8 @@ std::string now_utc() {
   return text.data();
 }
 
-/// The tensor's own name when the box is all of it, so that other programs can read a one-rank checkpoint's weights.
+/// The tensor's own name when the box is all of it, so that other programs can read a one-rank checkpoint's
+/// weights.
 std::string key_of(const Slice& slice) {
   if (slice.local == slice.global) return slice.name;
   std::string key = slice.name;
@@ -47,7 +50,8 @@ std::string key_of(const Slice& slice) {
 }
 
 void check_slice(const Slice& slice) {
-  if (std::string why = bad_tensor_name(slice.name); !why.empty()) throw Error(ErrorClass::checkpoint, cat("cannot save: ", why));
+  if (std::string why = bad_tensor_name(slice.name); !why.empty())
+    throw Error(ErrorClass::checkpoint, cat("cannot save: ", why));
   MT_CHECK(fits(slice.box(), slice.global), slice.name, " ", describe(slice.box()), " of ", slice.global);
   MT_CHECK_EQ(slice.data.size(), static_cast<size_t>(slice.local.numel()) * size_of(slice.dtype));
 }
@@ -85,10 +89,13 @@ bool is_damaged(const fs::path& folder, int64_t step) {
 void rename_folder(const fs::path& from, const fs::path& to, std::string_view site) {
   point(site);
   if (::rename(from.c_str(), to.c_str()) != 0)
-    throw Error(ErrorClass::io, cat("cannot rename ", from.string(), " to ", to.string(), ": ", std::strerror(errno)));
+    throw Error(ErrorClass::io,
+                cat("cannot rename ", from.string(), " to ", to.string(), ": ", std::strerror(errno)));
 }
 
-fs::path part_name(int rank, int world) { return fs::path(shard_name(rank, world)).replace_extension(".json"); }
+fs::path part_name(int rank, int world) {
+  return fs::path(shard_name(rank, world)).replace_extension(".json");
+}
 
 }  // namespace
 
@@ -107,7 +114,8 @@ void CheckpointStore::clean() {
   }
 }
 
-/// Runs this rank's part, then agrees with the others on whether all succeeded. On failure the temporary folder goes away.
+/// Runs this rank's part, then agrees with the others on whether all succeeded. On failure the temporary
+/// folder goes away.
 void CheckpointStore::collectively(const fs::path& temporary, const std::function<void()>& part) {
   std::exception_ptr failure;
   try {
@@ -118,13 +126,16 @@ void CheckpointStore::collectively(const fs::path& temporary, const std::functio
   if (vote(!failure)) return;
   std::error_code ignored;
   if (options_.rank == 0) fs::remove_all(temporary, ignored);
-  if (!failure) throw Error(ErrorClass::io, "another rank could not save its part of the checkpoint", "see that rank's message");
+  if (!failure)
+    throw Error(ErrorClass::io, "another rank could not save its part of the checkpoint",
+                "see that rank's message");
   try {
     std::rethrow_exception(failure);
   } catch (const Error&) {
     throw;
   } catch (const std::bad_alloc&) {
-    throw Error(ErrorClass::io, "not enough memory to save a checkpoint", "free some memory; the next save is tried again");
+    throw Error(ErrorClass::io, "not enough memory to save a checkpoint",
+                "free some memory; the next save is tried again");
   } catch (const std::exception& error) {
     throw Error(ErrorClass::io, cat("cannot save a checkpoint: ", error.what()));
   }
@@ -155,8 +166,10 @@ SaveResult CheckpointStore::save(int64_t step, std::span<const Slice> slices, st
   Manifest manifest;
   collectively(temporary, [&] {
     if (exists && !damaged)
-      throw Error(ErrorClass::checkpoint, cat(result.path.string(), ": exists and holds another state of step ", step),
-                  "two runs share this folder, or the run was changed: give it another one (run.dir=PATH), or move that away");
+      throw Error(ErrorClass::checkpoint,
+                  cat(result.path.string(), ": exists and holds another state of step ", step),
+                  "two runs share this folder, or the run was changed: give it another one (run.dir=PATH), "
+                  "or move that away");
     if (damaged && options_.rank == 0) {
       log_warn("replacing the damaged checkpoint ", result.path.string());
       if (std::string why = discard(result.path); !why.empty()) log_warn(why);
@@ -165,8 +178,10 @@ SaveResult CheckpointStore::save(int64_t step, std::span<const Slice> slices, st
     std::error_code error;
     bool created = fs::create_directory(temporary, error);
     if (error || (!created && options_.world == 1))
-      throw Error(ErrorClass::io, cat("cannot create the folder ", temporary.string(), ": ", error ? error.message() : "it exists"),
-                  "check the permissions and the space of the file system");
+      throw Error(
+          ErrorClass::io,
+          cat("cannot create the folder ", temporary.string(), ": ", error ? error.message() : "it exists"),
+          "check the permissions and the space of the file system");
     manifest = write_shard(temporary, slices);
     point("ckpt.p5");
   });
@@ -203,9 +218,15 @@ Manifest CheckpointStore::write_shard(const fs::path& folder, std::span<const Sl
       rest = rest.subspan(piece.size());
     }
     StoredTensor& tensor = tensors[slice.name];
-    if (!tensor.boxes.empty()) MT_CHECK(tensor.dtype == slice.dtype && tensor.global == slice.global, slice.name);
+    if (!tensor.boxes.empty())
+      MT_CHECK(tensor.dtype == slice.dtype && tensor.global == slice.global, slice.name);
     tensor.name = slice.name, tensor.dtype = slice.dtype, tensor.global = slice.global;
-    tensor.boxes.push_back({.file = 0, .key = key, .box = slice.box(), .at = writer.offset(i), .bytes = slice.data.size(), .crc = crc});
+    tensor.boxes.push_back({.file = 0,
+                            .key = key,
+                            .box = slice.box(),
+                            .at = writer.offset(i),
+                            .bytes = slice.data.size(),
+                            .crc = crc});
   }
   for (auto& [name, tensor] : tensors) out.tensors.push_back(std::move(tensor));
   out.files.push_back({file_name, writer.file_bytes(), writer.header_bytes(), writer.header_crc32c()});
@@ -229,7 +250,8 @@ uint64_t CheckpointStore::commit(const fs::path& temporary, int64_t step, Manife
     fs::remove(part);
   }
   for (const auto& tensor : manifest.tensors)
-    if (std::string why = cover_problem(tensor); !why.empty()) throw Error(ErrorClass::checkpoint, cat("cannot save: ", why));
+    if (std::string why = cover_problem(tensor); !why.empty())
+      throw Error(ErrorClass::checkpoint, cat("cannot save: ", why));
   manifest.step = step;
   manifest.created = now_utc();
   FileWriter file(temporary / kManifestName, "ckpt.manifest");
@@ -244,7 +266,8 @@ uint64_t CheckpointStore::commit(const fs::path& temporary, int64_t step, Manife
     point("ckpt.p8");
     sync_directory(folder_, "ckpt.commit");
   } catch (...) {
-    // Whether the rename is on the disk is unknown, and asking again would not tell: a failed save leaves nothing behind.
+    // Whether the rename is on the disk is unknown, and asking again would not tell: a failed save leaves
+    // nothing behind.
     std::error_code ignored;
     fs::path trash = folder_ / cat("trash-step-", step, "-", options_.token, "-", serial_);
     fs::rename(target, trash, ignored);
@@ -269,7 +292,8 @@ void CheckpointStore::retire(int64_t saved, std::vector<std::string>& warnings) 
     int kept = 1;  // the one just saved
     auto all = list();
     for (auto info = all.rbegin(); info != all.rend(); ++info) {
-      if (info->step >= saved) continue;  // newer ones are of an earlier try: perhaps the damaged ones that were passed over
+      if (info->step >= saved)
+        continue;  // newer ones are of an earlier try: perhaps the damaged ones that were passed over
       if (options_.keep_every > 0 && info->step % options_.keep_every == 0) continue;
       if (kept < options_.keep) {
         kept += info->problem.empty();
@@ -282,8 +306,8 @@ void CheckpointStore::retire(int64_t saved, std::vector<std::string>& warnings) 
   }
 }
 
-/// Out of the way in one step, then piece by piece. Gives why the pieces are still there, "" when they are not: they are in
-/// nobody's way and go with the next clean().
+/// Out of the way in one step, then piece by piece. Gives why the pieces are still there, "" when they are
+/// not: they are in nobody's way and go with the next clean().
 std::string CheckpointStore::discard(const fs::path& folder) {
   fs::path trash = folder_ / cat("trash-", folder.filename().string(), "-", options_.token, "-", ++serial_);
   rename_folder(folder, trash, "ckpt.trash");

@@ -2,12 +2,15 @@
 
 namespace mtrain {
 
-std::string describe(const Box& box) { return cat("offset ", box.offset, " size ", box.extent); }
+std::string describe(const Box& box) {
+  return cat("offset ", box.offset, " size ", box.extent);
+}
 
 bool fits(const Box& box, const Shape& global) {
   if (box.offset.rank() != global.rank() || box.extent.rank() != global.rank()) return false;
   for (int d = 0; d < global.rank(); ++d)
-    if (box.offset[d] < 0 || box.extent[d] < 0 || box.offset[d] > global[d] || box.extent[d] > global[d] - box.offset[d])
+    if (box.offset[d] < 0 || box.extent[d] < 0 || box.offset[d] > global[d] ||
+        box.extent[d] > global[d] - box.offset[d])
       return false;
   return true;
 }

@@ -1,5 +1,5 @@
-// Slice: a box of a named global tensor in host memory, row-major. Boxes are what makes checkpoints independent of the layout
-// that wrote them. Values; a Slice points at memory that others own.
+// Slice: a box of a named global tensor in host memory, row-major. Boxes are what makes checkpoints
+// independent of the layout that wrote them. Values; a Slice points at memory that others own.
 #pragma once
 #include <cstddef>
 #include <optional>
@@ -20,9 +20,9 @@ struct Box {
 struct Slice {
   std::string name;
   DType dtype = DType::f32;
-  Shape global;              // of the whole tensor
-  Shape offset, local;       // this slice's box in it
-  std::span<std::byte> data; // local.numel() elements
+  Shape global;               // of the whole tensor
+  Shape offset, local;        // this slice's box in it
+  std::span<std::byte> data;  // local.numel() elements
 
   Box box() const { return {offset, local}; }
 };
@@ -46,8 +46,8 @@ struct Stretch {
   int64_t from = 0, to = 0, count = 0;  // element positions within source and target
 };
 
-/// Calls `visit(Stretch)` for each maximal run of `common` that is consecutive in both boxes, in rising order of both.
-/// REQUIRES: `common` lies within both.
+/// Calls `visit(Stretch)` for each maximal run of `common` that is consecutive in both boxes, in rising order
+/// of both. REQUIRES: `common` lies within both.
 template <class Visit>
 void for_each_run(const Box& source, const Box& target, const Box& common, Visit&& visit) {
   const int rank = common.extent.rank();

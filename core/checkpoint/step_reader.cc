@@ -50,7 +50,8 @@ class Window {
 Manifest read_manifest(const fs::path& folder) {
   fs::path path = folder / kManifestName;
   InputFile file = open_part(path);
-  if (file.size() > kMaxManifestBytes) refuse(path, cat("has ", file.size(), " bytes, over the limit of ", kMaxManifestBytes));
+  if (file.size() > kMaxManifestBytes)
+    refuse(path, cat("has ", file.size(), " bytes, over the limit of ", kMaxManifestBytes));
   std::string text(file.size(), '\0');
   file.read(0, std::as_writable_bytes(std::span(text.data(), text.size())));
   return decode(text, path);
@@ -65,7 +66,8 @@ StepReader::StepReader(fs::path folder) : folder_(std::move(folder)), manifest_(
   }
   header_verified_.resize(files_.size());
   box_verified_.resize(manifest_.tensors.size());
-  for (size_t i = 0; i < manifest_.tensors.size(); ++i) box_verified_[i].resize(manifest_.tensors[i].boxes.size());
+  for (size_t i = 0; i < manifest_.tensors.size(); ++i)
+    box_verified_[i].resize(manifest_.tensors[i].boxes.size());
 }
 
 void StepReader::verify_file(size_t file) {
@@ -83,8 +85,8 @@ void StepReader::verify(const StoredTensor& tensor, size_t box) {
   verify_file(stored.file);
   const InputFile& file = files_[stored.file];
   if (file.crc32c(stored.at, stored.bytes) != stored.crc)
-    refuse(file.path(), cat("tensor '", printable(tensor.name), "', bytes ", stored.at, " to ", stored.at + stored.bytes,
-                            ": do not match their checksum"));
+    refuse(file.path(), cat("tensor '", printable(tensor.name), "', bytes ", stored.at, " to ",
+                            stored.at + stored.bytes, ": do not match their checksum"));
   box_verified_[index][box] = true;
 }
 
@@ -109,7 +111,8 @@ void StepReader::verify_headers() const {
     }
   }
   for (size_t i = 0; i < files.size(); ++i)
-    if (counted[i] != files[i].tensors().size()) refuse(files[i].path(), "holds tensors that the manifest does not list");
+    if (counted[i] != files[i].tensors().size())
+      refuse(files[i].path(), "holds tensors that the manifest does not list");
 }
 
 const StoredTensor& StepReader::at(std::string_view name) const {
@@ -124,7 +127,8 @@ const StoredTensor& StepReader::at(std::string_view name) const {
 
 void StepReader::prepare(const StoredTensor& tensor, const Box& wanted) {
   if (!fits(wanted, tensor.global))
-    refuse(folder_, cat("tensor '", printable(tensor.name), "': wanted box ", describe(wanted), " of ", tensor.global));
+    refuse(folder_, cat("tensor '", printable(tensor.name), "': wanted box ", describe(wanted), " of ",
+                        tensor.global));
   if (std::string why = overlap_problem(tensor); !why.empty()) refuse(folder_ / kManifestName, why);
   int64_t covered = 0;
   for (size_t i = 0; i < tensor.boxes.size(); ++i) {
@@ -135,8 +139,8 @@ void StepReader::prepare(const StoredTensor& tensor, const Box& wanted) {
     verify(tensor, i);
   }
   if (covered != wanted.extent.numel())
-    refuse(folder_, cat("tensor '", printable(tensor.name), "': of the box ", describe(wanted), " only ", covered, " of ",
-                        wanted.extent.numel(), " elements were saved"));
+    refuse(folder_, cat("tensor '", printable(tensor.name), "': of the box ", describe(wanted), " only ",
+                        covered, " of ", wanted.extent.numel(), " elements were saved"));
 }
 
 void StepReader::read(const StoredTensor& tensor, const Box& wanted, std::span<std::byte> out) {
@@ -147,8 +151,8 @@ void StepReader::read(const StoredTensor& tensor, const Box& wanted, std::span<s
     if (auto common = intersect(stored.box, wanted)) copy(tensor, stored, wanted, *common, out);
 }
 
-void StepReader::copy(const StoredTensor& tensor, const StoredBox& stored, const Box& wanted, const Box& common,
-                      std::span<std::byte> out) const {
+void StepReader::copy(const StoredTensor& tensor, const StoredBox& stored, const Box& wanted,
+                      const Box& common, std::span<std::byte> out) const {
   const size_t width = size_of(tensor.dtype);
   Window window(files_[stored.file], stored.at + stored.bytes);
   for_each_run(stored.box, wanted, common, [&](const Stretch& run) {

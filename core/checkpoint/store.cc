@@ -21,7 +21,8 @@ std::optional<int64_t> step_of(std::string_view name) {
   name.remove_prefix(kStepPrefix.size());
   int64_t step = 0;
   auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), step);
-  bool canonical = error == std::errc() && end == name.data() + name.size() && step >= 0 && std::to_string(step) == name;
+  bool canonical =
+      error == std::errc() && end == name.data() + name.size() && step >= 0 && std::to_string(step) == name;
   return canonical ? std::optional(step) : std::nullopt;
 }
 
@@ -33,8 +34,10 @@ StepReader open_step(const fs::path& folder, int64_t step) {
                 "list what is there with: mtrain checkpoint ls DIR");
   StepReader reader(folder);
   if (reader.manifest().step != step)
-    throw Error(ErrorClass::checkpoint, cat(printable((folder / kManifestName).string()), ": says step ", reader.manifest().step,
-                                            " in the folder of step ", step), "give the folder its own name back");
+    throw Error(ErrorClass::checkpoint,
+                cat(printable((folder / kManifestName).string()), ": says step ", reader.manifest().step,
+                    " in the folder of step ", step),
+                "give the folder its own name back");
   return reader;
 }
 
@@ -42,18 +45,23 @@ StepReader open_step(const fs::path& folder, int64_t step) {
 void create_durably(const fs::path& folder) {
   std::vector<fs::path> created;
   std::error_code ignored;
-  for (fs::path at = fs::absolute(folder).lexically_normal(); !fs::exists(at, ignored) && at.has_parent_path(); at = at.parent_path())
+  for (fs::path at = fs::absolute(folder).lexically_normal();
+       !fs::exists(at, ignored) && at.has_parent_path(); at = at.parent_path())
     created.push_back(at);
   make_directories(folder);
   for (const auto& path : created) sync_directory(path.parent_path(), "ckpt.folder");
 }
 
 /// The first lines of an error as one line.
-std::string one_line(const Error& error) { return printable(error.message(), 600); }
+std::string one_line(const Error& error) {
+  return printable(error.message(), 600);
+}
 
-[[noreturn]] void mismatch(const fs::path& folder, const std::string& tensor, const std::string& wanted, const std::string& got) {
+[[noreturn]] void mismatch(const fs::path& folder, const std::string& tensor, const std::string& wanted,
+                           const std::string& got) {
   throw Error(ErrorClass::checkpoint,
-              cat(printable(folder.string()), ": tensor '", printable(tensor), "': wanted ", wanted, ", the checkpoint has ", got),
+              cat(printable(folder.string()), ": tensor '", printable(tensor), "': wanted ", wanted,
+                  ", the checkpoint has ", got),
               "the recipe's model or optimizer differs from the one that was saved");
 }
 
@@ -66,7 +74,8 @@ CheckpointStore::CheckpointStore(fs::path folder, StoreOptions options)
   MT_USER_CHECK(options_.keep == 0 || options_.keep >= 2, ErrorClass::config,
                 cat("checkpoint.keep: wanted 0 (all) or at least 2, got ", options_.keep),
                 "with a single checkpoint, one damaged file would lose the run");
-  MT_CHECK(options_.world == 1 || (options_.vote && !options_.token.empty()), "several ranks need a vote and a token");
+  MT_CHECK(options_.world == 1 || (options_.vote && !options_.token.empty()),
+           "several ranks need a vote and a token");
   if (options_.token.empty()) options_.token = cat(::getpid());
   create_durably(folder_);
   if (options_.rank != 0) return;
@@ -74,17 +83,21 @@ CheckpointStore::CheckpointStore(fs::path folder, StoreOptions options)
   clean();
 }
 
-fs::path CheckpointStore::step_folder(int64_t step) const { return folder_ / cat(kStepPrefix, step); }
+fs::path CheckpointStore::step_folder(int64_t step) const {
+  return folder_ / cat(kStepPrefix, step);
+}
 
 std::vector<int64_t> CheckpointStore::steps() const {
   std::vector<int64_t> out;
   std::error_code error;
   fs::directory_iterator entries(folder_, error);
   if (error == std::errc::no_such_file_or_directory) return out;
-  if (error) throw Error(ErrorClass::io, cat("cannot list ", printable(folder_.string()), ": ", error.message()));
+  if (error)
+    throw Error(ErrorClass::io, cat("cannot list ", printable(folder_.string()), ": ", error.message()));
   for (const auto& entry : entries) {
     std::error_code ignored;
-    if (auto step = step_of(entry.path().filename().string()); step && entry.is_directory(ignored)) out.push_back(*step);
+    if (auto step = step_of(entry.path().filename().string()); step && entry.is_directory(ignored))
+      out.push_back(*step);
   }
   std::sort(out.begin(), out.end());
   return out;
@@ -132,16 +145,20 @@ LatestCheckpoint CheckpointStore::latest_valid() const {
   if (out.refused.empty()) return out;
   std::string lines;
   for (const auto& refused : out.refused) lines += cat("\n  step ", refused.step, ": ", refused.reason);
-  throw Error(ErrorClass::checkpoint, cat(printable(folder_.string()), ": none of the ", all.size(), " checkpoints is valid", lines),
-              "restore one from a copy; to start anew on purpose, give the run another folder (run.dir=PATH)");
+  throw Error(
+      ErrorClass::checkpoint,
+      cat(printable(folder_.string()), ": none of the ", all.size(), " checkpoints is valid", lines),
+      "restore one from a copy; to start anew on purpose, give the run another folder (run.dir=PATH)");
 }
 
 void CheckpointStore::load(int64_t step, std::span<Slice> slices, LoadOptions options) const {
   StepReader reader = open_step(step_folder(step), step);
   for (const Slice& slice : slices) {
     const StoredTensor& stored = reader.at(slice.name);
-    if (stored.dtype != slice.dtype) mismatch(reader.folder(), slice.name, name(slice.dtype), name(stored.dtype));
-    if (!(stored.global == slice.global)) mismatch(reader.folder(), slice.name, cat(slice.global), cat(stored.global));
+    if (stored.dtype != slice.dtype)
+      mismatch(reader.folder(), slice.name, name(slice.dtype), name(stored.dtype));
+    if (!(stored.global == slice.global))
+      mismatch(reader.folder(), slice.name, cat(slice.global), cat(stored.global));
     reader.prepare(stored, slice.box());
   }
   for (Slice& slice : slices) {
@@ -149,18 +166,21 @@ void CheckpointStore::load(int64_t step, std::span<Slice> slices, LoadOptions op
     if (options.allow_nonfinite) continue;
     if (auto at = first_nonfinite(slice.dtype, slice.data))
       throw Error(ErrorClass::numeric,
-                  cat(printable(reader.folder().string()), ": tensor '", printable(slice.name), "' holds NaN or Inf, first at element ",
-                      *at, " of the box ", describe(slice.box())),
+                  cat(printable(reader.folder().string()), ": tensor '", printable(slice.name),
+                      "' holds NaN or Inf, first at element ", *at, " of the box ", describe(slice.box())),
                   "the run had diverged when this was saved: resume from an older step");
   }
 }
 
-std::string CheckpointStore::meta(int64_t step) const { return open_step(step_folder(step), step).manifest().meta; }
+std::string CheckpointStore::meta(int64_t step) const {
+  return open_step(step_folder(step), step).manifest().meta;
+}
 
 std::vector<StoredTensorInfo> CheckpointStore::tensors(int64_t step) const {
   std::vector<StoredTensorInfo> out;
   const StepReader reader = open_step(step_folder(step), step);
-  for (const auto& tensor : reader.manifest().tensors) out.push_back({tensor.name, tensor.dtype, tensor.global});
+  for (const auto& tensor : reader.manifest().tensors)
+    out.push_back({tensor.name, tensor.dtype, tensor.global});
   return out;
 }
 
@@ -169,7 +189,8 @@ CheckpointPlace locate_checkpoints(const fs::path& path) {
   if (!fs::is_directory(path, ignored))
     throw Error(ErrorClass::checkpoint, cat(printable(path.string()), ": no such folder"),
                 "give a run's folder, its checkpoints folder, or one step-N folder");
-  fs::path named = path.has_filename() && path.filename() != "." ? path : fs::absolute(path).lexically_normal();
+  fs::path named =
+      path.has_filename() && path.filename() != "." ? path : fs::absolute(path).lexically_normal();
   if (!named.has_filename()) named = named.parent_path();
   if (auto step = step_of(named.filename().string())) {
     fs::path parent = named.parent_path();
@@ -178,7 +199,8 @@ CheckpointPlace locate_checkpoints(const fs::path& path) {
   if (fs::is_directory(path / "checkpoints", ignored)) return {path / "checkpoints", std::nullopt};
   for (const auto& entry : fs::directory_iterator(path))
     if (step_of(entry.path().filename().string())) return {path, std::nullopt};
-  throw Error(ErrorClass::checkpoint, cat(printable(path.string()), ": holds no checkpoints (folders named step-N)"),
+  throw Error(ErrorClass::checkpoint,
+              cat(printable(path.string()), ": holds no checkpoints (folders named step-N)"),
               "give a run's folder, its checkpoints folder, or one step-N folder");
 }
 
@@ -192,11 +214,16 @@ std::optional<size_t> first_nonfinite(DType dtype, std::span<const std::byte> da
     return std::nullopt;
   };
   switch (dtype) {
-    case DType::f32: return scan(uint32_t{0x7F800000});
-    case DType::f64: return scan(uint64_t{0x7FF0000000000000});
-    case DType::bf16: return scan(uint16_t{0x7F80});
-    case DType::f16: return scan(uint16_t{0x7C00});
-    default: return std::nullopt;
+    case DType::f32:
+      return scan(uint32_t{0x7F800000});
+    case DType::f64:
+      return scan(uint64_t{0x7FF0000000000000});
+    case DType::bf16:
+      return scan(uint16_t{0x7F80});
+    case DType::f16:
+      return scan(uint16_t{0x7C00});
+    default:
+      return std::nullopt;
   }
 }
 

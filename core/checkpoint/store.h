@@ -1,7 +1,8 @@
-// CheckpointStore: a folder of checkpoints, each a folder step-N of safetensors shards and a manifest. Saving is atomic (a
-// crash at any moment leaves the old checkpoints and perhaps the new one, never a mixture) and durable when save() returns;
-// loading compares the checksum of every byte before it hands any out. Layout-free: slices saved in one partition load in any
-// other. See docs/checkpoints.md for the protocol. For one thread at a time.
+// CheckpointStore: a folder of checkpoints, each a folder step-N of safetensors shards and a manifest. Saving
+// is atomic (a crash at any moment leaves the old checkpoints and perhaps the new one, never a mixture) and
+// durable when save() returns; loading compares the checksum of every byte before it hands any out.
+// Layout-free: slices saved in one partition load in any other. See docs/checkpoints.md for the protocol. For
+// one thread at a time.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -19,11 +20,13 @@ namespace mtrain {
 struct Manifest;
 
 struct StoreOptions {
-  int keep = 3;            // newest checkpoints kept; 0 keeps all; 1 is refused, as one file may turn out damaged
+  int keep = 3;  // newest checkpoints kept; 0 keeps all; 1 is refused, as one file may turn out damaged
   int64_t keep_every = 0;  // steps that are multiples of it are kept for ever; 0: none
   int rank = 0, world = 1;
-  std::string token;       // names temporary folders; the same on all ranks and unique to the job. Needed for world > 1.
-  /// True on every rank when all said true. Needed for world > 1; called the same number of times by each rank.
+  std::string
+      token;  // names temporary folders; the same on all ranks and unique to the job. Needed for world > 1.
+  /// True on every rank when all said true. Needed for world > 1; called the same number of times by each
+  /// rank.
   std::function<bool(bool)> vote;
 };
 
@@ -31,8 +34,9 @@ struct SaveResult {
   fs::path path;
   uint64_t bytes = 0;
   double seconds = 0;
-  bool already_saved = false;         // this very content was there
-  std::vector<std::string> warnings;  // of what came after the commit: the hint file, the removal of old checkpoints
+  bool already_saved = false;  // this very content was there
+  std::vector<std::string>
+      warnings;  // of what came after the commit: the hint file, the removal of old checkpoints
 };
 
 struct CheckpointInfo {
@@ -69,14 +73,15 @@ class MT_API CheckpointStore {
  public:
   /// For reading only: takes no lock, creates nothing.
   explicit CheckpointStore(fs::path folder);
-  /// For writing: creates the folder, locks it (Error(io) when another job has it) and removes what a killed one left.
+  /// For writing: creates the folder, locks it (Error(io) when another job has it) and removes what a killed
+  /// one left.
   CheckpointStore(fs::path folder, StoreOptions options);
 
   const fs::path& folder() const { return folder_; }
 
-  /// Saves `slices` (together, over all ranks, an exact cover of each tensor) and `meta` (a JSON object) as step `step`.
-  /// Error(io) when the system fails it; what was there before is untouched and a later save may succeed. Error(checkpoint)
-  /// when that step exists with other content. The data must not change meanwhile.
+  /// Saves `slices` (together, over all ranks, an exact cover of each tensor) and `meta` (a JSON object) as
+  /// step `step`. Error(io) when the system fails it; what was there before is untouched and a later save may
+  /// succeed. Error(checkpoint) when that step exists with other content. The data must not change meanwhile.
   SaveResult save(int64_t step, std::span<const Slice> slices, std::string_view meta);
 
   /// All checkpoints, oldest first, with the quick check of manifest and sizes.
@@ -86,8 +91,8 @@ class MT_API CheckpointStore {
   /// Why the checkpoint is not valid, comparing every byte; empty when it is.
   std::string problem(int64_t step) const;
 
-  /// Fills the slices. Error(checkpoint) naming file or tensor when anything is missing, damaged or of another dtype or shape;
-  /// then no slice was touched.
+  /// Fills the slices. Error(checkpoint) naming file or tensor when anything is missing, damaged or of
+  /// another dtype or shape; then no slice was touched.
   void load(int64_t step, std::span<Slice> slices, LoadOptions options = {}) const;
   /// The metadata, as canonical JSON (sorted keys).
   std::string meta(int64_t step) const;
@@ -116,8 +121,8 @@ struct CheckpointPlace {
   fs::path folder;
   std::optional<int64_t> step;
 };
-/// Understands a run's folder (with checkpoints/ in it), a folder of checkpoints, or one step-N folder. Error(checkpoint) when
-/// it is none of them.
+/// Understands a run's folder (with checkpoints/ in it), a folder of checkpoints, or one step-N folder.
+/// Error(checkpoint) when it is none of them.
 MT_API CheckpointPlace locate_checkpoints(const fs::path& path);
 
 /// Position of the first NaN or Inf among floating elements; absent when there is none or the type has none.

@@ -13,7 +13,8 @@ struct Refusal {
   std::string message;
 };
 
-/// Reads the text and tells how far the parser has come, for messages about what the parser itself finds no fault with.
+/// Reads the text and tells how far the parser has come, for messages about what the parser itself finds no
+/// fault with.
 class CountingIterator {
  public:
   using iterator_category = std::input_iterator_tag;
@@ -58,11 +59,13 @@ class Adapter {
   bool start_array(size_t) { return deeper(), out_.start_array(), true; }
   bool end_array() { return --depth_, out_.end_array(), true; }
   bool parse_error(size_t, const std::string&, const nlohmann::json::exception& error) {
-    // "[json.exception.parse_error.101] parse error at line 1, column 2: what": the place is told by our own count
+    // "[json.exception.parse_error.101] parse error at line 1, column 2: what": the place is told by our own
+    // count
     std::string_view text = error.what();
     size_t column = text.find("column ");
     size_t colon = column == std::string_view::npos ? column : text.find(": ", column);
-    throw Refusal{cat("malformed JSON: ", printable(colon == std::string_view::npos ? text : text.substr(colon + 2), 160))};
+    throw Refusal{cat("malformed JSON: ",
+                      printable(colon == std::string_view::npos ? text : text.substr(colon + 2), 160))};
   }
 
  private:
@@ -107,22 +110,26 @@ class TreeBuilder final : public JsonEvents {
 
 }  // namespace
 
-void JsonEvents::fail(std::string message) { throw Refusal{std::move(message)}; }
+void JsonEvents::fail(std::string message) {
+  throw Refusal{std::move(message)};
+}
 
 void parse_json(std::string_view text, const JsonPlace& place, JsonEvents& events) {
   const char* at = text.data();
   try {
-    if (size_t nul = text.find('\0'); nul != std::string_view::npos) {  // the library would take it for the end
+    if (size_t nul = text.find('\0');
+        nul != std::string_view::npos) {  // the library would take it for the end
       at += nul;
       throw Refusal{"a NUL byte inside JSON"};
     }
     if (text.starts_with("\xEF\xBB\xBF")) throw Refusal{"a byte-order mark before JSON"};
     Adapter adapter(events);
-    nlohmann::json::sax_parse(CountingIterator(text.data(), &at), CountingIterator(text.data() + text.size(), &at), &adapter);
+    nlohmann::json::sax_parse(CountingIterator(text.data(), &at),
+                              CountingIterator(text.data() + text.size(), &at), &adapter);
   } catch (const Refusal& refusal) {
     throw Error(ErrorClass::checkpoint,
-                cat(printable(place.path.string()), ": byte ", place.offset + static_cast<uint64_t>(at - text.data()), ": ",
-                    refusal.message),
+                cat(printable(place.path.string()), ": byte ",
+                    place.offset + static_cast<uint64_t>(at - text.data()), ": ", refusal.message),
                 place.hint);
   }
 }

@@ -1,5 +1,6 @@
-// JSON as files from strangers need it read: duplicate keys, byte-order marks, NUL bytes, deep nesting and anything after the
-// value are refused, each with the byte where it is. Internal to core/checkpoint. Stateless functions.
+// JSON as files from strangers need it read: duplicate keys, byte-order marks, NUL bytes, deep nesting and
+// anything after the value are refused, each with the byte where it is. Internal to core/checkpoint.
+// Stateless functions.
 #pragma once
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>

@@ -34,20 +34,27 @@ void list_text(const std::vector<CheckpointInfo>& infos) {
     text.resize(std::max(width, text.size()), ' ');
     return text + "  ";
   };
-  std::cout << padded("step", 10) << padded("time", 20) << padded("size", 10) << padded("tensors", 7) << "valid\n";
+  std::cout << padded("step", 10) << padded("time", 20) << padded("size", 10) << padded("tensors", 7)
+            << "valid\n";
   for (const auto& info : infos) {
     bool known = info.problem.empty();
     std::cout << padded(std::to_string(info.step), 10) << padded(known ? info.created : "-", 20)
               << padded(known ? human_bytes(info.bytes) : "-", 10)
-              << padded(known ? std::to_string(info.num_tensors) : "-", 7) << (known ? "yes" : "NO: " + info.problem) << '\n';
+              << padded(known ? std::to_string(info.num_tensors) : "-", 7)
+              << (known ? "yes" : "NO: " + info.problem) << '\n';
   }
 }
 
 void list_json(const std::vector<CheckpointInfo>& infos) {
   auto rows = nlohmann::ordered_json::array();
   for (const auto& info : infos)
-    rows.push_back({{"step", info.step}, {"path", info.path.string()}, {"time", info.created}, {"bytes", info.bytes},
-                    {"tensors", info.num_tensors}, {"valid", info.problem.empty()}, {"problem", info.problem}});
+    rows.push_back({{"step", info.step},
+                    {"path", info.path.string()},
+                    {"time", info.created},
+                    {"bytes", info.bytes},
+                    {"tensors", info.num_tensors},
+                    {"valid", info.problem.empty()},
+                    {"problem", info.problem}});
   std::cout << rows.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) << '\n';
 }
 
@@ -59,15 +66,21 @@ bool verify(const fs::path& path, bool deep) {
     std::string problem;
     CheckpointContent content;
     try {
-      if (deep) content = inspect_checkpoint(info.path);
-      else problem = CheckpointStore(info.path.parent_path()).problem(info.step);
+      if (deep)
+        content = inspect_checkpoint(info.path);
+      else
+        problem = CheckpointStore(info.path.parent_path()).problem(info.step);
     } catch (const Error& error) {
       problem = error.message();
     }
-    if (problem.empty() && !content.nonfinite.empty()) problem = cat("NaN or Inf in ", join(content.nonfinite, ", "));
+    if (problem.empty() && !content.nonfinite.empty())
+      problem = cat("NaN or Inf in ", join(content.nonfinite, ", "));
     all = all && problem.empty();
-    if (!problem.empty()) std::cout << "DAMAGED: " << problem << '\n';
-    else std::cout << "ok, " << info.num_tensors << " tensors, " << human_bytes(info.bytes) << (deep ? ", " : "") << content.digest << '\n';
+    if (!problem.empty())
+      std::cout << "DAMAGED: " << problem << '\n';
+    else
+      std::cout << "ok, " << info.num_tensors << " tensors, " << human_bytes(info.bytes) << (deep ? ", " : "")
+                << content.digest << '\n';
   }
   return all;
 }
@@ -76,10 +89,12 @@ void print_digest(const fs::path& path, std::optional<int64_t> step) {
   auto infos = checkpoints_at(path);
   const CheckpointInfo* chosen = &infos.back();
   if (step) {
-    auto found = std::find_if(infos.begin(), infos.end(), [&](const CheckpointInfo& info) { return info.step == *step; });
+    auto found = std::find_if(infos.begin(), infos.end(),
+                              [&](const CheckpointInfo& info) { return info.step == *step; });
     if (found == infos.end())
-      throw Error(ErrorClass::checkpoint, cat(printable(path.string()), ": there is no checkpoint of step ", *step),
-                  cat("the newest is of step ", infos.back().step, "; list them with: mtrain checkpoint ls DIR"));
+      throw Error(
+          ErrorClass::checkpoint, cat(printable(path.string()), ": there is no checkpoint of step ", *step),
+          cat("the newest is of step ", infos.back().step, "; list them with: mtrain checkpoint ls DIR"));
     chosen = &*found;
   }
   std::cout << checkpoint_digest(chosen->path) << '\n';
@@ -96,30 +111,38 @@ void add_checkpoint_command(CLI::App& app, Cli& cli) {
       "  mtrain checkpoint verify runs/quickstart\n"
       "  mtrain checkpoint digest runs/quickstart --step 100");
   auto path = std::make_shared<std::string>();
-  auto add_path = [&](CLI::App* to) { to->add_option("dir", *path, kFolderHelp)->required()->type_name("DIR"); };
+  auto add_path = [&](CLI::App* to) {
+    to->add_option("dir", *path, kFolderHelp)->required()->type_name("DIR");
+  };
 
-  auto* ls = command->add_subcommand("ls", "list checkpoints, with a check of their manifests and file sizes");
+  auto* ls =
+      command->add_subcommand("ls", "list checkpoints, with a check of their manifests and file sizes");
   add_path(ls);
   auto json = std::make_shared<bool>(false);
   ls->add_flag("--json", *json, "print as JSON");
   ls->footer("Example:\n  mtrain checkpoint ls runs/quickstart");
   ls->callback([path, json] { *json ? list_json(checkpoints_at(*path)) : list_text(checkpoints_at(*path)); });
 
-  auto* check = command->add_subcommand("verify", "compare every byte with its checksum; exit status 12 when one is wrong");
+  auto* check = command->add_subcommand(
+      "verify", "compare every byte with its checksum; exit status 12 when one is wrong");
   add_path(check);
   auto deep = std::make_shared<bool>(false);
   check->add_flag("--deep", *deep, "also look for NaN and Inf, and print each digest");
-  check->footer("Examples:\n  mtrain checkpoint verify runs/quickstart\n  mtrain checkpoint verify runs/quickstart/checkpoints/step-100 --deep");
+  check->footer(
+      "Examples:\n  mtrain checkpoint verify runs/quickstart\n  mtrain checkpoint verify "
+      "runs/quickstart/checkpoints/step-100 --deep");
   check->callback([path, deep, &cli] {
     if (!verify(*path, *deep)) cli.status = static_cast<int>(ErrorClass::checkpoint);
   });
 
-  auto* digest = command->add_subcommand("digest", "print one SHA-256 of parameters, optimizer, RNG and data cursor");
+  auto* digest =
+      command->add_subcommand("digest", "print one SHA-256 of parameters, optimizer, RNG and data cursor");
   add_path(digest);
   auto step = std::make_shared<std::optional<int64_t>>();
   digest->add_option("--step", *step, "which checkpoint; the newest when not given")->type_name("N");
   digest->footer(
-      "The digest does not depend on the parallel layout that saved the checkpoint: equal states have equal digests.\n"
+      "The digest does not depend on the parallel layout that saved the checkpoint: equal states have equal "
+      "digests.\n"
       "Example:\n  mtrain checkpoint digest runs/quickstart --step 100");
   digest->callback([path, step] { print_digest(*path, *step); });
 }

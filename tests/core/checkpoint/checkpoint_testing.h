@@ -35,7 +35,8 @@ class TempDir {
   fs::path path_;
 };
 
-/// The class of the mtrain::Error that `act` throws and its text, "" when it throws none. Anything else fails the test.
+/// The class of the mtrain::Error that `act` throws and its text, "" when it throws none. Anything else fails
+/// the test.
 inline std::string failure(const std::function<void()>& act, ErrorClass* error_class = nullptr) {
   try {
     act();
@@ -71,7 +72,8 @@ struct Sample {
         rest /= box.extent[d];
         scale *= shape[d];
       }
-      std::memcpy(out.data() + static_cast<size_t>(i) * width, bytes.data() + static_cast<size_t>(from) * width, width);
+      std::memcpy(out.data() + static_cast<size_t>(i) * width,
+                  bytes.data() + static_cast<size_t>(from) * width, width);
     }
     return out;
   }
@@ -79,14 +81,19 @@ struct Sample {
 
 /// Small tensors of every awkward kind; equal for equal seeds. Values are finite.
 inline std::vector<Sample> sample_tensors(uint32_t seed) {
-  std::vector<Sample> out = {{"model.embed.weight", DType::f32, {12, 8}, {}},  {"model.norm.weight", DType::f32, {8}, {}},
-                             {"model.cube", DType::bf16, {4, 3, 5}, {}},       {"optim.step", DType::i64, {}, {}},
-                             {"model.empty", DType::f32, {0, 4}, {}},          {"optim.exp_avg", DType::f32, {12, 8}, {}},
-                             {"bytes", DType::u8, {7}, {}},                    {"model.long", DType::f16, {1, 300}, {}}};
+  std::vector<Sample> out = {{"model.embed.weight", DType::f32, {12, 8}, {}},
+                             {"model.norm.weight", DType::f32, {8}, {}},
+                             {"model.cube", DType::bf16, {4, 3, 5}, {}},
+                             {"optim.step", DType::i64, {}, {}},
+                             {"model.empty", DType::f32, {0, 4}, {}},
+                             {"optim.exp_avg", DType::f32, {12, 8}, {}},
+                             {"bytes", DType::u8, {7}, {}},
+                             {"model.long", DType::f16, {1, 300}, {}}};
   std::mt19937 random(seed);
   for (auto& tensor : out) {
     tensor.bytes.resize(static_cast<size_t>(tensor.shape.numel()) * size_of(tensor.dtype));
-    for (auto& byte : tensor.bytes) byte = static_cast<std::byte>(random() & 0x37);  // no exponent is all ones
+    for (auto& byte : tensor.bytes)
+      byte = static_cast<std::byte>(random() & 0x37);  // no exponent is all ones
   }
   return out;
 }

@@ -1,11 +1,11 @@
-#include <doctest/doctest.h>
+#include "mtrain/checkpoint/hf_dir.h"
 
+#include <doctest/doctest.h>
 #include <sys/stat.h>
 
 #include <cstdlib>
 
 #include "checkpoint_testing.h"
-#include "mtrain/checkpoint/hf_dir.h"
 
 using namespace mtrain;
 using namespace mtrain::testing;
@@ -24,9 +24,11 @@ void put_shard(const fs::path& path, const std::vector<std::string>& names) {
 
 const std::string kShard1 = "model-00001-of-00002.safetensors", kShard2 = "model-00002-of-00002.safetensors";
 
-std::string index_of(const std::vector<std::pair<std::string, std::string>>& map, const std::string& metadata = R"({"total_size": 3})") {
+std::string index_of(const std::vector<std::pair<std::string, std::string>>& map,
+                     const std::string& metadata = R"({"total_size": 3})") {
   std::string rows;
-  for (const auto& [tensor, file] : map) rows += cat(rows.empty() ? "" : ",", '"', tensor, "\":\"", file, '"');
+  for (const auto& [tensor, file] : map)
+    rows += cat(rows.empty() ? "" : ",", '"', tensor, "\":\"", file, '"');
   return cat("{\"metadata\":", metadata, ",\"weight_map\":{", rows, "}}");
 }
 
@@ -65,7 +67,7 @@ TEST_CASE("a sharded model opens as one") {
   CHECK(dir.config_text() == R"({"model_type":"llama"})");
   CHECK_FALSE(dir.text("tokenizer.json").has_value());
   CHECK(failure([&] { dir.at("bb"); }).find("did you mean") != std::string::npos);
-  CHECK(failure([&] { dir.text("../x"); }).empty());  // absent
+  CHECK(failure([&] { dir.text("../x"); }).empty());        // absent
   CHECK(HfDir(model.dir / kShard1).tensors().size() == 2);  // one file alone
   for (const char* metadata : {"{}", R"({"total_size": 3.0})", R"({"total_size": 3, "format": "pt"})"}) {
     put_file(model.index, index_of({{"a", kShard1}, {"b", kShard1}, {"c", kShard2}}, metadata));
@@ -97,11 +99,15 @@ TEST_CASE("index and shards that disagree are refused") {
       {index_of({{"a", ""}}), "no plain file name"},
       {index_of({{"a", "x\\u0000.safetensors"}}), "no plain file name"},
       {index_of({{"a", "model-00003-of-00003.safetensors"}}), "cannot be opened"},
-      {index_of({{"a", b}, {"b", b}}), "has a shard model-00002-of-00002.safetensors that the index does not list"},
-      {index_of({{"a", b}, {"b", b}, {"c", c}, {"d", c}}), "says that 'd' is in model-00002-of-00002.safetensors, but it is not"},
-      {index_of({{"a", b}, {"b", c}, {"c", c}}), "says that 'b' is in model-00002-of-00002.safetensors, but it is not"},
+      {index_of({{"a", b}, {"b", b}}),
+       "has a shard model-00002-of-00002.safetensors that the index does not list"},
+      {index_of({{"a", b}, {"b", b}, {"c", c}, {"d", c}}),
+       "says that 'd' is in model-00002-of-00002.safetensors, but it is not"},
+      {index_of({{"a", b}, {"b", c}, {"c", c}}),
+       "says that 'b' is in model-00002-of-00002.safetensors, but it is not"},
       {index_of({{"a", b}, {"c", c}}), "does not list tensor 'b' of model-00001-of-00002.safetensors"},
-      {index_of({{"a", b}, {"b", b}, {"c", c}}, R"({"total_size": 4})"), "total_size says 4, the tensors have 3 bytes"},
+      {index_of({{"a", b}, {"b", b}, {"c", c}}, R"({"total_size": 4})"),
+       "total_size says 4, the tensors have 3 bytes"},
       {index_of({{"a", b}, {"b", b}, {"c", c}}, R"({"total_size": "3"})"), "total_size says"},
       {index_of({{"a", b}, {"b", b}, {"c", c}}, "[]"), "\"metadata\" wants an object"},
   };
@@ -135,13 +141,16 @@ TEST_CASE("a tensor in two shards, a link out of the folder and pickles are refu
     CHECK(model.refusal() == "");
     fs::remove(model.dir / "config.json");
     fs::create_symlink("/etc/hostname", model.dir / "config.json");
-    CHECK(failure([&] { HfDir(model.dir.path()).config_text(); }).find("a link out of the folder") != std::string::npos);
+    CHECK(failure([&] { HfDir(model.dir.path()).config_text(); }).find("a link out of the folder") !=
+          std::string::npos);
   }
   {
     TempDir dir;
     put_file(dir / "pytorch_model.bin", "\x80\x02");
-    CHECK(failure([&] { HfDir model(dir.path()); }).find("pytorch_model.bin is a pickle") != std::string::npos);
-    CHECK(failure([&] { HfDir model(dir / "pytorch_model.bin"); }).find("at least 8 bytes") == std::string::npos);
+    CHECK(failure([&] { HfDir model(dir.path()); }).find("pytorch_model.bin is a pickle") !=
+          std::string::npos);
+    CHECK(failure([&] { HfDir model(dir / "pytorch_model.bin"); }).find("at least 8 bytes") ==
+          std::string::npos);
     CHECK(failure([&] { HfDir model(dir / "nothing"); }).find("no such file or folder") != std::string::npos);
     put_file(dir / "model.safetensors", std::string("\2\0\0\0\0\0\0\0{}", 10));
     CHECK(failure([&] { HfDir model(dir.path()); }).find("holds no tensors") != std::string::npos);
@@ -151,7 +160,8 @@ TEST_CASE("a tensor in two shards, a link out of the folder and pickles are refu
 
 TEST_CASE("the cache layout of Hugging Face's tools is understood") {
   TempDir cache;
-  fs::path snapshot = cache / "models--x--y" / "snapshots" / "0123abcd", blobs = cache / "models--x--y" / "blobs";
+  fs::path snapshot = cache / "models--x--y" / "snapshots" / "0123abcd",
+           blobs = cache / "models--x--y" / "blobs";
   fs::create_directories(snapshot);
   fs::create_directories(blobs);
   put_shard(blobs / "f00d", {"a"});
@@ -174,7 +184,8 @@ TEST_CASE("models written by other programs are read") {
   HfDir whole(fs::path(MT_SOURCE_DIR) / "tests" / "golden" / "gpt2_tiny");
   HfDir sharded(fs::path(MT_SOURCE_DIR) / "tests" / "golden" / "gpt2_tiny_sharded");
   REQUIRE(whole.tensors().size() == sharded.tensors().size());
-  for (const TensorInfo* tensor : whole.tensors()) CHECK(std::ranges::equal(tensor->data, sharded.at(tensor->name).data));
+  for (const TensorInfo* tensor : whole.tensors())
+    CHECK(std::ranges::equal(tensor->data, sharded.at(tensor->name).data));
 
   fs::path models = shared_folder() / "data" / "models";
   if (!fs::exists(models)) {

@@ -1,3 +1,5 @@
+#include "mtrain/checkpoint/safetensors.h"
+
 #include <doctest/doctest.h>
 
 #include <cstring>
@@ -5,7 +7,6 @@
 
 #include "checkpoint_testing.h"
 #include "mtrain/base/error.h"
-#include "mtrain/checkpoint/safetensors.h"
 
 using namespace mtrain;
 using namespace mtrain::testing;
@@ -13,8 +14,11 @@ using namespace mtrain::testing;
 namespace {
 
 fs::path write_sample(const TempDir& dir) {
-  std::vector<TensorSpec> specs = {{"b", DType::f32, {2, 3}}, {"a", DType::i64, {1}}, {"empty", DType::f32, {0, 4}},
-                                   {"scalar", DType::bf16, {}}, {"é \"q\" \\ ../x", DType::u8, {3}}};
+  std::vector<TensorSpec> specs = {{"b", DType::f32, {2, 3}},
+                                   {"a", DType::i64, {1}},
+                                   {"empty", DType::f32, {0, 4}},
+                                   {"scalar", DType::bf16, {}},
+                                   {"é \"q\" \\ ../x", DType::u8, {3}}};
   fs::path path = dir / "sample.safetensors";
   SafetensorsWriter writer(path, "test", specs);
   std::byte value{1};

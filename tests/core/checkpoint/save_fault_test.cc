@@ -1,9 +1,10 @@
-// The save protocol under fire: a child process saves with one failpoint armed, for every site and every visit of it; then the
-// parent demands the old state or the new one, no leftovers, and that the next save works.
+// The save protocol under fire: a child process saves with one failpoint armed, for every site and every
+// visit of it; then the parent demands the old state or the new one, no leftovers, and that the next save
+// works.
 #include <doctest/doctest.h>
-
 #include <fcntl.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -24,8 +25,12 @@ namespace {
 constexpr const char* kMeta = R"({"rng": 1, "cursor": 2})";
 const StoreOptions kOptions{.keep = 2};
 
-std::vector<Sample> state_at(int64_t step) { return sample_tensors(static_cast<uint32_t>(step)); }
-SaveResult save(CheckpointStore& store, int64_t step) { return store.save(step, cut_all(state_at(step), 0, 1, 0).list, kMeta); }
+std::vector<Sample> state_at(int64_t step) {
+  return sample_tensors(static_cast<uint32_t>(step));
+}
+SaveResult save(CheckpointStore& store, int64_t step) {
+  return store.save(step, cut_all(state_at(step), 0, 1, 0).list, kMeta);
+}
 
 bool holds_state(const CheckpointStore& store, int64_t step) {
   Slices loaded = cut_all(state_at(step), 0, 1, 0, false);
@@ -42,8 +47,10 @@ bool has_leftovers(const fs::path& folder) {
 }
 
 /// Runs this program's child case with a fault armed and gives its wait status.
-int run_child(const fs::path& folder, const char* mode, const std::string& fault, const fs::path& visits = {}) {
+int run_child(const fs::path& folder, const char* mode, const std::string& fault,
+              const fs::path& visits = {}) {
   pid_t child = ::fork();
+  REQUIRE(child >= 0);
   if (child == 0) {
     ::setenv("MTRAIN_FAULT", fault.c_str(), 1);
     ::setenv("MTRAIN_LOG", "off", 1);
@@ -52,7 +59,8 @@ int run_child(const fs::path& folder, const char* mode, const std::string& fault
     ::setenv("MTRAIN_CKPT_VISITS", visits.c_str(), 1);
     int null = ::open("/dev/null", O_RDWR);
     ::dup2(null, 1);
-    ::execl("/proc/self/exe", "test_checkpoint", "--no-skip", "--test-case=child of the fault sweeps", nullptr);
+    ::execl("/proc/self/exe", "test_checkpoint", "--no-skip", "--test-case=child of the fault sweeps",
+            nullptr);
     ::_exit(127);
   }
   int status = 0;
@@ -60,8 +68,12 @@ int run_child(const fs::path& folder, const char* mode, const std::string& fault
   return status;
 }
 
-bool killed(int status) { return WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL; }
-bool succeeded(int status) { return WIFEXITED(status) && WEXITSTATUS(status) == 0; }
+bool killed(int status) {
+  return WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
+}
+bool succeeded(int status) {
+  return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
 
 /// The sites that the child passes in this mode, with the number of visits.
 std::map<std::string, int> sites(const fs::path& start, const char* mode) {
@@ -146,18 +158,22 @@ Count sweep(const char* mode, const char* action, bool damaged, bool forever = f
   return count;
 }
 
-/// What a trainer does: save; on failure go on and save later. With `once`, the save after a failed one must succeed.
+/// What a trainer does: save; on failure go on and save later. With `once`, the save after a failed one must
+/// succeed.
 void child_retry(const fs::path& folder, bool once) {
   CheckpointStore store(folder, kOptions);
   bool failed = false;
   for (int64_t step : {30, 40, 40}) {
     ErrorClass error_class = ErrorClass::io;
+    bool existed = fs::exists(store.step_folder(step));
     bool fails = !failure([&] { save(store, step); }, &error_class).empty();
+    if (fails && !existed) CHECK_FALSE(fs::exists(store.step_folder(step)));
     CHECK(error_class == ErrorClass::io);
     CHECK_FALSE((once && failed && fails));
     failed = failed || fails;
     if (!fails) continue;
-    for (const auto& entry : fs::directory_iterator(folder)) CHECK(entry.path().string().find(".tmp-") == std::string::npos);
+    for (const auto& entry : fs::directory_iterator(folder))
+      CHECK(entry.path().string().find(".tmp-") == std::string::npos);
   }
 }
 
@@ -171,6 +187,13 @@ TEST_CASE("child of the fault sweeps" * doctest::skip()) {
   if (what == "save") {
     CheckpointStore store(folder, kOptions);
     save(store, 30);
+  } else if (what == "again") {
+    CheckpointStore store(folder, kOptions);
+    ErrorClass error_class = ErrorClass::io;
+    bool same = true;
+    failure([&] { same = save(store, 20).already_saved; }, &error_class);
+    CHECK(same);
+    CHECK(error_class == ErrorClass::io);
   } else if (what == "load") {
     CheckpointStore store(folder, kOptions);
     auto latest = store.latest_valid();
@@ -191,10 +214,31 @@ TEST_CASE("every point of the protocol is a failpoint") {
   TempDir start;
   prepare(start / "run", true);
   auto visited = sites(start / "run", "save");
-  for (const char* site : {"ckpt.p0", "ckpt.p1", "ckpt.p2", "ckpt.p3", "ckpt.p4", "ckpt.p5", "ckpt.p6", "ckpt.p7", "ckpt.p8", "ckpt.p9",
-                           "ckpt.p10", "ckpt.clean", "ckpt.trash", "ckpt.trash.delete", "ckpt.shard.open", "ckpt.shard.write",
-                           "ckpt.shard.fsync", "ckpt.shard.dirsync", "ckpt.manifest.open", "ckpt.manifest.write",
-                           "ckpt.manifest.fsync", "ckpt.manifest.dirsync", "ckpt.commit.dirsync", "ckpt.latest.rename", "ckpt.read"})
+  for (const char* site : {"ckpt.p0",
+                           "ckpt.p1",
+                           "ckpt.p2",
+                           "ckpt.p3",
+                           "ckpt.p4",
+                           "ckpt.p5",
+                           "ckpt.p6",
+                           "ckpt.p7",
+                           "ckpt.p8",
+                           "ckpt.p9",
+                           "ckpt.p10",
+                           "ckpt.clean",
+                           "ckpt.trash",
+                           "ckpt.trash.delete",
+                           "ckpt.shard.open",
+                           "ckpt.shard.write",
+                           "ckpt.shard.fsync",
+                           "ckpt.shard.dirsync",
+                           "ckpt.manifest.open",
+                           "ckpt.manifest.write",
+                           "ckpt.manifest.fsync",
+                           "ckpt.manifest.dirsync",
+                           "ckpt.commit.dirsync",
+                           "ckpt.latest.rename",
+                           "ckpt.read"})
     CHECK_MESSAGE(visited.count(site) == 1, site);
 }
 
@@ -218,6 +262,21 @@ TEST_CASE("any failing call fails that save alone") {
   }
   runs += sweep("retry", "errno=EIO", true).runs;
   MESSAGE(runs, " faults");
+}
+
+TEST_CASE("a disk that cannot read for a moment is no proof of damage") {
+  TempDir dir;
+  prepare(dir / "run", false);
+  struct stat before {
+  }, after{};
+  REQUIRE(::stat((dir / "run" / "step-20" / "manifest.json").c_str(), &before) == 0);
+  const int reads = sites(dir / "run", "again")["ckpt.read"];
+  CHECK(reads >= 8);
+  for (int nth = 1; nth <= reads; ++nth) {
+    CHECK(succeeded(run_child(dir / "run", "again", cat("ckpt.read:", nth, ":errno=EIO"))));
+    REQUIRE(::stat((dir / "run" / "step-20" / "manifest.json").c_str(), &after) == 0);
+    CHECK(before.st_ino == after.st_ino);
+  }
 }
 
 TEST_CASE("short writes are completed") {

@@ -48,7 +48,8 @@ struct Saved {
     put_file(shard, shard_bytes);
     put_file(manifest, manifest_bytes);
   }
-  /// Replaces text in the manifest and gives it a right checksum again, as an attacker or another version would.
+  /// Replaces text in the manifest and gives it a right checksum again, as an attacker or another version
+  /// would.
   void forge(const std::string& from, const std::string& to) {
     std::string text = manifest_bytes;
     size_t at = text.find(from);
@@ -63,7 +64,8 @@ struct Saved {
 
 TEST_CASE("a file cut at any 64th byte, or grown, is refused") {
   Saved saved;
-  for (auto [path, bytes] : {std::pair(&saved.shard, &saved.shard_bytes), std::pair(&saved.manifest, &saved.manifest_bytes)}) {
+  for (auto [path, bytes] :
+       {std::pair(&saved.shard, &saved.shard_bytes), std::pair(&saved.manifest, &saved.manifest_bytes)}) {
     for (size_t keep = 0; keep < bytes->size(); keep += 64) {
       put_file(*path, bytes->substr(0, keep));
       saved.refused();
@@ -122,10 +124,12 @@ TEST_CASE("missing, swapped, linked and misplaced files are refused; foreign one
     store.save(6, other.list, R"({"rng": 1, "cursor": 2, "config_hash": "00"})");
   }
   put_file(saved.shard, read_file(saved.dir / "step-6" / kShard));
-  CHECK(CheckpointStore(saved.dir.path()).problem(7).find("do not match their checksum") != std::string::npos);
+  CHECK(CheckpointStore(saved.dir.path()).problem(7).find("do not match their checksum") !=
+        std::string::npos);
   CHECK(CheckpointStore(saved.dir.path()).latest_valid().step == 6);
   fs::rename(saved.dir / "step-6", saved.dir / "step-8");
-  CHECK(CheckpointStore(saved.dir.path()).problem(8).find("says step 6 in the folder of step 8") != std::string::npos);
+  CHECK(CheckpointStore(saved.dir.path()).problem(8).find("says step 6 in the folder of step 8") !=
+        std::string::npos);
   fs::remove_all(saved.dir / "step-8");
   saved.repair();
   put_file(saved.dir / "step-7" / "shard-00009-of-00010.safetensors", "not listed");
@@ -165,9 +169,15 @@ TEST_CASE("forged manifests with right checksums are refused") {
       {"\"name\": \"bytes\"", "\"name\": \"\"", "name is empty"},
       {"\"name\": \"bytes\"", "\"name\": \"\\u0007\"", "control character"},
       {"\"meta\": {", "\"meta\": [], \"x\": {", "\"meta\" wants an object"},
-      {"\"meta\": {", "\"meta\": {\"a\":[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]"
-       "]]]]]]]]]]]]]]]],", "nested deeper than the limit of 64"},
+      {"\"meta\": {",
+       "\"meta\": "
+       "{\"a\":[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]"
+       "]]]]]]]]]]]]]]]]]]"
+       "]]]]]]]]]]]]]]]],",
+       "nested deeper than the limit of 64"},
       {"\"tensors\": [", "\"tensors\": [[],", "has no \"name\""},
+      {"\"name\": \"model.norm.weight\", \"dtype\": \"fp32\"",
+       "\"name\": \"model.norm.weight\", \"dtype\": \"int32\"", "is not what the manifest says"},
       {"\"key\":\"bytes@0\"", "\"key\":\"bytes@9\"", "has no tensor 'bytes@9'"},
   };
   for (const auto& forgery : forgeries) {
@@ -180,14 +190,24 @@ TEST_CASE("forged manifests with right checksums are refused") {
     CHECK(problem.find("step-7") != std::string::npos);
     saved.repair();
   }
+  const size_t empty = saved.manifest_bytes.find("{\"name\": \"model.empty\"");
+  saved.forge(saved.manifest_bytes.substr(empty, saved.manifest_bytes.find("{\"name\"", empty + 1) - empty),
+              "");
+  CHECK(CheckpointStore(saved.dir.path()).problem(7).find("holds tensors that the manifest does not list") !=
+        std::string::npos);
+  put_file(saved.shard, saved.shard_bytes + "12345678");
+  saved.forge(cat("\"bytes\":", saved.shard_bytes.size(), ","),
+              cat("\"bytes\":", saved.shard_bytes.size() + 8, ","));
+  CHECK(CheckpointStore(saved.dir.path()).problem(7).find("its tensors do not fill it") != std::string::npos);
+  saved.repair();
   saved.forge("\"created\"", "\"created\"");
   CHECK(CheckpointStore(saved.dir.path()).problem(7).empty());  // the forging itself is right
 }
 
 TEST_CASE("what a manifest leaves out is an error that names tensor and box") {
   Saved saved;
-  // Drop the second half of "bytes" [7]: the file's tiling stays right if the header is said to be longer — so forge the
-  // first box instead to cover rows that the second one covers as well.
+  // Drop the second half of "bytes" [7]: the file's tiling stays right if the header is said to be longer —
+  // so forge the first box instead to cover rows that the second one covers as well.
   saved.forge("\"offset\":[3]", "\"offset\":[0]");
   CheckpointStore store(saved.dir.path());
   CHECK(store.problem(7).find("tensor 'bytes': box offset [0] size [") != std::string::npos);
@@ -199,8 +219,9 @@ TEST_CASE("what a manifest leaves out is an error that names tensor and box") {
   CHECK(store.problem(7).find("tensor 'bytes': its boxes cover 7 of 8 elements") != std::string::npos);
   std::vector<std::byte> memory(8);
   std::vector<Slice> one = {whole_slice("bytes", DType::u8, {8}, memory)};
-  CHECK(failure([&] { store.load(7, one); }).find("tensor 'bytes': of the box offset [0] size [8] only 7 of 8 elements") !=
-        std::string::npos);
+  CHECK(failure([&] {
+          store.load(7, one);
+        }).find("tensor 'bytes': of the box offset [0] size [8] only 7 of 8 elements") != std::string::npos);
   one[0] = {"bytes", DType::u8, {8}, {1}, {6}, std::span(memory).first(6)};
   store.load(7, one);  // what is there can still be had
   CHECK(memory[0] == saved.samples[6].bytes[1]);

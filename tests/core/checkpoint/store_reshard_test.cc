@@ -90,17 +90,21 @@ TEST_CASE("random boxes of random shapes are cut out right") {
   std::mt19937 random(21);
   for (int round = 0; round < 200; ++round) {
     Sample sample{"t", random() % 2 ? DType::f32 : DType::u8, {}, {}};
-    for (int rank = static_cast<int>(random() % 5); rank > 0; --rank) sample.shape.push_back(1 + random() % 6);
+    for (int rank = static_cast<int>(random() % 5); rank > 0; --rank)
+      sample.shape.push_back(1 + random() % 6);
     sample.bytes.resize(static_cast<size_t>(sample.shape.numel()) * size_of(sample.dtype));
     for (auto& byte : sample.bytes) byte = static_cast<std::byte>(random() & 0x37);
     TempDir dir;
     CheckpointStore store(dir.path(), StoreOptions{});
-    store.save(0, all_parts({sample}, {1 + static_cast<int>(random() % 3), static_cast<int>(random() % 4)}).list, "{}");
+    store.save(0,
+               all_parts({sample}, {1 + static_cast<int>(random() % 3), static_cast<int>(random() % 4)}).list,
+               "{}");
     for (int k = 0; k < 10; ++k) {
       Box box;
       for (int64_t size : sample.shape) {
         box.offset.push_back(static_cast<int64_t>(random() % static_cast<uint64_t>(size)));
-        box.extent.push_back(static_cast<int64_t>(random() % static_cast<uint64_t>(size - box.offset[-1] + 1)));
+        box.extent.push_back(
+            static_cast<int64_t>(random() % static_cast<uint64_t>(size - box.offset[-1] + 1)));
       }
       Slices wanted;
       wanted.add(sample, box, false);
@@ -111,9 +115,11 @@ TEST_CASE("random boxes of random shapes are cut out right") {
 }
 
 TEST_CASE("large tensors take the same way in pieces") {
-  Sample sample{"big", DType::f32, {1500, 3000}, {}};  // 18 MB: over the digest's piece and the reader's window
+  Sample sample{
+      "big", DType::f32, {1500, 3000}, {}};  // 18 MB: over the digest's piece and the reader's window
   sample.bytes.resize(static_cast<size_t>(sample.shape.numel()) * 4);
-  for (size_t i = 0; i < sample.bytes.size(); i += 4) std::memcpy(&sample.bytes[i], &(const uint32_t&)(uint32_t(i * 2654435761u) & 0x3FFFFFFF), 4);
+  for (size_t i = 0; i < sample.bytes.size(); i += 4)
+    std::memcpy(&sample.bytes[i], &(const uint32_t&)(uint32_t(i * 2654435761u) & 0x3FFFFFFF), 4);
   std::string digest;
   for (Layout from : {Layout{1, 0}, Layout{3, 1}, Layout{4, 0}}) {
     TempDir dir;
@@ -136,7 +142,8 @@ TEST_CASE("several ranks save one checkpoint together") {
     TempDir dir;
     Ballot ballot(world);
     auto errors = on_ranks(world, [&](int rank) {
-      CheckpointStore store(dir.path(), StoreOptions{.rank = rank, .world = world, .token = "job", .vote = std::ref(ballot)});
+      CheckpointStore store(
+          dir.path(), StoreOptions{.rank = rank, .world = world, .token = "job", .vote = std::ref(ballot)});
       Slices mine = cut_all(samples, rank, world, 0);
       store.save(8, mine.list, kMeta);
       CHECK(store.save(8, mine.list, kMeta).already_saved);
@@ -161,14 +168,17 @@ TEST_CASE("when one rank fails, none commits and all say so") {
   constexpr int kWorld = 3;
   Ballot ballot(kWorld);
   auto errors = on_ranks(kWorld, [&](int rank) {
-    CheckpointStore store(dir.path(), StoreOptions{.rank = rank, .world = kWorld, .token = "job", .vote = std::ref(ballot)});
+    CheckpointStore store(
+        dir.path(), StoreOptions{.rank = rank, .world = kWorld, .token = "job", .vote = std::ref(ballot)});
     Slices mine = cut_all(samples, rank, kWorld, 0);
     store.save(1, mine.list, kMeta);
     std::vector<Slice> bad = mine.list;
     if (rank == 1) bad.push_back(bad[0]);  // refused by the writer of its shard
     std::string first = failure([&] { store.save(2, bad, kMeta); });
-    CHECK(first.find(rank == 1 ? "two tensors are named" : "another rank could not save") != std::string::npos);
-    std::vector<Slice> less(mine.list.begin() + (rank == 2), mine.list.end());  // found at the commit, by rank 0
+    CHECK(first.find(rank == 1 ? "two tensors are named" : "another rank could not save") !=
+          std::string::npos);
+    std::vector<Slice> less(mine.list.begin() + (rank == 2),
+                            mine.list.end());  // found at the commit, by rank 0
     std::string second = failure([&] { store.save(2, less, kMeta); });
     CHECK(second.find(rank == 0 ? "its boxes cover" : "another rank could not save") != std::string::npos);
     store.save(3, mine.list, kMeta);
@@ -177,5 +187,6 @@ TEST_CASE("when one rank fails, none commits and all say so") {
   CheckpointStore store(dir.path());
   CHECK(store.list().size() == 2);
   CHECK(store.latest_valid().step == 3);
-  for (const auto& entry : fs::directory_iterator(dir.path())) CHECK(entry.path().string().find(".tmp-") == std::string::npos);
+  for (const auto& entry : fs::directory_iterator(dir.path()))
+    CHECK(entry.path().string().find(".tmp-") == std::string::npos);
 }

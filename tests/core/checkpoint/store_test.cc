@@ -1,5 +1,6 @@
-#include <doctest/doctest.h>
+#include "mtrain/checkpoint/store.h"
 
+#include <doctest/doctest.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -11,7 +12,6 @@
 #include "checkpoint_testing.h"
 #include "mtrain/checkpoint/digest.h"
 #include "mtrain/checkpoint/safetensors.h"
-#include "mtrain/checkpoint/store.h"
 
 using namespace mtrain;
 using namespace mtrain::testing;
@@ -98,13 +98,23 @@ TEST_CASE("the digest tells content, and nothing else") {
   CHECK(digest == checkpoint_digest(b / "step-1"));
   second.save(2, list(1).list, R"({"rng": 1, "cursor": {"b": 2, "a": 1}})");
   CHECK(digest != checkpoint_digest(b / "step-2"));
-  for (const char* meta : {R"({"rng": 2, "cursor": {"b": 2, "a": 1}})", R"({"rng": 1, "cursor": {"b": 2, "a": 2}})", R"({"rng": 1})",
-                           R"({"rng": 1, "cursor": {"b": 2, "a": 1}, "state": 0})"}) {
+  for (const char* meta :
+       {R"({"rng": 2, "cursor": {"b": 2, "a": 1}})", R"({"rng": 1, "cursor": {"b": 2, "a": 2}})",
+        R"({"rng": 1})", R"({"rng": 1, "cursor": {"b": 2, "a": 1}, "state": 0})"}) {
     TempDir c;
     CheckpointStore other(c.path(), StoreOptions{});
     other.save(1, list(1).list, meta);
     CHECK(digest != checkpoint_digest(c / "step-1"));
   }
+  std::vector<std::string> digests;
+  for (Shape shape : {Shape{2, 6}, Shape{3, 4}, Shape{12}}) {  // the same bytes
+    TempDir d;
+    std::vector<std::byte> bytes(12);
+    std::vector<Slice> slices = {whole_slice("t", DType::u8, shape, bytes)};
+    CheckpointStore(d.path(), StoreOptions{}).save(1, slices, "{}");
+    digests.push_back(checkpoint_digest(d / "step-1"));
+  }
+  CHECK((digests[0] != digests[1] && digests[1] != digests[2] && digests[0] != digests[2]));
   TempDir c;
   CheckpointStore other(c.path(), StoreOptions{});
   Slices changed = list(1);
@@ -120,9 +130,11 @@ TEST_CASE("saving a step again: the same is accepted, another refused, a damaged
   std::string manifest = read_file(dir / "step-5" / "manifest.json");
   CHECK(save(store, 5, 1).already_saved);
   ErrorClass error_class{};
-  CHECK(failure([&] { save(store, 5, 2); }, &error_class).find("another state of step 5") != std::string::npos);
+  CHECK(failure([&] { save(store, 5, 2); }, &error_class).find("another state of step 5") !=
+        std::string::npos);
   CHECK(error_class == ErrorClass::checkpoint);
-  CHECK(failure([&] { store.save(5, cut_all(sample_tensors(1), 0, 1, 0).list, R"({"cursor": 8})"); }).size() > 0);
+  CHECK(failure([&] { store.save(5, cut_all(sample_tensors(1), 0, 1, 0).list, R"({"cursor": 8})"); }).size() >
+        0);
   CHECK(read_file(dir / "step-5" / "manifest.json") == manifest);
   CHECK(store.problem(5).empty());
 
@@ -146,7 +158,8 @@ TEST_CASE("retention keeps the newest, the multiples, and what it must not judge
   fs::remove(dir / "step-130" / "manifest.json");
   save(store, 140, 1);
   CHECK(steps_of(store) == std::vector<int64_t>{100, 120, 130, 140});
-  CHECK(failure([&] { CheckpointStore(dir / "x", StoreOptions{.keep = 1}); }).find("checkpoint.keep") != std::string::npos);
+  CHECK(failure([&] { CheckpointStore(dir / "x", StoreOptions{.keep = 1}); }).find("checkpoint.keep") !=
+        std::string::npos);
 
   TempDir all;
   CheckpointStore keeps_all(all.path(), StoreOptions{.keep = 0});
@@ -178,7 +191,8 @@ TEST_CASE("the newest valid checkpoint is found, whatever the hint says; damaged
   ErrorClass error_class{};
   std::string message = failure([&] { store.latest_valid(); }, &error_class);
   CHECK(error_class == ErrorClass::checkpoint);
-  for (const char* part : {"none of the 3", "step 11: ", "step 10: ", "step 9: ", "run.dir=PATH"}) CHECK(message.find(part) != std::string::npos);
+  for (const char* part : {"none of the 3", "step 11: ", "step 10: ", "step 9: ", "run.dir=PATH"})
+    CHECK(message.find(part) != std::string::npos);
 }
 
 TEST_CASE("loading refuses what is not there, before it touches anything") {
@@ -196,11 +210,15 @@ TEST_CASE("loading refuses what is not there, before it touches anything") {
     CHECK(wanted.memory == before);
     return message;
   };
-  CHECK(message_of([](Slice& s) { s.name = "model.norm.wieght"; }).find("nearest are model.norm.weight") != std::string::npos);
-  CHECK(message_of([](Slice& s) { s.dtype = DType::i32; }).find("'model.norm.weight': wanted int32, the checkpoint has fp32") !=
+  CHECK(message_of([](Slice& s) { s.name = "model.norm.wieght"; }).find("nearest are model.norm.weight") !=
         std::string::npos);
-  CHECK(message_of([](Slice& s) { s.global = {9}; }).find("wanted [9], the checkpoint has [8]") != std::string::npos);
-  CHECK(message_of([](Slice& s) { s.offset = {1}; }).find("wanted box offset [1] size [8] of [8]") != std::string::npos);
+  CHECK(message_of([](Slice& s) {
+          s.dtype = DType::i32;
+        }).find("'model.norm.weight': wanted int32, the checkpoint has fp32") != std::string::npos);
+  CHECK(message_of([](Slice& s) { s.global = {9}; }).find("wanted [9], the checkpoint has [8]") !=
+        std::string::npos);
+  CHECK(message_of([](Slice& s) { s.offset = {1}; }).find("wanted box offset [1] size [8] of [8]") !=
+        std::string::npos);
   Slices wanted = cut_all(samples, 0, 1, 0, false);
   CHECK(failure([&] { store.load(6, wanted.list); }).find("no such checkpoint") != std::string::npos);
 }
@@ -216,7 +234,8 @@ TEST_CASE("NaN and Inf are refused by name unless allowed") {
     const int64_t step = std::isnan(bad) ? 1 : 2;
     store.save(step, slices, "{}");
     ErrorClass error_class{};
-    CHECK(failure([&] { store.load(step, slices); }, &error_class).find("'w' holds NaN or Inf, first at element 70") != std::string::npos);
+    CHECK(failure([&] { store.load(step, slices); }, &error_class)
+              .find("'w' holds NaN or Inf, first at element 70") != std::string::npos);
     CHECK(error_class == ErrorClass::numeric);
     store.load(step, slices, {.allow_nonfinite = true});
     CHECK(inspect_checkpoint(dir / cat("step-", step)).nonfinite == std::vector<std::string>{"w"});
@@ -259,7 +278,9 @@ TEST_CASE("one folder has one writer, and a killed one leaves no lock") {
   int ready[2], hold[2];
   REQUIRE((::pipe(ready) == 0 && ::pipe(hold) == 0));
   pid_t child = ::fork();
+  REQUIRE(child >= 0);
   if (child == 0) {
+    ::close(hold[1]);  // so that the wait below ends with the parent, however that ends
     CheckpointStore store(dir.path(), StoreOptions{});
     char byte = 1;
     if (::write(ready[1], &byte, 1) != 1 || ::read(hold[0], &byte, 1) < 0) ::_exit(1);
@@ -289,7 +310,8 @@ TEST_CASE("a folder that cannot be written is found before the first step") {
   if (::geteuid() != 0) {
     fs::create_directory(dir / "locked");
     fs::permissions(dir / "locked", fs::perms::owner_read | fs::perms::owner_exec);
-    CHECK(failure([&] { CheckpointStore store(dir / "locked", StoreOptions{}); }, &error_class).find("Permission denied") != std::string::npos);
+    CHECK(failure([&] { CheckpointStore store(dir / "locked", StoreOptions{}); }, &error_class)
+              .find("Permission denied") != std::string::npos);
   }
 }
 
