@@ -95,10 +95,13 @@ class Console final : public Observer {
       first_step_time_ = now;
     }
     update(m, now);
-    if (m.skipped) print(cat("step ", m.step, ": update skipped, gradients were not finite (loss scale ", m.loss_scale, ")"));
+    if (m.skipped)
+      print(cat("step ", m.step, ": update skipped, gradients were not finite (loss scale ", m.loss_scale,
+                ")"));
     if (live_) {
       if (now - drawn_at_ >= kRedrawSeconds || m.step >= info_.total_steps) draw(now);
-    } else if (m.step % options_.interval == 0 || m.step == info_.total_steps || m.step == info_.first_step + 1) {
+    } else if (m.step % options_.interval == 0 || m.step == info_.total_steps ||
+               m.step == info_.first_step + 1) {
       plain_line(m);
     }
   }
@@ -115,9 +118,11 @@ class Console final : public Observer {
     erase();
     int64_t done = step - info_.first_step;
     double seconds = options_.clock() - start_time_;
-    std::string how = step >= info_.total_steps ? cat("done: ", grouped(done), done == 1 ? " step" : " steps")
-                                                : cat("stopped after step ", grouped(step), " of ", grouped(info_.total_steps));
-    print(cat(how, " in ", human_seconds(seconds), done > 0 ? cat(", last loss ", short_loss(last_loss_)) : ""));
+    std::string how = step >= info_.total_steps
+                          ? cat("done: ", grouped(done), done == 1 ? " step" : " steps")
+                          : cat("stopped after step ", grouped(step), " of ", grouped(info_.total_steps));
+    print(cat(how, " in ", human_seconds(seconds),
+              done > 0 ? cat(", last loss ", short_loss(last_loss_)) : ""));
   }
 
  private:
@@ -129,11 +134,13 @@ class Console final : public Observer {
   void banner() {
     const RunInfo& i = info_;
     int64_t tokens = i.global_batch_size * i.seq_length;
-    print(cat(printable(i.name.empty() ? "run" : i.name), ": ", human_count(static_cast<double>(i.parameters)), " parameters, ",
-              i.dtype, " on ", printable(i.device)));
+    print(cat(printable(i.name.empty() ? "run" : i.name), ": ",
+              human_count(static_cast<double>(i.parameters)), " parameters, ", i.dtype, " on ",
+              printable(i.device)));
     print(cat("  batch  ", grouped(i.global_batch_size), " x ", grouped(i.seq_length), " = ", grouped(tokens),
               " tokens per step"));
-    print(cat("  steps  ", grouped(i.total_steps), " = ", human_count(static_cast<double>(tokens * i.total_steps)), " tokens",
+    print(cat("  steps  ", grouped(i.total_steps), " = ",
+              human_count(static_cast<double>(tokens * i.total_steps)), " tokens",
               i.first_step > 0 ? cat(", going on after step ", grouped(i.first_step)) : ""));
     print(cat("  folder ", printable(i.directory, kMaxText)));
   }
@@ -150,10 +157,12 @@ class Console final : public Observer {
     progress_.loss = std::isfinite(m.loss) ? loss_.value() : m.loss;
     progress_.lr = m.lr;
     progress_.tokens_per_second = rate_.value();
-    // The first step carries start-up costs, so time is measured from its end; evaluations and saves count as they come.
+    // The first step carries start-up costs, so time is measured from its end; evaluations and saves count as
+    // they come.
     if (m.step > first_step_) {
       double per_step = (now - *first_step_time_) / static_cast<double>(m.step - first_step_);
-      progress_.seconds_left = per_step * static_cast<double>(std::max<int64_t>(0, info_.total_steps - m.step));
+      progress_.seconds_left =
+          per_step * static_cast<double>(std::max<int64_t>(0, info_.total_steps - m.step));
     }
   }
 
@@ -164,8 +173,9 @@ class Console final : public Observer {
     plain_count_ = 0;
     std::string total = std::to_string(info_.total_steps), step = std::to_string(m.step);
     step.insert(0, total.size() > step.size() ? total.size() - step.size() : 0, ' ');
-    print(cat("step ", step, "/", total, "  loss ", short_loss(std::isfinite(m.loss) ? mean : m.loss), "  lr ",
-              short_lr(m.lr), "  grad norm ", short_loss(m.grad_norm), "  ", human_count(rate_.value()), " tokens/s  ETA ",
+    print(cat("step ", step, "/", total, "  loss ", short_loss(std::isfinite(m.loss) ? mean : m.loss),
+              "  lr ", short_lr(m.lr), "  grad norm ", short_loss(m.grad_norm), "  ",
+              human_count(rate_.value()), " tokens/s  ETA ",
               progress_.seconds_left < 0 ? "?" : human_seconds(progress_.seconds_left)));
   }
 
@@ -212,6 +222,8 @@ int64_t plain_interval(int64_t total_steps) {
       if (decade * factor >= wanted) return decade * factor;
 }
 
-std::unique_ptr<Observer> make_console(ConsoleOptions options) { return std::make_unique<Console>(std::move(options)); }
+std::unique_ptr<Observer> make_console(ConsoleOptions options) {
+  return std::make_unique<Console>(std::move(options));
+}
 
 }  // namespace mtrain

@@ -1,6 +1,6 @@
-// The console: how a run goes, for people. On a terminal one line is redrawn in place (at most ten times a second) and
-// everything else scrolls above it; elsewhere there is a plain line every few steps. Owns nothing but a duplicate of its
-// descriptor; on the trainer's thread; a closed output never reaches the trainer.
+// The console: how a run goes, for people. On a terminal one line is redrawn in place (at most ten times a
+// second) and everything else scrolls above it; elsewhere there is a plain line every few steps. Owns nothing
+// but a duplicate of its descriptor; on the trainer's thread; a closed output never reaches the trainer.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -16,9 +16,9 @@ enum class ConsoleMode { automatic, live, plain };
 struct ConsoleOptions {
   int fd = 1;
   ConsoleMode mode = ConsoleMode::automatic;  // live when fd is a terminal that can move its cursor
-  int64_t interval = 0;                       // steps between plain lines; 0: about a hundred lines in the run
-  int columns = 0;                            // width of the live line; 0: the terminal's
-  std::function<double()> clock;              // seconds, never going back; empty: the machine's
+  int64_t interval = 0;           // steps between plain lines; 0: about a hundred lines in the run
+  int columns = 0;                // width of the live line; 0: the terminal's
+  std::function<double()> clock;  // seconds, never going back; empty: the machine's
 };
 
 /// Colour is used on the live line only, and not when NO_COLOR is set to anything.

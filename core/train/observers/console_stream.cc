@@ -78,7 +78,9 @@ void ConsoleStream::fail(int error) {
   log_warn("cannot write to standard output: ", std::strerror(error), "; training goes on without it");
 }
 
-bool ConsoleStream::is_terminal() const { return fd_ >= 0 && ::isatty(fd_) == 1; }
+bool ConsoleStream::is_terminal() const {
+  return fd_ >= 0 && ::isatty(fd_) == 1;
+}
 
 int ConsoleStream::columns(int otherwise) const {
   winsize size{};

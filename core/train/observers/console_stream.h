@@ -1,6 +1,7 @@
-// ConsoleStream: text for whoever watches, on a descriptor that may be a terminal, a file, a pipe, or gone. Writing never
-// throws, never raises SIGPIPE and never waits long; trouble is told once, on the log.
-// Owns a duplicate of the descriptor, so a file that later gets the same number is safe from it. For one thread at a time.
+// ConsoleStream: text for whoever watches, on a descriptor that may be a terminal, a file, a pipe, or gone.
+// Writing never throws, never raises SIGPIPE and never waits long; trouble is told once, on the log. Owns a
+// duplicate of the descriptor, so a file that later gets the same number is safe from it. For one thread at a
+// time.
 #pragma once
 #include <string_view>
 

@@ -15,10 +15,13 @@
 namespace mtrain {
 namespace {
 
-// Room for any double (24 characters) and for a null with its text, so that val_loss fits in later without moving a byte.
+// Room for any double (24 characters) and for a null with its text, so that val_loss fits in later without
+// moving a byte.
 constexpr size_t kValRoom = sizeof(R"(null,"val_loss_text":"-inf")") - 1;
 
-std::string number(double value) { return std::isfinite(value) ? shortest(value) : "null"; }
+std::string number(double value) {
+  return std::isfinite(value) ? shortest(value) : "null";
+}
 
 // The value, then, when it is not finite, its text under a second key.
 std::string number_or_text(const char* key, double value) {
@@ -44,9 +47,10 @@ std::string step_line(const StepMetrics& m) {
 }
 
 std::string lone_eval_line(int64_t step, double loss) {
-  return cat("{\"step\":", step, ",\"loss\":null,\"grad_norm\":null,\"lr\":null,\"tokens\":null,",
-             "\"tokens_per_second\":null,\"step_ms\":null,\"tflops\":null,\"mfu\":null,\"memory_bytes\":null,",
-             "\"val_loss\":", val_field(number_or_text("val_loss", loss)), "}\n");
+  return cat(
+      "{\"step\":", step, ",\"loss\":null,\"grad_norm\":null,\"lr\":null,\"tokens\":null,",
+      "\"tokens_per_second\":null,\"step_ms\":null,\"tflops\":null,\"mfu\":null,\"memory_bytes\":null,",
+      "\"val_loss\":", val_field(number_or_text("val_loss", loss)), "}\n");
 }
 
 // The step of a line as written above; -1 when it is something else.
@@ -59,8 +63,9 @@ int64_t step_of(std::string_view line) {
   return error == std::errc() && end != line.data() + line.size() && *end == ',' ? step : -1;
 }
 
-// Bytes up to the end of the last whole line before the first line of a step beyond `last`. Steps ascend in a file that
-// only this class writes, so nothing after that line is worth keeping; lines of others before it stay, however long.
+// Bytes up to the end of the last whole line before the first line of a step beyond `last`. Steps ascend in a
+// file that only this class writes, so nothing after that line is worth keeping; lines of others before it
+// stay, however long.
 int64_t bytes_to_keep(const fs::path& path, int64_t last) {
   constexpr size_t kHeadBytes = 40;  // room for the step
   std::error_code ignored;
@@ -101,7 +106,8 @@ class MetricsFile final : public Observer {
   void on_eval(const EvalMetrics& metrics) override {
     if (metrics.split != "valid") return;
     std::string value = val_field(number_or_text("val_loss", metrics.loss));
-    if (metrics.step == step_ && val_offset_ >= 0 && file_.replace(val_offset_, val_field("null"), value)) return;
+    if (metrics.step == step_ && val_offset_ >= 0 && file_.replace(val_offset_, val_field("null"), value))
+      return;
     file_.append(lone_eval_line(metrics.step, metrics.loss));
   }
 

@@ -52,12 +52,15 @@ std::string bar(double share, int cells, ProgressStyle style) {
   }
   rest.assign(static_cast<size_t>(cells - whole), style.blocks ? ' ' : '-');
   std::string edge = style.blocks ? "" : "[", end = style.blocks ? "▏" : "]";
-  return style.color ? cat(edge, kBarColor, full, rest, kReset, kDim, end, kReset) : cat(edge, full, rest, end);
+  return style.color ? cat(edge, kBarColor, full, rest, kReset, kDim, end, kReset)
+                     : cat(edge, full, rest, end);
 }
 
 }  // namespace
 
-std::string short_lr(double lr) { return scientific(lr, 1); }
+std::string short_lr(double lr) {
+  return scientific(lr, 1);
+}
 
 std::string short_loss(double loss) {
   if (std::isnan(loss)) return "nan";
@@ -66,7 +69,8 @@ std::string short_loss(double loss) {
 }
 
 std::string progress_line(const Progress& p, int columns, ProgressStyle style) {
-  double share = p.total > 0 ? std::clamp(static_cast<double>(p.step) / static_cast<double>(p.total), 0.0, 1.0) : 0.0;
+  double share =
+      p.total > 0 ? std::clamp(static_cast<double>(p.step) / static_cast<double>(p.total), 0.0, 1.0) : 0.0;
   std::string percent = cat(std::floor(share * 100), "%");
   percent.insert(0, 4 - percent.size(), ' ');
   std::vector<Field> fields = {

@@ -34,8 +34,10 @@ RecordFile::RecordFile(fs::path path, std::string what) : path_(std::move(path))
   errno = fault.error;
   if (fault.action != FaultAction::fail_errno)
     fd_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
-  if (fd_ < 0) warn("open", errno);
-  else inside_fd_ = ::open(path_.c_str(), O_RDWR | O_CLOEXEC);
+  if (fd_ < 0)
+    warn("open", errno);
+  else
+    inside_fd_ = ::open(path_.c_str(), O_RDWR | O_CLOEXEC);
 }
 
 RecordFile::~RecordFile() {
@@ -61,9 +63,11 @@ int64_t RecordFile::append(std::string_view record) {
 bool RecordFile::replace(int64_t offset, std::string_view before, std::string_view after) {
   if (inside_fd_ < 0 || before.size() != after.size()) return false;
   std::string there(before.size(), '\0');
-  if (::pread(inside_fd_, there.data(), there.size(), offset) != static_cast<ssize_t>(there.size()) || there != before)
+  if (::pread(inside_fd_, there.data(), there.size(), offset) != static_cast<ssize_t>(there.size()) ||
+      there != before)
     return false;
-  if (::pwrite(inside_fd_, after.data(), after.size(), offset) == static_cast<ssize_t>(after.size())) return true;
+  if (::pwrite(inside_fd_, after.data(), after.size(), offset) == static_cast<ssize_t>(after.size()))
+    return true;
   warn("write", errno);
   return false;
 }
@@ -76,8 +80,8 @@ void RecordFile::truncate(int64_t bytes) {
 
 void RecordFile::warn(const char* operation, int error) {
   if (std::exchange(warned_, true)) return;
-  log_warn("cannot ", operation, " ", path_.string(), ": ", std::strerror(error), "; training goes on, ", what_,
-           " may have gaps");
+  log_warn("cannot ", operation, " ", path_.string(), ": ", std::strerror(error), "; training goes on, ",
+           what_, " may have gaps");
 }
 
 }  // namespace mtrain

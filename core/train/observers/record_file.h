@@ -1,6 +1,6 @@
-// RecordFile: a file that grows by whole records, for metrics that must never stop training. A record is one write to a
-// descriptor in append mode; what a full disk cuts short is taken back, so the file always ends with a whole record.
-// Trouble is told once, on the log. Owns its descriptors; for one thread at a time.
+// RecordFile: a file that grows by whole records, for metrics that must never stop training. A record is one
+// write to a descriptor in append mode; what a full disk cuts short is taken back, so the file always ends
+// with a whole record. Trouble is told once, on the log. Owns its descriptors; for one thread at a time.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -12,7 +12,8 @@ namespace mtrain {
 
 class RecordFile {
  public:
-  /// Opens or creates `path`; `what` names it in the warning ("metrics"). Failpoints: <what>.open, <what>.write.
+  /// Opens or creates `path`; `what` names it in the warning ("metrics"). Failpoints: <what>.open,
+  /// <what>.write.
   RecordFile(fs::path path, std::string what);
   ~RecordFile();
   RecordFile(const RecordFile&) = delete;
@@ -33,7 +34,7 @@ class RecordFile {
 
   fs::path path_;
   std::string what_;
-  int fd_ = -1;        // in append mode
+  int fd_ = -1;         // in append mode
   int inside_fd_ = -1;  // for replace(): writes in append mode go to the end, wherever they are aimed
   bool warned_ = false;
 };

@@ -44,12 +44,16 @@ struct Environment {
     const char* old = std::getenv(variable);
     was_set = old != nullptr;
     if (old) before = old;
-    if (value) ::setenv(variable, value, 1);
-    else ::unsetenv(variable);
+    if (value)
+      ::setenv(variable, value, 1);
+    else
+      ::unsetenv(variable);
   }
   ~Environment() {
-    if (was_set) ::setenv(name.c_str(), before.c_str(), 1);
-    else ::unsetenv(name.c_str());
+    if (was_set)
+      ::setenv(name.c_str(), before.c_str(), 1);
+    else
+      ::unsetenv(name.c_str());
   }
 };
 
@@ -80,20 +84,37 @@ std::vector<std::string> screen(const std::string& text) {
 int width(const std::string& text) {
   int columns = 0;
   for (size_t i = 0; i < text.size(); ++i) {
-    if (text[i] == '\x1b') i = text.find('m', i);
-    else if ((static_cast<unsigned char>(text[i]) & 0xC0) != 0x80) ++columns;
+    if (text[i] == '\x1b')
+      i = text.find('m', i);
+    else if ((static_cast<unsigned char>(text[i]) & 0xC0) != 0x80)
+      ++columns;
   }
   return columns;
 }
 
 RunInfo run_info(int64_t total, int64_t first = 0) {
-  return {.name = "small", .directory = "runs/small", .device = "cpu, 2 threads", .dtype = "bf16", .parameters = 3150000,
-          .total_steps = total, .first_step = first, .global_batch_size = 16, .seq_length = 256};
+  return {.name = "small",
+          .directory = "runs/small",
+          .device = "cpu, 2 threads",
+          .dtype = "bf16",
+          .parameters = 3150000,
+          .total_steps = total,
+          .first_step = first,
+          .global_batch_size = 16,
+          .seq_length = 256};
 }
 
 StepMetrics step_metrics(int64_t step, double loss) {
-  return {.step = step, .loss = loss, .grad_norm = 0.5, .lr = 3e-4, .tokens = step * 4096, .samples = step * 16,
-          .step_seconds = 0.1, .tokens_per_second = 40960, .tflops = 0.2, .memory_bytes = 1 << 20};
+  return {.step = step,
+          .loss = loss,
+          .grad_norm = 0.5,
+          .lr = 3e-4,
+          .tokens = step * 4096,
+          .samples = step * 16,
+          .step_seconds = 0.1,
+          .tokens_per_second = 40960,
+          .tflops = 0.2,
+          .memory_bytes = 1 << 20};
 }
 
 size_t count(const std::string& text, const std::string& part) {
@@ -165,13 +186,14 @@ TEST_CASE("the live line is one row, redrawn at most ten times a second, and the
   Pipe pipe;
   double now = 0;
   Environment locale("LC_ALL", "C");
-  auto console =
-      make_console({.fd = pipe.ends[1], .mode = ConsoleMode::live, .columns = 100, .clock = [&] { return now; }});
+  auto console = make_console(
+      {.fd = pipe.ends[1], .mode = ConsoleMode::live, .columns = 100, .clock = [&] { return now; }});
   console->on_start(run_info(2000));
   for (int64_t step = 1; step <= 1000; ++step) {
     now += 0.01;
     console->on_step(step_metrics(step, 2.0));
-    if (step == 500) console->on_eval({.step = 500, .split = "valid", .loss = 1.5, .tokens = 131072, .seconds = 1.25});
+    if (step == 500)
+      console->on_eval({.step = 500, .split = "valid", .loss = 1.5, .tokens = 131072, .seconds = 1.25});
     if (step == 600) console->on_event("checkpoint of step 600 written");
   }
   std::string text = pipe.text();
@@ -216,7 +238,12 @@ TEST_CASE("an unfinished live line is ended, so that an error message starts on 
 }
 
 TEST_CASE("the live line fits into every width") {
-  Progress progress{.step = 123456, .total = 200000, .loss = 1.2345, .lr = 3e-4, .tokens_per_second = 41234, .seconds_left = 4000};
+  Progress progress{.step = 123456,
+                    .total = 200000,
+                    .loss = 1.2345,
+                    .lr = 3e-4,
+                    .tokens_per_second = 41234,
+                    .seconds_left = 4000};
   for (bool blocks : {false, true}) {
     for (bool color : {false, true}) {
       int longest = 0;
@@ -230,13 +257,16 @@ TEST_CASE("the live line fits into every width") {
     }
   }
   CHECK(progress_line(progress, 60, {}) == " 61%  123456/200000  loss 1.2345  lr 3.0e-04  ETA 1h06m");
-  CHECK(progress_line(progress, 79, {}).find(" 61%  123456/200000  loss 1.2345  lr 3.0e-04  41.2k tokens/s  ETA 1h06m") == 0);
+  CHECK(progress_line(progress, 79, {})
+            .find(" 61%  123456/200000  loss 1.2345  lr 3.0e-04  41.2k tokens/s  ETA 1h06m") == 0);
   CHECK(progress_line(progress, 82, {}).find(" 61% [####----]  123456/200000  loss") == 0);
 }
 
 TEST_CASE("the bar follows the share of steps done") {
   Progress p{.step = 0, .total = 1000, .seconds_left = 1};
-  auto filled = [&](bool blocks) { return count(progress_line(p, 120, {.blocks = blocks}), blocks ? "█" : "#"); };
+  auto filled = [&](bool blocks) {
+    return count(progress_line(p, 120, {.blocks = blocks}), blocks ? "█" : "#");
+  };
   CHECK(filled(false) == 0);
   CHECK(filled(true) == 0);
   p.step = 500;

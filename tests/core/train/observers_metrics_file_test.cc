@@ -41,12 +41,21 @@ std::vector<Json> lines(const fs::path& path) {
 }
 
 StepMetrics step_metrics(int64_t step, double loss) {
-  return {.step = step, .loss = loss, .grad_norm = 0.1 * static_cast<double>(step), .lr = 3e-4, .tokens = step * 4096,
-          .step_seconds = 0.0125, .tokens_per_second = 327680, .tflops = 0.25, .mfu = 0.5, .memory_bytes = 1ull << 33};
+  return {.step = step,
+          .loss = loss,
+          .grad_norm = 0.1 * static_cast<double>(step),
+          .lr = 3e-4,
+          .tokens = step * 4096,
+          .step_seconds = 0.0125,
+          .tokens_per_second = 327680,
+          .tflops = 0.25,
+          .mfu = 0.5,
+          .memory_bytes = 1ull << 33};
 }
 
-const std::set<std::string> kKeys = {"step", "loss", "grad_norm", "lr", "tokens", "tokens_per_second", "step_ms", "tflops",
-                                     "mfu", "memory_bytes", "val_loss"};
+const std::set<std::string> kKeys = {
+    "step",    "loss",   "grad_norm", "lr",           "tokens",  "tokens_per_second",
+    "step_ms", "tflops", "mfu",       "memory_bytes", "val_loss"};
 
 std::set<std::string> keys(const Json& line) {
   std::set<std::string> out;
@@ -79,7 +88,8 @@ TEST_CASE("every double comes back bit for bit") {
   Folder folder;
   fs::path path = folder.path / "metrics.jsonl";
   auto metrics = make_metrics_file(path, 0);
-  std::vector<double> values = {0.0, -0.0, 5e-324, 1.7976931348623157e308, -2.2250738585072014e-308, 0.1, 1.0, 123456789.0};
+  std::vector<double> values = {0.0, -0.0, 5e-324,     1.7976931348623157e308, -2.2250738585072014e-308,
+                                0.1, 1.0,  123456789.0};
   uint64_t state = 88172645463325252u;
   while (values.size() < 2000) {
     state ^= state << 13;
@@ -126,7 +136,8 @@ TEST_CASE("a validation goes into the line of its step; only one without a step 
   metrics->on_eval({.step = 0, .split = "valid", .loss = 5.5});
   for (int64_t step = 1; step <= 4; ++step) {
     metrics->on_step(step_metrics(step, 2.0));
-    if (step % 2 == 0) metrics->on_eval({.step = step, .split = "valid", .loss = 1.0 + 0.1 * static_cast<double>(step)});
+    if (step % 2 == 0)
+      metrics->on_eval({.step = step, .split = "valid", .loss = 1.0 + 0.1 * static_cast<double>(step)});
     if (step == 4) metrics->on_eval({.step = step, .split = "test", .loss = 9.0});
   }
   auto all = lines(path);
@@ -150,14 +161,16 @@ TEST_CASE("resuming drops later steps and a torn last line, whatever the place o
   const std::string whole = read_file(path);
   const size_t line_bytes = whole.find('\n') + 1;
   for (int64_t first = 0; first <= 11; ++first) {
-    for (size_t cut : {whole.size(), whole.size() - 1, whole.size() - line_bytes / 2, 5 * line_bytes + 3, size_t{1}, size_t{0}}) {
+    for (size_t cut : {whole.size(), whole.size() - 1, whole.size() - line_bytes / 2, 5 * line_bytes + 3,
+                       size_t{1}, size_t{0}}) {
       { std::ofstream(path, std::ios::binary | std::ios::trunc) << whole.substr(0, cut); }
       {
         auto metrics = make_metrics_file(path, first);
         metrics->on_step(step_metrics(first + 1, 7.0));
       }
       auto all = lines(path);
-      size_t complete = static_cast<size_t>(std::count(whole.begin(), whole.begin() + static_cast<ptrdiff_t>(cut), '\n'));
+      size_t complete =
+          static_cast<size_t>(std::count(whole.begin(), whole.begin() + static_cast<ptrdiff_t>(cut), '\n'));
       size_t kept = std::min(complete, static_cast<size_t>(first));
       REQUIRE(all.size() == kept + 1);
       for (size_t i = 0; i < kept; ++i) CHECK(all[i]["step"] == i + 1);
@@ -195,7 +208,8 @@ TEST_CASE("a file cut by someone else while the run goes on is not damaged furth
 }
 
 TEST_CASE("a full disk costs lines, never half a line, and writing goes on when there is room again") {
-  // A size limit on files cuts a write short exactly as a full disk does. It holds for a whole process: use a child.
+  // A size limit on files cuts a write short exactly as a full disk does. It holds for a whole process: use a
+  // child.
   Folder folder;
   fs::path path = folder.path / "metrics.jsonl";
   pid_t child = ::fork();
@@ -220,10 +234,12 @@ TEST_CASE("a full disk costs lines, never half a line, and writing goes on when 
   CHECK(steps == std::vector<int64_t>{1, 2, 3, 8, 9, 10});
 }
 
-TEST_CASE("a folder that is not there, a device that is always full and a directory in the way throw nothing") {
+TEST_CASE(
+    "a folder that is not there, a device that is always full and a directory in the way throw nothing") {
   Folder folder;
   fs::create_directories(folder.path / "dir");
-  for (const fs::path& path : {folder.path / "none" / "metrics.jsonl", fs::path("/dev/full"), folder.path / "dir"}) {
+  for (const fs::path& path :
+       {folder.path / "none" / "metrics.jsonl", fs::path("/dev/full"), folder.path / "dir"}) {
     auto metrics = make_metrics_file(path, 3);
     metrics->on_step(step_metrics(4, 2.0));
     metrics->on_eval({.step = 4, .split = "valid", .loss = 1.5});

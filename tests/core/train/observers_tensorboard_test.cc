@@ -29,7 +29,8 @@ struct Folder {
   ~Folder() { fs::remove_all(path); }
 };
 
-// A reader that shares nothing with the writer: the checksum bit by bit, the wire format from its description.
+// A reader that shares nothing with the writer: the checksum bit by bit, the wire format from its
+// description.
 uint32_t slow_crc32c(std::string_view data) {
   uint32_t crc = ~0u;
   for (unsigned char byte : data) {
@@ -64,7 +65,7 @@ uint64_t take_varint(std::string_view& in) {
 }
 
 struct Field {
-  uint64_t number = 0;       // varint, fixed64 or fixed32 as raw bits
+  uint64_t number = 0;  // varint, fixed64 or fixed32 as raw bits
   std::string_view bytes;
 };
 
@@ -74,9 +75,15 @@ std::multimap<int, Field> fields(std::string_view in) {
     uint64_t key = take_varint(in);
     Field field;
     switch (key & 7) {
-      case 0: field.number = take_varint(in); break;
-      case 1: field.number = take<uint64_t>(in); break;
-      case 5: field.number = take<uint32_t>(in); break;
+      case 0:
+        field.number = take_varint(in);
+        break;
+      case 1:
+        field.number = take<uint64_t>(in);
+        break;
+      case 5:
+        field.number = take<uint32_t>(in);
+        break;
       case 2: {
         uint64_t size = take_varint(in);
         REQUIRE(size <= in.size());
@@ -84,7 +91,8 @@ std::multimap<int, Field> fields(std::string_view in) {
         in.remove_prefix(size);
         break;
       }
-      default: FAIL("wire type ", key & 7);
+      default:
+        FAIL("wire type ", key & 7);
     }
     out.emplace(static_cast<int>(key >> 3), field);
   }
@@ -143,13 +151,22 @@ std::vector<fs::path> files(const fs::path& folder) {
 }
 
 StepMetrics step_metrics(int64_t step) {
-  return {.step = step, .loss = 5.0 / static_cast<double>(step), .grad_norm = 0.5, .lr = 3e-4, .step_seconds = 0.0125,
-          .tokens_per_second = 327680, .tflops = 0.25, .mfu = 0.5, .memory_bytes = 1ull << 33};
+  return {.step = step,
+          .loss = 5.0 / static_cast<double>(step),
+          .grad_norm = 0.5,
+          .lr = 3e-4,
+          .step_seconds = 0.0125,
+          .tokens_per_second = 327680,
+          .tflops = 0.25,
+          .mfu = 0.5,
+          .memory_bytes = 1ull << 33};
 }
 
 }  // namespace
 
-TEST_CASE("the test's own checksum is CRC-32C") { CHECK(slow_crc32c("123456789") == 0xE3069283u); }
+TEST_CASE("the test's own checksum is CRC-32C") {
+  CHECK(slow_crc32c("123456789") == 0xE3069283u);
+}
 
 TEST_CASE("an event file decodes to what was logged") {
   Folder folder;
