@@ -1,5 +1,7 @@
 #include "mtrain/config/container.h"
 
+#include "mtrain/base/error.h"
+
 namespace mtrain {
 
 void SchemaCatalog::add_section(Schema schema) {
@@ -14,6 +16,16 @@ void SchemaCatalog::add_section(Schema schema) {
 void SchemaCatalog::add_component(const std::string& kind, Schema schema) {
   std::string name = schema.name;
   components_[kind].insert_or_assign(std::move(name), std::move(schema));
+}
+
+void SchemaCatalog::add_unusable(const std::string& kind, const std::string& name, std::string reason,
+                                 std::string remedy) {
+  unusable_.insert_or_assign({kind, name}, Unusable{std::move(reason), std::move(remedy)});
+}
+
+void SchemaCatalog::throw_if_unusable(const std::string& kind, const std::string& name) const {
+  auto found = unusable_.find({kind, name});
+  if (found != unusable_.end()) throw Error(ErrorClass::plugin, found->second.reason, found->second.remedy);
 }
 
 const Schema* SchemaCatalog::section(std::string_view name) const {

@@ -98,6 +98,7 @@ KeyIndex all_names(const SchemaCatalog& catalog,
 
 void no_such_plugin(const std::string& kind, const std::string& path, const std::string& wanted,
                     const Location& where, const SchemaCatalog& catalog, Report& report) {
+  catalog.throw_if_unusable(kind, wanted);
   auto names = catalog.components(kind);
   auto& fault =
       report.error("unknown-plugin", path, where, cat("there is no ", kind, " '", visible(wanted, 60), "'"));
@@ -130,11 +131,14 @@ void check_plugin_names(const Schema& schema, const Node& values, const std::str
   }
 }
 
-void unknown_section(const Node::Entry& entry, const KeyIndex& known, Report& report) {
+/// Reports a key at the root that is no section. `suggests`: finding what was meant costs far more than
+/// saying it is wrong.
+void unknown_section(const Node::Entry& entry, const KeyIndex& known, bool suggests, Report& report) {
   std::string meant = entry.key;
   for (const Node* at = &entry.value; at->is_map() && at->size() == 1; at = &at->entries()[0].value)
     meant = join_path(meant, at->entries()[0].key);
   auto& fault = report.error("unknown-key", meant, entry.key_where, "no such setting");
+  if (!suggests) return;
   auto near = known.suggest(meant);
   if (near.empty()) near = known.suggest(entry.key);
   if (!near.empty()) fault.fix("did you mean " + join(near, " or ") + "?");
@@ -176,11 +180,10 @@ ConfigContainer ConfigContainer::load(const ConfigRequest& request, const Schema
     if (found) chosen.emplace_back(schema.name, found);
   }
   KeyIndex known = all_names(catalog, chosen);
-  constexpr size_t kMaxUnknownSections = 64;
+  constexpr size_t kMaxSuggestions = 64;
   size_t unknown = 0;
   for (const auto& entry : tree->entries())
-    if (!catalog.section(entry.key) && ++unknown <= kMaxUnknownSections)
-      unknown_section(entry, known, report);
+    if (!catalog.section(entry.key)) unknown_section(entry, known, ++unknown <= kMaxSuggestions, report);
   out.root_ = Node::map().at_location(tree->loc());
   for (const auto& schema : catalog.sections())
     out.read_section(schema, component[schema.name], given_of(schema.name), known, catalog, report);
@@ -247,7 +250,7 @@ std::string ConfigContainer::why(std::string_view path) const {
   const Node& node = root_.at(path);
   bool secret = std::find(secrets_.begin(), secrets_.end(), path) != secrets_.end();
   auto shown = [&](std::string value) { return secret ? std::string("(secret)") : value; };
-  std::string computed = node.expression().empty() ? "" : "   computed " + node.expression();
+  std::string computed = node.expression().empty() || secret ? "" : "   computed " + node.expression();
   std::string out = history_line(cat(path, " = "), shown(brief(node)) + computed, node.loc());
   for (auto it = node.history().rbegin(); it != node.history().rend(); ++it)
     out += history_line("  shadowed ", shown(it->value), it->where);

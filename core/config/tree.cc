@@ -213,7 +213,9 @@ void Node::merge(Node over) {
     return;
   }
   std::unordered_map<std::string_view, size_t> index;
-  bool indexed = entries_.size() >= kIndexedMerge;
+  const size_t before =
+      entries_.size();  // the keys of `over` differ from one another: only the old ones are looked up
+  bool indexed = before >= kIndexedMerge;
   entries_.reserve(entries_.size() + over.entries_.size());  // keeps the keys' addresses valid
   if (indexed)
     for (size_t i = 0; i < entries_.size(); ++i) index.emplace(entries_[i].key, i);
@@ -224,7 +226,8 @@ void Node::merge(Node over) {
       auto found = index.find(entry.key);
       mine = found == index.end() ? nullptr : &entries_[found->second].value;
     } else {
-      mine = get(entry.key);
+      for (size_t i = 0; i < before && !mine; ++i)
+        if (entries_[i].key == entry.key) mine = &entries_[i].value;
     }
     if (mine)
       mine->merge(std::move(entry.value));

@@ -188,6 +188,7 @@ std::vector<PluginFileInfo> PluginHost::list() const {
         info.path = file;
         parse_plugin_file_name(file.filename().string(), info.kind, info.name);
         info.problem = bad.message();
+        info.remedy = bad.hint();
       }
       info.shadowed = !seen.insert(file.filename().string()).second;
       out.push_back(std::move(info));

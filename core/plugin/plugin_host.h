@@ -25,6 +25,7 @@ struct PluginFileInfo {
   std::string kind, name;
   std::string doc, version, identity;
   std::string problem;    // one line: why it cannot be used; empty when it can
+  std::string remedy;     // what to do about the problem
   bool shadowed = false;  // an earlier folder holds a file of the same name
 };
 

@@ -1,6 +1,6 @@
 // The registry: which components exist, by kind and name, and how to make one. First-party components are
-// registered by exactly the calls that a stranger's plugin uses. Filled at start by PluginHost (plugin_host.h),
-// read-only afterwards.
+// registered by exactly the calls that a stranger's plugin uses. Filled at start by PluginHost
+// (plugin_host.h), read-only afterwards.
 //
 // A kind is an abstract class that says its name and what its makers are given:
 //   struct Model {

@@ -94,10 +94,14 @@ Schema read_sidecar(const PluginFileInfo& file) {
 void add_components(const PluginHost& host, SchemaCatalog& catalog) {
   std::map<std::string, std::vector<std::string>> problems;
   for (const char* kind : kPluginKinds) problems[kind];
+  auto pass_over = [&](const PluginFileInfo& file, const std::string& reason, const std::string& remedy) {
+    problems[file.kind].push_back(reason);
+    catalog.add_unusable(file.kind, file.name, reason, remedy);
+  };
   for (const auto& file : host.list()) {
     if (file.shadowed) continue;
     if (!file.problem.empty()) {
-      problems[file.kind].push_back(file.problem);
+      pass_over(file, file.problem, file.remedy);
       continue;
     }
     try {
@@ -105,7 +109,7 @@ void add_components(const PluginHost& host, SchemaCatalog& catalog) {
       schema.name = file.name;
       catalog.add_component(file.kind, std::move(schema));
     } catch (const Error& error) {
-      problems[file.kind].push_back(error.message());
+      pass_over(file, error.message(), error.hint());
     }
   }
   std::vector<std::string> folders;

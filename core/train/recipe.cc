@@ -87,25 +87,7 @@ SchemaCatalog schema_catalog(const PluginHost& plugins) {
     for (const auto& field : fields.fields()) schema.fields.push_back(field.spec);
     catalog.add_section(std::move(schema));
   });
-  std::map<std::string, std::vector<std::string>> problems;
-  for (const auto& file : plugins.list()) {
-    if (file.shadowed) continue;
-    try {
-      MT_USER_CHECK(file.problem.empty(), ErrorClass::plugin, file.problem, "");
-      Schema schema = read_sidecar(file);
-      schema.name = file.name;
-      catalog.add_component(file.kind, std::move(schema));
-    } catch (const Error& error) {
-      problems[file.kind].push_back(error.message());
-    }
-  }
-  std::vector<std::string> folders;
-  for (const auto& folder : plugins.folders()) folders.push_back(folder.string());
-  for (const char* kind : {"model", "tokenizer", "dataset", "optimizer"}) {
-    std::string note = cat("searched: ", join(folders, ", "));
-    for (const auto& problem : problems[kind]) note += cat("; ", problem);
-    catalog.explain_kind(kind, note);
-  }
+  add_components(plugins, catalog);
   return catalog;
 }
 

@@ -2,6 +2,10 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <chrono>
+
+#include "core/config/config_testing.h"
 #include "mtrain/base/error.h"
 #include "mtrain/config/yaml_load.h"
 
@@ -115,4 +119,118 @@ TEST_CASE("why tells who set a value") {
         "train.steps = 9   command line, argument 3\n  shadowed 8   command line, argument 2\n  shadowed 7   "
         "r.yaml:1:16\n");
   CHECK(config.why("optimizer.lr") == "optimizer.lr = 3e-04   default of optimizer/adamw\n");
+}
+
+TEST_CASE("an unknown component is named with the nearest, the list and where it was looked for") {
+  std::string text = faults("train: {steps: 1}\noptimizer: {type: adamv, lr: 1, whatever: 2}\n");
+  for (const char* part :
+       {"error[unknown-plugin] optimizer.type: there is no optimizer 'adamv'", "r.yaml:2:19",
+        "there are: adamw, sgd", "searched: /opt/plugins", "did you mean adamw?", "1 error"})
+    CHECK_MESSAGE(text.find(part) != std::string::npos, part);
+  CHECK(faults("train: {steps: 1}\noptimizer: adamv\n").find("did you mean adamw?") != std::string::npos);
+  CHECK(faults("train: {steps: 1}\noptimizer: [adamw]\n").find("wanted a map of settings") !=
+        std::string::npos);
+  CHECK(faults("train: {steps: 1}\noptimizer: {type: ???}\n").find("error[missing] optimizer.type") !=
+        std::string::npos);
+}
+
+TEST_CASE("the short form of a section works in recipes and on the command line") {
+  auto type_after = [](std::string text, std::vector<std::string> overrides) {
+    return ConfigContainer::load_or_throw(request(std::move(text), std::move(overrides)), catalog())
+        .type_of("optimizer");
+  };
+  CHECK(type_after("train: {steps: 1}\n", {}) == "adamw");
+  CHECK(type_after("train: {steps: 1}\noptimizer: sgd\n", {}) == "sgd");
+  CHECK(type_after("train: {steps: 1}\n", {"optimizer=sgd"}) == "sgd");
+  CHECK(type_after("train: {steps: 1}\noptimizer: {lr: 0.5}\n", {"optimizer=sgd"}) == "sgd");
+  CHECK(type_after("train: {steps: 1}\noptimizer: sgd\n", {"optimizer.type=adamw"}) == "adamw");
+  CHECK(type_after("train: {steps: 1}\noptimizer: sgd\n", {"~optimizer"}) == "adamw");
+}
+
+TEST_CASE("interpolations reach defaults, and their faults are said once") {
+  auto config = ConfigContainer::load_or_throw(
+      request("train: {steps: 3}\noptimizer: {type: sgd, momentum: \"${= ${.lr} / 2}\"}\n",
+              {"train.steps=${= 100 * train.micro_batch_size}"}),
+      catalog());
+  CHECK(config.root().at("train.steps").as_int() == 100);
+  CHECK(config.root().at("optimizer.momentum").as_double() == 0.05);
+  CHECK(config.why("train.steps").find("computed ${= 100 * train.micro_batch_size}") != std::string::npos);
+  std::string text = faults("train: {steps: \"${train.step}\"}\n");
+  CHECK(text.find("there is no train.step") != std::string::npos);
+  CHECK(text.ends_with("1 error"));
+  CHECK(faults("train: {steps: 2}\noptimizer: {lr: \"${oc.env:MT_NOT_SET_ANYWHERE,1e-3}\"}\n").empty());
+  CHECK(faults("train: {steps: 2}\noptimizer: {lr: \"${oc.env:MT_NOT_SET_ANYWHERE,fast}\"}\n")
+            .find("computed from") != std::string::npos);
+}
+
+TEST_CASE("a literal interpolation and a secret survive or vanish as they should when saved") {
+  auto config =
+      ConfigContainer::load_or_throw(request("train: {steps: 1}\noptimizer: {key: '\\${x}'}\n"), catalog());
+  CHECK(read_config<AdamW>(config.component("optimizer")).key == "${x}");
+  CHECK(config.to_yaml().find("key") == std::string::npos);
+  CHECK(config.why("optimizer.key").find("${x}") == std::string::npos);
+}
+
+TEST_CASE("faults of YAML, overrides and settings share one report") {
+  std::string broken = faults("train: {steps: 1\n", {"a b=1", "optimizer.lr=[1"});
+  CHECK(broken.find("yaml-syntax") != std::string::npos);
+  CHECK(broken.find("is no key") != std::string::npos);
+  CHECK(broken.find("without its ']'") != std::string::npos);
+  std::string empty = faults("");
+  CHECK(empty.find("error[empty]") != std::string::npos);
+  CHECK(faults("- a\n").find("a recipe is a map of sections, this is a list") != std::string::npos);
+  CHECK(faults("train:1\n").find("write a blank behind the ':'") != std::string::npos);
+}
+
+TEST_CASE("a recipe of twenty thousand settings is checked within a second") {
+  std::string text = "train: {steps: 1}\n";
+  for (int i = 0; i < 20000; ++i) text += "key_" + std::to_string(i) + ": {a: 1}\n";
+  auto begin = std::chrono::steady_clock::now();
+  std::string report = faults(text);
+  double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  MESSAGE("20,000 unknown sections: " << seconds << " s");
+  CHECK(report.find("20000 errors") != std::string::npos);
+  CHECK(seconds < kSlow * 1.0);
+  begin = std::chrono::steady_clock::now();
+  for (int i = 0; i < 100; ++i) (void)faults("train: {steps: 1}\noptimizer: {lr: 1e-4}\n", {"train.steps=5"});
+  seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() / 100;
+  MESSAGE("a small recipe: " << seconds * 1e3 << " ms");
+  CHECK(seconds < kSlow * 0.02);
+}
+
+TEST_CASE("every typo of every setting of a recipe is found and mended") {
+  const std::string recipe =
+      "train:\n  steps: 5\n  micro_batch_size: 2\noptimizer:\n  type: sgd\n  overlap: true\n  lr: 0.1\n  "
+      "momentum: 0.5\n";
+  REQUIRE(faults(recipe).empty());
+  int typos = 0, mended = 0;
+  for (std::string key :
+       {"train", "steps", "micro_batch_size", "optimizer", "type", "overlap", "lr", "momentum"}) {
+    size_t at = recipe.find(key + ":");
+    int line = 1 + static_cast<int>(std::count(recipe.begin(), recipe.begin() + static_cast<long>(at), '\n'));
+    std::vector<std::string> wrong = {key + "x", "x" + key};
+    for (size_t i = 0; i < key.size() && key.size() > 2; ++i)
+      wrong.push_back(key.substr(0, i) + key.substr(i + 1));
+    for (size_t i = 0; i + 1 < key.size(); ++i) {
+      std::string swapped = key;
+      std::swap(swapped[i], swapped[i + 1]);
+      if (swapped != key) wrong.push_back(swapped);
+    }
+    for (const auto& typo : wrong) {
+      std::string text = recipe;
+      text.replace(at, key.size(), typo);
+      std::string report = faults(text);
+      CAPTURE(report);
+      CHECK(report.find("r.yaml:" + std::to_string(line) + ":") != std::string::npos);
+      ++typos;
+      size_t help = report.find("did you mean ");
+      std::string offered = help == std::string::npos
+                                ? ""
+                                : report.substr(help + 13, report.find_first_of("?\n", help) - help - 13);
+      offered = offered.substr(0, offered.find(' '));
+      mended += offered == key || offered.ends_with("." + key) || offered.starts_with(key + ".");
+    }
+  }
+  MESSAGE(mended << " of " << typos << " typos got the right first suggestion");
+  CHECK(mended * 100 >= typos * 95);
 }

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <nlohmann/json.hpp>
 
+#include "core/config/config_testing.h"
 #include "mtrain/base/error.h"
 #include "mtrain/base/text.h"
 #include "mtrain/config/schema.h"
@@ -315,7 +316,7 @@ TEST_CASE("a section of twenty thousand unknown keys is reported within a second
   validate(section, schema_of<Everything>("e", ""), report);
   std::string text = report.text();
   CHECK(report.errors() == 20000);
-  CHECK(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() < 1.0);
+  CHECK(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() < kSlow * 1.0);
 }
 
 TEST_CASE("a report is readable by machines") {

@@ -114,6 +114,37 @@ TEST_CASE("a faulty plugin is one line and status 13") {
   }
 }
 
+TEST_CASE("a recipe that names a faulty plugin ends with status 13, in the check and in the run") {
+  ScratchFolder folder;
+  std::string recipe = (folder / "tiny.yaml").string();
+  std::ofstream(recipe) << testing::tiny_recipe();
+  auto copy = [&](const fs::path& from, const char* to) { fs::copy_file(from, folder / to); };
+  copy(kFixtures / "widget_wrong_abi.so", "optimizer_wrong_abi.so");
+  copy(kFixtures / "widget_unresolved.so", "optimizer_unresolved.so");  // good stamp, no sidecar
+  copy(kFixtures / "optimizer_throws.so", "optimizer_throws.so");
+  copy(kFixtures / "optimizer_throws.json", "optimizer_throws.json");
+  struct Case {
+    const char *command, *name, *expected;
+    int status;
+  };
+  for (const auto& test : {Case{"check", "wrong_abi", "plugin interface number", 13},
+                           Case{"train", "wrong_abi", "interface", 13},
+                           Case{"check", "unresolved", "optimizer_unresolved.json: is missing", 13},
+                           Case{"check", "throws", "", 0}, Case{"train", "throws", "the bearing is worn", 13},
+                           Case{"check", "nowhere", "no optimizer 'nowhere'", 10}}) {
+    Outcome out = cli({"--plugin-path", folder.path().string(), test.command, recipe,
+                       cat("optimizer.type=", test.name), cat("run.dir=", (folder / "run").string())});
+    INFO(test.command << " " << test.name << " | " << out.err);
+    CHECK(out.status == test.status);
+    CHECK(has(out.err, test.expected));
+    if (test.status == 13) {
+      size_t at = out.err.find("mtrain: error[plugin]: ");
+      REQUIRE(at != std::string::npos);
+      CHECK(split(out.err.substr(at), '\n').size() == 3);
+    }
+  }
+}
+
 TEST_CASE("a file that is replaced between the check and the loading is not used") {
   ScratchFolder folder;
   fs::path file = folder / "widget_gadget.so";
@@ -146,7 +177,7 @@ TEST_CASE("doctor names every part and mends what it can") {
     CHECK(has(out.out, part));
   Outcome bad = cli({"--plugin-path", kFixtures.string(), "doctor"});
   CHECK(bad.status == 13);
-  CHECK(has(bad.out, "-> mtrain plugins inspect"));
+  CHECK(has(bad.out, "-> build the plugin again against this mtrain"));
   CHECK(cli({"doctor", "--json"}).out.starts_with("{"));
 }
 
