@@ -14,6 +14,7 @@
 
 #include "cli.h"
 #include "mtrain/base/text.h"
+#include "mtrain/plugin/sidecar.h"
 
 namespace mtrain {
 namespace {
@@ -223,10 +224,16 @@ std::vector<Finding> plugins(const Cli& cli) {
     }
     out.push_back(std::move(finding));
   }
-  for (const auto& file : files)
-    if (!file.problem.empty())
-      out.push_back({"plugin", State::fail, file.problem, cat("mtrain plugins inspect ", file.path.string()),
-                     ErrorClass::plugin});
+  for (const auto& file : files) {
+    std::string problem = file.problem, remedy = file.remedy;
+    try {
+      if (problem.empty()) read_sidecar(file);
+    } catch (const Error& error) {
+      problem = error.message();
+      remedy = error.hint();
+    }
+    if (!problem.empty()) out.push_back({"plugin", State::fail, problem, remedy, ErrorClass::plugin});
+  }
   return out;
 }
 
