@@ -1,6 +1,7 @@
 #include "mtrain/config/compose.h"
 
 #include <algorithm>
+#include <set>
 
 #include "mtrain/base/error.h"
 #include "mtrain/base/text.h"
@@ -15,8 +16,10 @@ namespace {
 std::optional<std::string> recipe_file(const ComposeRequest& request, const ConfigRepository& repository,
                                        Report& report) {
   std::error_code ignored;
-  if (request.text || fs::exists(request.recipe, ignored)) return request.recipe;
+  fs::file_status status = fs::status(request.recipe, ignored);
+  if (request.text || (fs::exists(status) && !fs::is_directory(status))) return request.recipe;
   if (auto found = repository.find(request.recipe)) return found->string();
+  if (fs::exists(status)) return request.recipe;
   auto& fault = report.error("file", "", {}, cat("there is no recipe ", visible(request.recipe)));
   auto names = repository.options("");
   auto near = nearest(fs::path(request.recipe).stem().string(), names, 1);
@@ -37,6 +40,13 @@ void merge_at(Node& tree, Node body, const std::string& package) {
   tree.merge(std::move(body));
 }
 
+/// True for "optimizer=adamw" where a plugin has that name.
+bool names_component(const Override& override, const ComposeRequest& request) {
+  if (override.kind == Override::Kind::remove || !override.value || !override.value->is_scalar())
+    return false;
+  return request.names_component && request.names_component(override.key, *override.value);
+}
+
 /// True when an override chooses an option of a config group rather than setting a value.
 bool chooses_group(const Override& override, const ConfigRepository& repository,
                    const ComposeRequest& request) {
@@ -48,8 +58,7 @@ bool chooses_group(const Override& override, const ConfigRepository& repository,
   if (!repository.is_group(group)) return slashed;
   if (override.value && override.value->is_scalar() && !override.value->is_null()) {
     bool option = repository.find(group + "/" + override.value->as_text()).has_value();
-    if (!option && request.names_component && request.names_component(override.key, *override.value))
-      return false;
+    if (!option && names_component(override, request)) return false;
   }
   return true;
 }
@@ -100,14 +109,16 @@ std::optional<Composition> compose(const ComposeRequest& request, Report& report
   ConfigRepository repository(with_own);
   const ConfigFile* recipe = file ? repository.load_file(*file, request.text, report) : nullptr;
   DefaultsTree defaults(repository, report);
-  std::vector<Override> values;
+  std::vector<Override> values;  // those that choose a group stay only where they prove to be values
+  std::set<size_t> choices;
   for (const auto& text : request.overrides) {
     auto override = parse_override(text, report);
     if (!override) continue;
-    if (chooses_group(*override, repository, request))
-      defaults.choose(*override);
-    else
-      values.push_back(std::move(*override));
+    if (chooses_group(*override, repository, request)) {
+      defaults.choose(*override, names_component(*override, request));
+      choices.insert(values.size());
+    }
+    values.push_back(std::move(*override));
   }
   if (!recipe) return std::nullopt;
   Composition out;
@@ -123,7 +134,9 @@ std::optional<Composition> compose(const ComposeRequest& request, Report& report
     out.files.push_back({config->path, package, config->file});
   }
   for (auto& override : patches(out.tree, report)) apply(out.tree, std::move(override), request, report);
-  for (auto& override : values) apply(out.tree, std::move(override), request, report);
+  for (size_t i = 0; i < values.size(); ++i)
+    if (!choices.contains(i) || defaults.is_value(values[i].key))
+      apply(out.tree, std::move(values[i]), request, report);
   return out;
 }
 

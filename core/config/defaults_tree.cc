@@ -67,7 +67,7 @@ std::string DefaultsNode::key() const {
   return cat(group, "@", final_package.empty() ? "_global_" : final_package);
 }
 
-void DefaultsTree::choose(const Override& override) {
+void DefaultsTree::choose(const Override& override, bool may_be_value) {
   DefaultsEntry entry;
   entry.kind = DefaultsEntry::Kind::group;
   entry.where = override.where;
@@ -90,9 +90,15 @@ void DefaultsTree::choose(const Override& override) {
     appended_.push_back(std::move(entry));
     return;
   }
-  GroupChoice choice{std::move(entry), override.where.text(), override.where, true, removes, false};
+  GroupChoice choice{std::move(entry), override.where.text(), override.where, true, removes, false,
+                     may_be_value};
   if (removes && !override.value) choice.option.name = "";
   chosen_.insert_or_assign(key, std::move(choice));  // of two on the command line, the last one counts
+}
+
+bool DefaultsTree::is_value(const std::string& key) const {
+  auto chosen = chosen_.find(key);
+  return chosen != chosen_.end() && chosen->second.may_be_value && !chosen->second.used;
 }
 
 void DefaultsTree::build(const ConfigFile* recipe) {
@@ -144,7 +150,7 @@ void DefaultsTree::take_overrides(DefaultsNode& node, const std::vector<Defaults
     as_node.entry = entry;
     as_node.base = node.parent == nullptr ? "" : node.group_path();
     as_node.parent_package = node.package();
-    GroupChoice choice{entry, entry.where.text(), entry.where, false, false, false};
+    GroupChoice choice{entry, entry.where.text(), entry.where, false, false, false, false};
     chosen_.emplace(as_node.key(), std::move(choice));  // an outer file and the command line were here first
   }
 }
@@ -355,7 +361,7 @@ void DefaultsTree::must_choose(const DefaultsNode& node) {
 
 void DefaultsTree::report_unused() {
   for (const auto& [key, choice] : chosen_) {
-    if (choice.used) continue;
+    if (choice.used || choice.may_be_value) continue;
     bool exists = std::find(group_keys_.begin(), group_keys_.end(), key) != group_keys_.end();
     std::string verb = choice.removes ? "cannot be removed: " : "cannot be overridden: ";
     auto known = choices_.find(key);

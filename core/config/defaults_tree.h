@@ -21,6 +21,7 @@ struct GroupChoice {
   bool external = false;  // from the command line
   bool removes = false;   // ~group
   bool used = false;
+  bool may_be_value = false;  // it also says a component, should no defaults list have the group
 };
 
 struct DefaultsNode {
@@ -45,8 +46,11 @@ class DefaultsTree {
  public:
   DefaultsTree(ConfigRepository& repository, Report& report) : repository_(repository), report_(report) {}
 
-  /// Takes a choice from the command line: key=option, +key=option, ~key.
-  void choose(const Override& override);
+  /// Takes a choice from the command line: key=option, +key=option, ~key. `may_be_value`: it is no fault that
+  /// no defaults list has the group.
+  void choose(const Override& override, bool may_be_value = false);
+  /// True when such a choice met no defaults list, so that it is a value.
+  bool is_value(const std::string& key) const;
   /// Expands everything below the recipe. Reports what was not found, not given or not used.
   void build(const ConfigFile* recipe);
   /// The files in the order of merging, with their packages.

@@ -1,12 +1,18 @@
 #include "mtrain/train/recipe.h"
 
+#include <iostream>
+
+#include "mtrain/base/error.h"
 #include "mtrain/checkpoint/hf_dir.h"
 #include "mtrain/plugin/sidecar.h"
 #include "mtrain/train/hf_import.h"
 #include "mtrain/train/rules.h"
+#include "mtrain/train/search_path.h"
 
 namespace mtrain {
 namespace {
+
+constexpr size_t kMaxInput = size_t{1} << 20;  // bytes of a recipe on standard input
 
 // Arguments are counted as `mtrain RECIPE k=v …` shows them: the recipe is the first.
 std::vector<OverrideText> numbered(const std::vector<std::string>& overrides) {
@@ -20,50 +26,112 @@ bool same_number(const Node& a, const Node& b) {
   return numeric(a) && numeric(b) && a.as_double() == b.as_double();
 }
 
-// What config.json of model.init_from says becomes the value of settings that the recipe leaves alone; one that the recipe
-// sets to something else is an error there.
-ConfigContainer with_hf_settings(ConfigRequest request, ConfigContainer config, const fs::path& directory,
-                                 const SchemaCatalog& catalog, Report& report) {
-  const Node* from = config.root().find("model.init_from");
-  if (!from || from->as_text().empty()) return config;
-  fs::path folder = fs::path(from->as_text()).is_absolute() ? fs::path(from->as_text()) : directory / from->as_text();
+// What config.json of model.init_from says becomes the value of settings that the recipe leaves alone; one
+// that the recipe sets to something else is an error there.
+void apply_hf_settings(ConfigRequest request, const SchemaCatalog& catalog, Recipe& recipe) {
+  const Node* from = recipe.config.root().find("model.init_from");
+  const Node* type = recipe.config.root().find("model.type");
+  if (!from || from->as_text().empty() || !type) return;
+  fs::path folder = recipe.resolve(from->as_text());
   std::string file = (folder / "config.json").string();
-  std::vector<const Schema*> schemas = {catalog.section("model"), catalog.component("model", config.type_of("model"))};
-  for (const auto& setting : hf_settings(HfDir(folder).config_text(), file, schemas)) {
-    const Node* ours = config.root().find(setting.path);
-    if (!ours) continue;
-    bool said = ours->loc() && ours->loc().source->kind() != SourceKind::built_in;
-    if (!said) request.overrides.push_back({cat("++", setting.path, "=", brief(setting.value)), 0});
-    else if (brief(*ours) != brief(setting.value) && !(ours->is_scalar() && same_number(*ours, setting.value)))
-      report.error("hf-config", setting.path, ours->loc(), cat(brief(*ours), " differs from ", file, ", where ", setting.theirs, " is ", brief(setting.value)))
-          .fix(cat("leave ", setting.path, " out, or set it to ", brief(setting.value)));
+  std::vector<const Schema*> schemas = {catalog.section("model")};
+  if (const Schema* model = catalog.component("model", type->as_text())) schemas.push_back(model);
+  Report differing;
+  try {
+    for (const auto& setting : hf_settings(HfDir(folder).config_text(), file, schemas)) {
+      const Node* ours = recipe.config.root().find(setting.path);
+      if (!ours) continue;
+      bool said = ours->loc() && ours->loc().source->kind() != SourceKind::built_in;
+      if (!said)
+        request.overrides.push_back({cat("++", setting.path, "=", brief(setting.value)), 0});
+      else if (brief(*ours) != brief(setting.value) &&
+               !(ours->is_scalar() && same_number(*ours, setting.value)))
+        differing
+            .error("hf-config", setting.path, ours->loc(),
+                   cat(brief(*ours), " differs from ", file, ", where ", setting.theirs, " is ",
+                       brief(setting.value)))
+            .fix(cat("leave ", setting.path, " out, or set it to ", brief(setting.value)));
+    }
+  } catch (const Error&) {
+    if (recipe.report.ok()) throw;
+    return;  // the recipe's own faults are told first
   }
-  return ConfigContainer::load(request, catalog, report);
+  recipe.report = Report();
+  recipe.config = ConfigContainer::load(request, catalog, recipe.report);
+  recipe.report.add(std::move(differing));
 }
 
-Recipe finish(const ConfigRequest& request, const fs::path& directory, std::string name, const PluginHost& plugins) {
-  Report report;
-  Recipe recipe;
-  SchemaCatalog catalog = schema_catalog(plugins);
-  recipe.config = ConfigContainer::load(request, catalog, report);
-  report.throw_if_errors();
-  recipe.config = with_hf_settings(request, std::move(recipe.config), directory, catalog, report);
-  report.throw_if_errors();
-  Settings::each(recipe.settings, [&](const char* section, const char*, const char*, auto& part) {
+// Fills the core's own settings; false when some of them are faulty, which the report has then.
+bool read_settings(const ConfigContainer& config, Settings& settings) {
+  bool whole = true;
+  Settings::each(settings, [&](const char* section, const char*, const char*, auto& part) {
     Fields fields;
     part.bind(fields);
-    read_fields(recipe.config.section(section), fields);
+    try {
+      read_fields(config.section(section), fields);
+    } catch (const Error& faulty) {
+      if (faulty.error_class() != ErrorClass::config) throw;
+      whole = false;
+    }
   });
-  check_rules(recipe.settings, recipe.config, report);
-  report.throw_if_errors();
-  recipe.directory = directory;
-  recipe.name = recipe.settings.run.name.empty() ? std::move(name) : recipe.settings.run.name;
-  return recipe;
+  return whole;
+}
+
+std::string standard_input() {
+  std::string text(kMaxInput + 1, '\0');
+  std::cin.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<size_t>(std::cin.gcount()));
+  MT_USER_CHECK(text.size() <= kMaxInput, ErrorClass::config,
+                "the recipe on standard input is longer than 1 MiB",
+                "a recipe is a short text: is this the right file?");
+  return text;
+}
+
+// What a recipe can ask about the run it belongs to: ${run:name}, ${recipe_dir:}, ${world_size:}.
+void add_resolvers(ConfigRequest& request, const Recipe& recipe, const RecipeRequest& wanted) {
+  std::string name = recipe.name, file = request.recipe;
+  int64_t trial = wanted.trial, world = std::max<int64_t>(1, wanted.cluster.world_size);
+  request.resolvers["run"] = [=](const std::vector<Node>& arguments) {
+    std::string what = arguments.size() == 1 ? arguments[0].as_text() : "";
+    if (what == "name") return Node::string(name);
+    if (what == "recipe") return Node::string(file);
+    if (what == "trial") return Node::integer(trial);
+    throw Error(ErrorClass::config, "run knows name, recipe and trial", "e.g. ${run:name}");
+  };
+  request.resolvers["recipe_dir"] = [directory = fs::absolute(recipe.directory).lexically_normal().string()](
+                                        const std::vector<Node>&) { return Node::string(directory); };
+  request.resolvers["world_size"] = [=](const std::vector<Node>&) { return Node::integer(world); };
+}
+
+// Finds the recipe and says what it is called and where its paths start.
+ConfigRequest located(const RecipeRequest& wanted, const PluginHost& plugins, Recipe& recipe) {
+  ConfigRequest request{.recipe = wanted.recipe, .text = wanted.text, .overrides = wanted.overrides};
+  std::vector<SearchFolder> folders = search_folders(plugins.folders());
+  for (const auto& folder : folders) request.search_path.push_back(folder.path);
+  recipe.directory = wanted.directory;
+  recipe.name = wanted.recipe;
+  if (wanted.text) return request;
+  if (wanted.recipe == "-") {
+    request.recipe = recipe.name = "stdin";
+    request.text = standard_input();
+    recipe.directory = fs::current_path();
+  } else {
+    auto found = find_recipe(wanted.recipe, folders);
+    fs::path file = fs::absolute(found ? found->file : fs::path(wanted.recipe));
+    bool foreign = found && found->by_name && *found->by_name != SearchFolder::Kind::project;
+    if (found) request.recipe = found->file.string();
+    // A recipe that came with the program cannot mean files beside itself.
+    recipe.directory = foreign ? fs::current_path() : file.parent_path();
+    recipe.name = file.stem().string();
+  }
+  return request;
 }
 
 }  // namespace
 
-const Node& Recipe::component(std::string_view section) const { return config.component(section); }
+const Node& Recipe::component(std::string_view section) const {
+  return config.component(section);
+}
 
 fs::path Recipe::resolve(const std::string& path) const {
   return fs::path(path).is_absolute() ? fs::path(path) : directory / path;
@@ -74,7 +142,8 @@ fs::path Recipe::run_directory() const {
 }
 
 fs::path Recipe::checkpoint_directory() const {
-  return settings.checkpoint.dir.empty() ? run_directory() / "checkpoints" : fs::path(settings.checkpoint.dir);
+  return settings.checkpoint.dir.empty() ? run_directory() / "checkpoints"
+                                         : fs::path(settings.checkpoint.dir);
 }
 
 SchemaCatalog schema_catalog(const PluginHost& plugins) {
@@ -91,16 +160,41 @@ SchemaCatalog schema_catalog(const PluginHost& plugins) {
   return catalog;
 }
 
-Recipe load_recipe(const std::string& path, const std::vector<std::string>& overrides, const PluginHost& plugins) {
-  ConfigRequest request{.recipe = path, .text = {}, .overrides = numbered(overrides)};
-  fs::path file = fs::absolute(path);
-  return finish(request, file.parent_path(), file.stem().string(), plugins);
+Recipe read_recipe(const RecipeRequest& wanted, const PluginHost& plugins) {
+  Recipe recipe;
+  ConfigRequest request = located(wanted, plugins, recipe);
+  add_resolvers(request, recipe, wanted);
+  SchemaCatalog catalog = schema_catalog(plugins);
+  recipe.config = ConfigContainer::load(request, catalog, recipe.report);
+  if (!recipe.config.root().is_map()) return recipe;
+  apply_hf_settings(request, catalog, recipe);
+  if (read_settings(recipe.config, recipe.settings))
+    check_rules(recipe.settings, recipe.config, recipe.report);
+  if (!recipe.settings.run.name.empty()) recipe.name = recipe.settings.run.name;
+  return recipe;
+}
+
+Recipe load_recipe(const RecipeRequest& request, const PluginHost& plugins) {
+  Recipe recipe = read_recipe(request, plugins);
+  recipe.report.throw_if_errors();
+  return recipe;
+}
+
+Recipe load_recipe(const std::string& path, const std::vector<std::string>& overrides,
+                   const PluginHost& plugins) {
+  return load_recipe(
+      {.recipe = path, .text = {}, .directory = {}, .overrides = numbered(overrides), .cluster = {}},
+      plugins);
 }
 
 Recipe recipe_from_text(const std::string& text, const std::string& source_name, const fs::path& directory,
                         const std::vector<std::string>& overrides, const PluginHost& plugins) {
-  ConfigRequest request{.recipe = source_name, .text = text, .overrides = numbered(overrides)};
-  return finish(request, directory, source_name, plugins);
+  return load_recipe({.recipe = source_name,
+                      .text = text,
+                      .directory = directory,
+                      .overrides = numbered(overrides),
+                      .cluster = {}},
+                     plugins);
 }
 
 }  // namespace mtrain

@@ -1,7 +1,9 @@
-// Recipe: a checked configuration, ready to build from. Made by load_recipe() (from a file and overrides) or
-// recipe_from_text() (from the resolved text that runs and checkpoints keep). A value; read-only once made.
+// Recipe: a checked configuration, ready to build from. Made by load_recipe() (from a file, a name or a text,
+// with overrides) or recipe_from_text() (from the resolved text that runs and checkpoints keep). A value;
+// read-only once made.
 #pragma once
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,11 +13,27 @@
 
 namespace mtrain {
 
+/// The machines that a recipe is checked for, where they are not these.
+struct Cluster {
+  int64_t world_size = 0;  // ranks; 0: what this run has
+  std::string gpu;         // "h200"; empty: not said
+};
+
+struct RecipeRequest {
+  std::string recipe;               // a file, a name in the search path, or "-" for standard input
+  std::optional<std::string> text;  // the recipe itself; `recipe` is then its name
+  fs::path directory;               // with `text`: where its relative paths start
+  std::vector<OverrideText> overrides;
+  Cluster cluster;
+  int64_t trial = 0;  // of a sweep: ${run:trial}
+};
+
 struct MT_API Recipe {
   Settings settings;
   ConfigContainer config;
-  std::string name;      // of the recipe: its file's stem
-  fs::path directory;    // relative paths in the recipe start here
+  std::string name;    // of the recipe: its file's stem
+  fs::path directory;  // relative paths in the recipe start here
+  Report report;       // of reading it; only warnings once it is loaded
 
   /// The plugin's own settings in a section ("model"), for Registry::make.
   const Node& component(std::string_view section) const;
@@ -29,11 +47,17 @@ struct MT_API Recipe {
 /// The schemas of all sections and of every plugin found, without running plugin code.
 MT_API SchemaCatalog schema_catalog(const PluginHost& plugins);
 
-/// Reads a recipe file with command-line overrides, checks it against all schemas and rules. Throws Error(config) with all
-/// faults at once.
-MT_API Recipe load_recipe(const std::string& path, const std::vector<std::string>& overrides, const PluginHost& plugins);
+/// Reads a recipe and checks it against all schemas and rules. Every fault is in the recipe's report; it is
+/// for use only when report.ok(). Throws Error(plugin) when it names a plugin that is there but cannot be
+/// used.
+MT_API Recipe read_recipe(const RecipeRequest& request, const PluginHost& plugins);
+/// The same, and throws Error(config) with all faults at once.
+MT_API Recipe load_recipe(const RecipeRequest& request, const PluginHost& plugins);
+MT_API Recipe load_recipe(const std::string& path, const std::vector<std::string>& overrides,
+                          const PluginHost& plugins);
 /// The same from text. `directory`: where its relative paths start.
-MT_API Recipe recipe_from_text(const std::string& text, const std::string& source_name, const fs::path& directory,
-                               const std::vector<std::string>& overrides, const PluginHost& plugins);
+MT_API Recipe recipe_from_text(const std::string& text, const std::string& source_name,
+                               const fs::path& directory, const std::vector<std::string>& overrides,
+                               const PluginHost& plugins);
 
 }  // namespace mtrain

@@ -11,6 +11,7 @@
 
 #include "mtrain/base/error.h"
 #include "mtrain/base/text.h"
+#include "mtrain/train/search_path.h"
 
 namespace mtrain {
 namespace {
@@ -129,11 +130,12 @@ PluginHost plugin_host(const Cli& cli) {
 
 std::vector<std::string> with_default_command(const CLI::App& app, std::vector<std::string> arguments) {
   size_t at = 0;
-  while (at < arguments.size() && arguments[at].starts_with('-')) at += words_of_option(app, arguments[at]);
+  while (at < arguments.size() && arguments[at].starts_with('-') && arguments[at] != "-")
+    at += words_of_option(app, arguments[at]);
   if (at >= arguments.size() || is_command(app, arguments[at])) return arguments;
   const std::string& word = arguments[at];
-  std::error_code error;
-  bool like_a_recipe = word.find_first_of("./") != std::string::npos || fs::exists(word, error);
+  bool like_a_recipe = word == "-" || word.find_first_of("./") != std::string::npos ||
+                       find_recipe(word, search_folders(plugin_folders({}))).has_value();
   std::vector<std::string> names = command_names(app);
   std::vector<std::string> near = nearest(word, names, 1);
   if (!is_command(app, "train") || (!like_a_recipe && !near.empty())) {
@@ -149,6 +151,7 @@ std::vector<std::string> with_default_command(const CLI::App& app, std::vector<s
 
 int run_cli(CLI::App& app, Cli& cli, std::vector<std::string> arguments) {
   occupy_standard_streams();
+  cli.words = arguments;
   int status = parse_and_run(app, cli, std::move(arguments));
   std::cout.flush();
   if (status == 0 && !std::cout)

@@ -1,5 +1,6 @@
-// The frame of the command line: what every subcommand shares, and the list of them. Each lives in its own cmd_<x>.cc, adds
-// itself to the App, and does its work in its callback, which throws mtrain::Error or sets Cli::status. Single-threaded.
+// The frame of the command line: what every subcommand shares, and the list of them. Each lives in its own
+// cmd_<x>.cc, adds itself to the App, and does its work in its callback, which throws mtrain::Error or sets
+// Cli::status. Single-threaded.
 #pragma once
 #include <string>
 #include <vector>
@@ -15,14 +16,15 @@ namespace mtrain {
 struct Cli {
   std::vector<std::string> plugin_path;  // --plugin-path, in order
   bool quiet = false;                    // --quiet: results and errors only
+  std::vector<std::string> words;        // the command line as it was typed, without the program
   int status = 0;                        // the exit status, set by a callback that fails without an Error
 };
 
 /// A host over the search path of this command line. Loads nothing yet.
 PluginHost plugin_host(const Cli& cli);
 
-/// Puts `train` before a bare recipe: {"r.yaml", "a=1"} becomes {"train", "r.yaml", "a=1"}. Throws Error(usage) when the
-/// first word is neither a command nor like a recipe.
+/// Puts `train` before a bare recipe: {"r.yaml", "a=1"} becomes {"train", "r.yaml", "a=1"}. Throws
+/// Error(usage) when the first word is neither a command nor like a recipe.
 std::vector<std::string> with_default_command(const CLI::App& app, std::vector<std::string> arguments);
 
 /// Parses, runs the callbacks and turns every failure into one message on standard error and its exit status.

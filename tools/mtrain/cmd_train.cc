@@ -11,6 +11,7 @@
 #include "mtrain/train/run_folder.h"
 #include "mtrain/train/signals.h"
 #include "mtrain/train/trainer.h"
+#include "recipe_words.h"
 
 namespace mtrain {
 namespace {
@@ -28,20 +29,21 @@ void add_observers(Trainer& trainer, const Recipe& recipe, bool quiet) {
   if (log.tensorboard) trainer.add_observer(make_tensorboard(folder / "tensorboard"));
 }
 
-int train(const Cli& cli, const std::string& path, const std::vector<std::string>& overrides) {
+int train(const Cli& cli, const RecipeWords& words) {
   SignalWatch signals;
   std::signal(SIGPIPE, SIG_IGN);  // whoever watches may leave (`| head`); training goes on
   if (cli.quiet) set_log_level(LogLevel::warn);
   PluginHost plugins = plugin_host(cli);
-  Recipe recipe = load_recipe(path, overrides, plugins);
+  Recipe recipe = load_recipe(recipe_request(cli, words), plugins);
+  print_warnings(cli, recipe);
   make_directories(recipe.run_directory());
   Trainer trainer(recipe, plugins, [&] { return signals.received() != 0; });
   add_observers(trainer, recipe, cli.quiet);
   write_run_folder(recipe, plugins);
   int64_t steps = recipe.settings.train.steps;
   if (trainer.info().first_step >= steps && steps > 0)
-    log_info("nothing to do: ", recipe.run_directory().string(), " already has ", trainer.info().first_step, " of ", steps,
-             " steps; raise train.steps or choose another run.dir");
+    log_info("nothing to do: ", recipe.run_directory().string(), " already has ", trainer.info().first_step,
+             " of ", steps, " steps; raise train.steps or choose another run.dir");
   trainer.run();
   return signals.received() != 0 && trainer.state().step < steps ? 128 + signals.received() : 0;
 }
@@ -49,18 +51,17 @@ int train(const Cli& cli, const std::string& path, const std::vector<std::string
 }  // namespace
 
 void add_train_command(CLI::App& app, Cli& cli) {
-  auto* command = app.add_subcommand("train", "train from a recipe; continues the run folder's newest checkpoint");
-  auto recipe = std::make_shared<std::string>();
-  auto overrides = std::make_shared<std::vector<std::string>>();
-  command->add_option("recipe", *recipe, "the YAML recipe")->required()->type_name("RECIPE");
-  command->add_option("overrides", *overrides, "settings to change: key=value")->type_name("KEY=VALUE");
+  auto* command =
+      app.add_subcommand("train", "train from a recipe; continues the run folder's newest checkpoint");
+  auto words = add_recipe_words(*command);
   command->footer(
       "Examples:\n"
       "  mtrain recipes/quickstart.yaml\n"
       "  mtrain train recipes/quickstart.yaml optimizer.lr=1e-3 train.steps=200 run.dir=runs/second\n"
-      "Exit status: 0 done, 10 configuration, 11 data, 12 checkpoint, 13 plugin, 14 not a finite number, 18 input/output,\n"
+      "Exit status: 0 done, 10 configuration, 11 data, 12 checkpoint, 13 plugin, 14 not a finite number, 18 "
+      "input/output,\n"
       "130 or 143 stopped by a signal after saving.");
-  command->callback([&cli, recipe, overrides] { cli.status = train(cli, *recipe, *overrides); });
+  command->callback([&cli, words] { cli.status = train(cli, *words); });
 }
 
 }  // namespace mtrain

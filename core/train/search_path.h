@@ -1,0 +1,36 @@
+// Where recipes and their groups are looked for when a recipe names them: an ordered list of folders, first
+// wins. Stateless; reads nothing but the environment and which folders there are.
+#pragma once
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "mtrain/base/export.h"
+#include "mtrain/base/file.h"
+
+namespace mtrain {
+
+struct SearchFolder {
+  enum class Kind : uint8_t { project, plugins, user, system, built_in };
+  Kind kind;
+  fs::path path;  // may be absent
+};
+
+/// ./recipes of the working directory, `recipes` in each plugin folder, $XDG_CONFIG_HOME/mtrain, /etc/mtrain,
+/// and the recipes that came with the program. Without repetitions.
+MT_API std::vector<SearchFolder> search_folders(const std::vector<fs::path>& plugin_folders);
+/// "project", "shipped with plugins", …
+MT_API const char* name(SearchFolder::Kind kind);
+/// Where the program keeps what it came with: "recipes", "schemas".
+MT_API fs::path shared_folder(const std::string& what);
+
+/// A recipe as a user says it, found.
+struct FoundRecipe {
+  fs::path file;
+  std::optional<SearchFolder::Kind> by_name;  // absent when it was said as a path
+};
+/// A file, or the name of one in the folders ("llama3_8b", "optimizer/adamw"). Nothing when there is neither.
+MT_API std::optional<FoundRecipe> find_recipe(const std::string& said,
+                                              const std::vector<SearchFolder>& folders);
+
+}  // namespace mtrain
