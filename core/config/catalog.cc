@@ -1,6 +1,5 @@
-#include "mtrain/config/container.h"
-
 #include "mtrain/base/error.h"
+#include "mtrain/config/container.h"
 
 namespace mtrain {
 
@@ -26,6 +25,10 @@ void SchemaCatalog::add_unusable(const std::string& kind, const std::string& nam
 void SchemaCatalog::throw_if_unusable(const std::string& kind, const std::string& name) const {
   auto found = unusable_.find({kind, name});
   if (found != unusable_.end()) throw Error(ErrorClass::plugin, found->second.reason, found->second.remedy);
+}
+
+bool SchemaCatalog::has(const std::string& kind, const std::string& name) const {
+  return component(kind, name) != nullptr || unusable_.count({kind, name}) > 0;
 }
 
 const Schema* SchemaCatalog::section(std::string_view name) const {

@@ -5,6 +5,7 @@
 #include "mtrain/base/error.h"
 #include "mtrain/base/text.h"
 #include "mtrain/config/interpolate.h"
+#include "mtrain/config/not_built.h"
 #include "mtrain/config/yaml_load.h"
 #include "mtrain/config/yaml_write.h"
 
@@ -131,6 +132,30 @@ void check_plugin_names(const Schema& schema, const Node& values, const std::str
   }
 }
 
+std::vector<std::string> built_components(const SchemaCatalog& catalog, const std::string& kind) {
+  std::vector<std::string> out;
+  for (auto& name : catalog.components(kind))
+    if (catalog.component(kind, name)->needs.empty()) out.push_back(std::move(name));
+  return out;
+}
+
+/// Notes what a section asks for that is known but not built: components, wherever they are named, and
+/// settings.
+void gather_not_built(const Schema& section, const Schema* component, const Node& values,
+                      const SchemaCatalog& catalog, NotBuilt& lacking) {
+  for (const Schema* owner : {&section, component}) {
+    if (!owner) continue;
+    for (const auto& spec : owner->fields) {
+      const Node* name = spec.plugin_kind.empty() ? nullptr : values.find(spec.path);
+      const Schema* named = name ? catalog.component(spec.plugin_kind, name->as_text()) : nullptr;
+      if (named)
+        lacking.component(*named, section.name + "." + spec.path, *name,
+                          built_components(catalog, spec.plugin_kind));
+    }
+    lacking.settings(*owner, section.name, values);
+  }
+}
+
 /// Reports a key at the root that is no section. `suggests`: finding what was meant costs far more than
 /// saying it is wrong.
 void unknown_section(const Node::Entry& entry, const KeyIndex& known, bool suggests, Report& report) {
@@ -187,6 +212,10 @@ ConfigContainer ConfigContainer::load(const ConfigRequest& request, const Schema
   out.root_ = Node::map().at_location(tree->loc());
   for (const auto& schema : catalog.sections())
     out.read_section(schema, component[schema.name], given_of(schema.name), known, catalog, report);
+  NotBuilt lacking;
+  for (const auto& schema : catalog.sections())
+    gather_not_built(schema, component[schema.name], *out.root_.get(schema.name), catalog, lacking);
+  lacking.tell(report);
   return out;
 }
 

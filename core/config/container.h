@@ -35,9 +35,13 @@ class MT_API SchemaCatalog {
   /// that failed.
   void explain_kind(const std::string& kind, std::string note) { notes_[kind] = std::move(note); }
 
-  /// A component whose plugin is there but cannot be used. A recipe that names it is refused with Error(plugin).
+  /// A component whose plugin is there but cannot be used. A recipe that names it is refused with
+  /// Error(plugin).
   void add_unusable(const std::string& kind, const std::string& name, std::string reason, std::string remedy);
   void throw_if_unusable(const std::string& kind, const std::string& name) const;
+
+  /// True when there is a component of this name, be it one that cannot be used.
+  bool has(const std::string& kind, const std::string& name) const;
 
   const std::vector<Schema>& sections() const { return sections_; }
   const Schema* section(std::string_view name) const;
@@ -71,7 +75,8 @@ struct ConfigRequest {
 
 class MT_API ConfigContainer {
  public:
-  /// Reads and checks everything. The report gets all faults; the container is for use only when report.ok().
+  /// Reads and checks everything. The report gets all faults; the container is for use only when report.ok(),
+  /// and for reading its values also when `not-built` is the only error.
   /// Throws Error(plugin) when the recipe names a plugin that is there but cannot be used.
   static ConfigContainer load(const ConfigRequest& request, const SchemaCatalog& catalog, Report& report);
   /// As load(), and throws Error(config) with the whole report when there is an error.

@@ -78,7 +78,7 @@ Field& Fields::declare(std::string_view name, FieldTarget target, std::string_vi
 }
 
 void read_fields(const Node& section, Fields& fields) {
-  Schema schema{section.base_path(), "", {}};
+  Schema schema{section.base_path(), "", {}, {}};
   for (const auto& field : fields.fields()) schema.fields.push_back(field.spec);
   Report report;
   ValidateOptions options;

@@ -48,6 +48,8 @@ struct FieldSpec {
   std::vector<std::string> choices;       // allowed texts; empty: any
   std::vector<std::string> renamed_from;  // older or foreign names, accepted with a warning
   std::string plugin_kind;                // the value names a plugin of this kind
+  std::string needs;  // the part of the program that is not built, in words; usually empty
+  std::vector<std::string> needs_values;  // the texts that need it; empty: every value but the default
   int64_t list_size = -1;                 // exact length of a list; -1: any
   int bits = 64;                          // of the bound variable: 32 for int and float
   bool required = false, nullable = false, secret = false;
@@ -58,6 +60,7 @@ struct FieldSpec {
 struct Schema {
   std::string name, doc;
   std::vector<FieldSpec> fields;
+  std::string needs;  // the part without which the component cannot be used, when it is not built
 };
 
 class Node;  // tree.h: one place of a parsed recipe
@@ -80,6 +83,12 @@ struct MT_API Field {
   Field& unit(std::string text) { return spec.unit = std::move(text), *this; }
   Field& example(std::string text) { return spec.example = std::move(text), *this; }
   Field& plugin(std::string kind) { return spec.plugin_kind = std::move(kind), *this; }
+  /// Known and checked, but not built: a recipe that sets it (to one of `values`, or to anything but the
+  /// default) is refused with the words of `part`, "mixture-of-experts layers".
+  Field& needs(std::string part, std::vector<std::string> values = {}) {
+    spec.needs = std::move(part), spec.needs_values = std::move(values);
+    return *this;
+  }
   Field& size(int64_t count) { return spec.list_size = count, *this; }
   /// Has no default: the recipe must say it.
   Field& required() { return spec.required = true, spec.default_value.clear(), *this; }
@@ -123,7 +132,7 @@ Schema schema_of(std::string name, std::string doc) {
   C config{};
   Fields fields;
   config.bind(fields);
-  Schema schema{std::move(name), std::move(doc), {}};
+  Schema schema{std::move(name), std::move(doc), {}, {}};
   for (auto& field : fields.fields()) schema.fields.push_back(field.spec);
   return schema;
 }

@@ -2,6 +2,7 @@
 #include <nlohmann/json.hpp>
 
 #include "mtrain/base/error.h"
+#include "mtrain/base/text.h"
 #include "mtrain/config/schema.h"
 #include "mtrain/config/yaml_load.h"
 
@@ -28,6 +29,8 @@ Json to_json(const FieldSpec& spec) {
   if (!spec.choices.empty()) out["choices"] = spec.choices;
   if (!spec.renamed_from.empty()) out["renamed_from"] = spec.renamed_from;
   if (!spec.plugin_kind.empty()) out["plugin_kind"] = spec.plugin_kind;
+  if (!spec.needs.empty()) out["needs"] = spec.needs;
+  if (!spec.needs_values.empty()) out["needs_values"] = spec.needs_values;
   if (spec.list_size >= 0) out["list_size"] = spec.list_size;
   if (spec.bits != 64) out["bits"] = spec.bits;
   if (spec.nullable) out["nullable"] = true;
@@ -72,6 +75,8 @@ FieldSpec spec_from_json(const Json& object) {
   take(object, "choices", spec.choices);
   take(object, "renamed_from", spec.renamed_from);
   take(object, "plugin_kind", spec.plugin_kind);
+  take(object, "needs", spec.needs);
+  take(object, "needs_values", spec.needs_values);
   take(object, "list_size", spec.list_size);
   take(object, "bits", spec.bits);
   take(object, "nullable", spec.nullable);
@@ -158,6 +163,10 @@ Json value_schema(const FieldSpec& spec) {
   Json out = Json::object();
   std::string doc = spec.doc;
   if (!spec.unit.empty()) doc += " (" + spec.unit + ")";
+  if (!spec.needs.empty()) {
+    std::string values = spec.needs_values.empty() ? "" : join(spec.needs_values, ", ") + ": ";
+    doc += cat("; ", values, "not built yet, needs ", spec.needs);
+  }
   if (!doc.empty()) out["description"] = doc;
   if (!spec.required && !spec.secret)
     out["default"] = json_value(parse_yaml(spec.default_value, "default of " + spec.path));
@@ -187,8 +196,10 @@ Json& section_of(Json& root, const std::vector<std::string>& parts) {
 std::string schema_to_json(const Schema& schema) {
   Json fields = Json::array();
   for (const auto& spec : schema.fields) fields.push_back(to_json(spec));
-  return Json{{"format", kFormat}, {"name", schema.name}, {"doc", schema.doc}, {"fields", fields}}.dump(2) +
-         "\n";
+  Json root = {{"format", kFormat}, {"name", schema.name}, {"doc", schema.doc}};
+  if (!schema.needs.empty()) root["needs"] = schema.needs;
+  root["fields"] = std::move(fields);
+  return root.dump(2) + "\n";
 }
 
 Schema schema_from_json(std::string_view text) {
@@ -198,6 +209,7 @@ Schema schema_from_json(std::string_view text) {
     Schema schema;
     root.at("name").get_to(schema.name);
     take(root, "doc", schema.doc);
+    take(root, "needs", schema.needs);
     for (const auto& object : root.at("fields")) schema.fields.push_back(spec_from_json(object));
     return schema;
   } catch (const nlohmann::json::exception& fault) {

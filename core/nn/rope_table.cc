@@ -8,14 +8,42 @@
 namespace mtrain {
 
 void RopeConfig::bind(Fields& f) {
-  f("theta", theta, "base of the rotary frequencies").exclusive_min(0).renamed_from({"rope_theta", "rotary_base"});
-  f("scaling", scaling, "how frequencies are stretched for long context").one_of({"none", "llama3"});
-  f("factor", factor, "llama3: low frequencies are divided by this").min(1);
-  f("low_freq_factor", low_freq_factor, "llama3: wavelengths above original_max_positions/this are stretched whole")
+  f("theta", theta, "base of the rotary frequencies")
+      .exclusive_min(0)
+      .renamed_from({"rope_theta", "rotary_base"});
+  f("scaling", scaling, "how frequencies are stretched for long context")
+      .one_of({"none", "llama3", "yarn", "linear"})
+      .needs("stretched positions beyond llama3", {"yarn", "linear"});
+  f("factor", factor, "low frequencies are divided by this").min(1);
+  f("low_freq_factor", low_freq_factor,
+    "llama3: wavelengths above original_max_positions/this are stretched whole")
       .exclusive_min(0);
-  f("high_freq_factor", high_freq_factor, "llama3: wavelengths below original_max_positions/this stay as they are")
+  f("high_freq_factor", high_freq_factor,
+    "llama3: wavelengths below original_max_positions/this stay as they are")
       .exclusive_min(0);
-  f("original_max_positions", original_max_positions, "llama3: context length before stretching").min(1).unit("tokens");
+  f("original_max_positions", original_max_positions, "context length before stretching")
+      .min(1)
+      .unit("tokens");
+  const std::string yarn = "stretched positions beyond llama3";
+  f("beta_fast", beta_fast,
+    "yarn: frequencies that turn more often than this within original_max_positions stay as they are")
+      .exclusive_min(0)
+      .needs(yarn);
+  f("beta_slow", beta_slow, "yarn: frequencies that turn less often than this are stretched whole")
+      .exclusive_min(0)
+      .needs(yarn);
+  f("mscale", mscale, "yarn: weight of the temperature of attention").min(0).needs(yarn);
+  f("mscale_all_dim", mscale_all_dim, "yarn: the same for all dimensions, in the softmax scale")
+      .min(0)
+      .needs(yarn);
+  f("percent", percent, "share of a head's width that turns")
+      .exclusive_min(0)
+      .max(1)
+      .needs("partly rotary heads")
+      .renamed_from({"rotary_percent", "partial_rotary_factor"});
+  f("interleaved", interleaved, "neighbours are a pair, instead of the halves of a head")
+      .needs("interleaved rotary pairs")
+      .renamed_from({"rotary_interleaved"});
 }
 
 namespace {

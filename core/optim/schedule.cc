@@ -22,7 +22,10 @@ void ScheduleConfig::bind(Fields& f) {
       .min(-1)
       .unit("steps");
   f("min_lr", min_lr, "learning rate at the end of the decay").min(0);
-  f("wsd_decay", wsd_decay, "wsd: shape of the final decay").one_of({"linear", "cosine"});
+  f("wsd_decay", wsd_decay, "wsd: shape of the final decay")
+      .one_of({"linear", "cosine", "exponential", "minus_sqrt"})
+      .needs("further shapes of decay", {"exponential", "minus_sqrt"})
+      .renamed_from({"lr_wsd_decay_style"});
 }
 
 namespace {

@@ -6,6 +6,7 @@
 #include "mtrain/checkpoint/hf_dir.h"
 #include "mtrain/plugin/sidecar.h"
 #include "mtrain/train/hf_import.h"
+#include "mtrain/train/planned.h"
 #include "mtrain/train/rules.h"
 #include "mtrain/train/search_path.h"
 
@@ -152,11 +153,12 @@ SchemaCatalog schema_catalog(const PluginHost& plugins) {
   Settings::each(defaults, [&](const char* name, const char* doc, const char*, auto& part) {
     Fields fields;
     part.bind(fields);
-    Schema schema{name, doc, {}};
+    Schema schema{name, doc, {}, {}};
     for (const auto& field : fields.fields()) schema.fields.push_back(field.spec);
     catalog.add_section(std::move(schema));
   });
   add_components(plugins, catalog);
+  add_planned(catalog);
   return catalog;
 }
 

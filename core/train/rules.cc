@@ -7,11 +7,11 @@ namespace {
 
 class Rules {
  public:
-  Rules(const Settings& s, const ConfigContainer& config, Report& report) : s_(s), config_(config), report_(report) {}
+  Rules(const Settings& s, const ConfigContainer& config, Report& report)
+      : s_(s), config_(config), report_(report) {}
 
   void run() {
     batch();
-    layout();
     schedule();
     checkpoint();
   }
@@ -28,34 +28,15 @@ class Rules {
     violated("global-batch", "train.global_batch_size",
              cat(global, " is not a multiple of train.micro_batch_size (", micro, ") x 1 data-parallel rank"))
         .note("global = micro x accumulation x data-parallel, so that every update sees whole samples")
-        .fix(cat("train.global_batch_size=", (global / micro + 1) * micro, ", or a micro_batch_size that divides ", global));
+        .fix(cat("train.global_batch_size=", (global / micro + 1) * micro,
+                 ", or a micro_batch_size that divides ", global));
   }
-
-  void layout() {
-    struct Axis {
-      const char* path;
-      int64_t value, only;
-    };
-    const DistSection& d = s_.dist;
-    for (const Axis& axis : {Axis{"dist.tp", d.tp, 1}, {"dist.pp", d.pp, 1}, {"dist.vp", d.vp, 1}, {"dist.cp", d.cp, 1},
-                             {"dist.ep", d.ep, 1}, {"dist.etp", d.etp, 1}, {"dist.zero", d.zero, 0}}) {
-      if (axis.value == axis.only) continue;
-      violated("world-size", axis.path, cat(axis.value, " needs more than one rank, and this version runs one"))
-          .fix(cat(axis.path, "=", axis.only));
-    }
-    if (d.sp) not_built("dist.sp", "sequence parallelism needs dist.tp > 1", "dist.sp=false");
-    if (s_.ddp.overlap_grad_reduce)
-      not_built("ddp.overlap_grad_reduce", "one rank has no gradient to reduce", "ddp.overlap_grad_reduce=false");
-    if (s_.comm_overlap.enabled)
-      not_built("comm_overlap.enabled", "one rank has no communication to hide", "comm_overlap.enabled=false");
-  }
-
-  void not_built(const char* path, const char* why, const char* fix) { violated("world-size", path, why).fix(fix); }
 
   void schedule() {
     const ScheduleConfig& c = s_.scheduler;
     if (c.min_lr > s_.optimizer.lr)
-      violated("min-lr", "scheduler.min_lr", cat(shortest(c.min_lr), " is above optimizer.lr (", shortest(s_.optimizer.lr), ")"))
+      violated("min-lr", "scheduler.min_lr",
+               cat(shortest(c.min_lr), " is above optimizer.lr (", shortest(s_.optimizer.lr), ")"))
           .fix(cat("scheduler.min_lr=", shortest(s_.optimizer.lr / 10)));
     int64_t end = c.decay_steps > 0 ? c.decay_steps : s_.train.steps;
     if (c.type != "constant" && c.type != "inverse_sqrt" && s_.train.steps > 0 && c.warmup_steps >= end)

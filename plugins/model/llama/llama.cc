@@ -3,6 +3,7 @@
 #include <cmath>
 #include <memory>
 
+#include "mtrain/nn/attention_variants.h"
 #include "mtrain/nn/layers.h"
 #include "mtrain/plugin/plugin.h"
 
@@ -14,6 +15,7 @@ struct LlamaConfig {
   double norm_eps = 1e-5, init_std = 0.02;
   bool tie_embeddings = false;
   RopeConfig rope;
+  AttentionVariants attention;
 
   void bind(Fields& f) {
     using enum ResumeClass;
@@ -30,6 +32,7 @@ struct LlamaConfig {
     f("init_std", init_std, "standard deviation of start weights").min(0).renamed_from({"init_method_std", "initializer_range"});
     f("tie_embeddings", tie_embeddings, "the head uses the embedding's matrix").resume(impossible).renamed_from({"tie_word_embeddings"});
     f.section("rope", rope);
+    f.section("attention", attention);
   }
 
   HeadLayout head_layout() const {

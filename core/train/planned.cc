@@ -1,0 +1,180 @@
+#include "mtrain/train/planned.h"
+
+#include "mtrain/train/planned_models.h"
+
+namespace mtrain {
+namespace {
+
+struct Nothing {
+  void bind(Fields&) {}
+};
+
+struct TokenizerFile {
+  std::string path;
+  void bind(Fields& f) {
+    f("path", path, "the tokenizer's file, or the folder that holds it")
+        .example("/models/Llama-3.2-1B")
+        .resume(ResumeClass::impossible)
+        .renamed_from({"tokenizer_model"});
+  }
+};
+
+struct Tiktoken {
+  TokenizerFile file;
+  std::string pattern;
+  void bind(Fields& f) {
+    file.bind(f);
+    f("pattern", pattern, "regular expression that cuts text into words; empty: the file's own")
+        .resume(ResumeClass::impossible)
+        .renamed_from({"tiktoken_pattern"});
+  }
+};
+
+struct Lion {
+  double beta1 = 0.9, beta2 = 0.99;
+  void bind(Fields& f) {
+    f("beta1", beta1, "share of the running mean in an update")
+        .min(0)
+        .exclusive_max(1)
+        .renamed_from({"lion_beta1"});
+    f("beta2", beta2, "decay of the running mean").min(0).exclusive_max(1).renamed_from({"lion_beta2"});
+  }
+};
+
+struct Sgd {
+  double momentum = 0.9;
+  bool nesterov = false;
+  void bind(Fields& f) {
+    f("momentum", momentum, "decay of the running sum")
+        .min(0)
+        .exclusive_max(1)
+        .renamed_from({"sgd_momentum"});
+    f("nesterov", nesterov, "look ahead by one step of momentum");
+  }
+};
+
+struct Muon {
+  double momentum = 0.95, qk_clip_threshold = 0, qk_clip_alpha = 0.5;
+  bool nesterov = true, split_qkv = true;
+  int64_t newton_schulz_steps = 5;
+  std::string scale = "spectral", other = "adamw";
+  void bind(Fields& f) {
+    f("momentum", momentum, "decay of the running sum")
+        .min(0)
+        .exclusive_max(1)
+        .renamed_from({"muon_momentum"});
+    f("nesterov", nesterov, "look ahead by one step of momentum").renamed_from({"muon_use_nesterov"});
+    f("newton_schulz_steps", newton_schulz_steps, "iterations towards an orthogonal update")
+        .min(1)
+        .renamed_from({"muon_num_ns_steps"});
+    f("scale", scale, "what an update's size follows: the spectral norm, or that of Adam's")
+        .one_of({"spectral", "rms"})
+        .renamed_from({"muon_scale_mode"});
+    f("split_qkv", split_qkv, "queries, keys and values are matrices of their own")
+        .renamed_from({"muon_split_qkv"});
+    f("other", other, "optimizer of everything that is no matrix")
+        .plugin("optimizer")
+        .renamed_from({"muon_scalar_optimizer"});
+    f("qk_clip_threshold", qk_clip_threshold,
+      "queries and keys shrink when an attention logit is above this; 0: never")
+        .min(0);
+    f("qk_clip_alpha", qk_clip_alpha, "share of that which queries take").exclusive_min(0).exclusive_max(1);
+  }
+};
+
+struct SftDataset {
+  std::string path, valid_path, format = "auto", packing = "none", train_on = "assistant", template_path;
+  int64_t packed_length = 0;
+  bool pad_to_max = false;
+  void bind(Fields& f) {
+    f("path", path, "conversations or instructions: a .jsonl or .json file").example("data/chats.jsonl");
+    f("valid_path", valid_path, "the same for validation");
+    f("format", format, "how a line is read").one_of({"auto", "chat", "instruct", "text"});
+    f("template_path", template_path, "chat template; empty: the tokenizer's own")
+        .renamed_from({"chat_template"});
+    f("train_on", train_on, "tokens that have a loss").one_of({"assistant", "all"});
+    f("packing", packing, "several conversations in one sample: packed beforehand, or in each micro-batch")
+        .one_of({"none", "offline", "in_batch"});
+    f("packed_length", packed_length, "offline: tokens of a packed sample; 0: model.seq_length")
+        .min(0)
+        .unit("tokens");
+    f("pad_to_max", pad_to_max, "every sample is filled up to its greatest length")
+        .renamed_from({"pad_to_max_length"});
+  }
+};
+
+/// Prepared tokens, as the gpt dataset has them.
+struct PreparedTokens {
+  std::string path, split = "969,30,1";
+  void bind(Fields& f) {
+    f("path", path, "prepared tokens: the prefix of a .bin/.idx pair")
+        .example("data/wiki")
+        .renamed_from({"data_path"});
+    f("split", split, "shares of the documents for train, valid and test").example("969,30,1");
+  }
+};
+
+struct BertDataset {
+  PreparedTokens tokens;
+  double mask_probability = 0.15, short_probability = 0.1;
+  void bind(Fields& f) {
+    tokens.bind(f);
+    f("mask_probability", mask_probability, "share of tokens to be predicted")
+        .exclusive_min(0)
+        .exclusive_max(1)
+        .renamed_from({"mask_prob"});
+    f("short_probability", short_probability, "share of samples that are shorter")
+        .min(0)
+        .max(1)
+        .renamed_from({"short_seq_prob"});
+  }
+};
+
+struct T5Dataset {
+  PreparedTokens tokens;
+  double mask_probability = 0.15;
+  int64_t mean_span = 3, sentinels = 100;
+  void bind(Fields& f) {
+    tokens.bind(f);
+    f("mask_probability", mask_probability, "share of tokens that targets hold")
+        .exclusive_min(0)
+        .exclusive_max(1);
+    f("mean_span", mean_span, "mean length of what is cut out").min(1).unit("tokens");
+    f("sentinels", sentinels, "tokens that mark the cuts").min(1).renamed_from({"vocab_extra_ids"});
+  }
+};
+
+template <class Config>
+void plan(SchemaCatalog& catalog, const std::string& kind, std::string name, std::string doc,
+          std::string needs) {
+  if (catalog.has(kind, name)) return;
+  Schema schema = schema_of<Config>(std::move(name), std::move(doc));
+  schema.needs = std::move(needs);
+  catalog.add_component(kind, std::move(schema));
+}
+
+}  // namespace
+
+void add_planned(SchemaCatalog& catalog) {
+  plan<MoeDecoderSettings>(catalog, "model", "moe", "decoder with experts: Mixtral, Qwen3-MoE, DeepSeek-V3",
+                           "mixture-of-experts layers");
+  plan<BertSettings>(catalog, "model", "bert", "bidirectional encoder", "the BERT model");
+  plan<T5Settings>(catalog, "model", "t5", "encoder and decoder with relative positions", "the T5 model");
+  plan<TokenizerFile>(catalog, "tokenizer", "hf", "Hugging Face tokenizer.json", "Hugging Face tokenizers");
+  plan<TokenizerFile>(catalog, "tokenizer", "sentencepiece", "a SentencePiece model",
+                      "SentencePiece tokenizers");
+  plan<Tiktoken>(catalog, "tokenizer", "tiktoken", "byte pairs by rank", "tiktoken tokenizers");
+  plan<SftDataset>(catalog, "dataset", "sft", "conversations and instructions", "fine-tuning datasets");
+  plan<BertDataset>(catalog, "dataset", "bert", "masked tokens and sentence pairs", "the BERT dataset");
+  plan<T5Dataset>(catalog, "dataset", "t5", "spans cut out of text", "the T5 dataset");
+  plan<Lion>(catalog, "optimizer", "lion", "sign of a running mean (Chen et al. 2023, arXiv:2302.06675)",
+             "the Lion optimizer");
+  plan<Muon>(catalog, "optimizer", "muon", "orthogonal updates of matrices", "the Muon optimizer");
+  plan<Sgd>(catalog, "optimizer", "sgd", "stochastic gradient descent with momentum", "the SGD optimizer");
+  plan<Nothing>(catalog, "backend", "cpu", "the processor, always there", "");
+  plan<Nothing>(catalog, "backend", "cuda", "NVIDIA GPUs", "the CUDA backend");
+  plan<Nothing>(catalog, "comm", "mpi", "ranks of an MPI launch", "MPI communication");
+  plan<Nothing>(catalog, "comm", "nccl", "NVIDIA GPUs of one or more nodes", "NCCL communication");
+}
+
+}  // namespace mtrain

@@ -1,0 +1,32 @@
+// The core's settings of what is trained on what: model, tokenizer, dataset. The plugin's own settings lie in
+// the same sections. Values.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "mtrain/config/fields.h"
+
+namespace mtrain {
+
+struct ModelSection {
+  std::string type, init_from;
+  int64_t seq_length = 1024, vocab_size = 0, vocab_multiple = 64;
+  std::string recompute = "none", recompute_method = "uniform";
+  int64_t recompute_layers = 1;
+  std::vector<std::string> recompute_modules = {"core_attn"};
+  bool recompute_distribute = false;
+  void bind(Fields& f);
+};
+
+struct TokenizerSection {
+  std::string type = "byte";
+  void bind(Fields& f);
+};
+
+struct DatasetSection {
+  std::string type;
+  void bind(Fields& f);
+};
+
+}  // namespace mtrain

@@ -1,0 +1,57 @@
+// The settings of how parameters change: train, optimizer, mixed_precision, peft. Values.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "mtrain/config/fields.h"
+
+namespace mtrain {
+
+struct TrainSection {
+  int64_t steps = 0, micro_batch_size = 1, global_batch_size = 0, weight_hash_interval = 0;
+  std::string on_nonfinite = "stop";
+  std::vector<std::string> batch_schedule;
+  std::vector<int64_t> skip_steps;
+  double max_minutes = 0;
+  void bind(Fields& f);
+};
+
+struct OptimizerSection {
+  std::string type = "adamw";
+  double lr = 3e-4, weight_decay = 0.1, clip_grad = 1.0;
+  std::optional<double> embedding_lr, embedding_min_lr, skip_grad_norm;
+  std::string exp_avg_dtype = "fp32", exp_avg_sq_dtype = "fp32";
+  double offload_fraction = 0;
+  bool offload_overlap = false;
+  void bind(Fields& f);
+};
+
+struct MixedPrecisionSection {
+  std::string dtype = "fp32", params_dtype = "fp32", grads_dtype = "fp32", residual_dtype = "compute";
+  double loss_scale = 0, initial_loss_scale = 65536, min_loss_scale = 1;
+  int64_t loss_scale_window = 1000, loss_scale_hysteresis = 1;
+  std::string fp8 = "none", fp8_recipe = "tensorwise", fp8_amax_algo = "max", fp4 = "none";
+  int64_t fp8_margin = 0, fp8_amax_history = 1024;
+  bool fp8_params = false, fp8_attention = false, fp8_output = false, fp8_activations = false,
+       fp4_params = false;
+  bool reuse_grad_buffer = false;
+  int64_t first_bf16_layers = 0, last_bf16_layers = 0;
+  void bind(Fields& f);
+
+ private:
+  void bind_loss_scale(Fields& f);
+  void bind_fp8(Fields& f);
+};
+
+struct PeftSection {
+  std::string type = "none";
+  int64_t rank = 32;
+  double alpha = 32, dropout = 0;
+  std::vector<std::string> targets = {"attn.*", "mlp.*"}, exclude;
+  bool share_expert_adapters = true;
+  void bind(Fields& f);
+};
+
+}  // namespace mtrain

@@ -1,0 +1,200 @@
+#include "mtrain/train/settings/running.h"
+
+namespace mtrain {
+
+using enum ResumeClass;
+
+void OffloadSection::bind(Fields& f) {
+  const std::string offload = "activations in host memory";
+  f("layers", layers, "blocks whose kept activations lie in host memory")
+      .min(0)
+      .needs(offload)
+      .resume(safe)
+      .renamed_from({"cpu_offloading_num_layers"});
+  f("modules", modules, "parts of blocks whose kept inputs lie in host memory")
+      .one_of({"attn_norm", "qkv_linear", "core_attn", "attn_proj", "mlp_norm", "expert_fc1", "moe_act"})
+      .needs(offload)
+      .resume(safe)
+      .renamed_from({"offload_modules"});
+  f("fraction", fraction, "modules: share of them").min(0).max(1).needs(offload).resume(safe);
+}
+
+void CudaGraphSection::bind(Fields& f) {
+  const std::string graphs = "CUDA graphs";
+  f("type", type, "what is recorded once and replayed: nothing, modules, or the whole step")
+      .one_of({"none", "local", "full_iteration"})
+      .needs(graphs)
+      .resume(safe)
+      .renamed_from({"cuda_graph_impl"});
+  f("modules", modules, "local: the parts of blocks that are recorded")
+      .one_of({"attn", "mlp", "moe", "moe_router", "moe_preprocess"})
+      .needs(graphs)
+      .resume(safe)
+      .renamed_from({"cuda_graph_modules"});
+  f("warmup_steps", warmup_steps, "steps before recording")
+      .min(0)
+      .unit("steps")
+      .needs(graphs)
+      .resume(safe)
+      .renamed_from({"cuda_graph_warmup_steps"});
+}
+
+void CheckpointSection::bind(Fields& f) {
+  f("interval", interval, "updates between checkpoints; 0: only at the end")
+      .min(0)
+      .unit("steps")
+      .resume(safe)
+      .renamed_from({"save_interval"});
+  f("keep", keep, "newest checkpoints to keep; 0: all, never 1")
+      .min(0)
+      .resume(safe)
+      .renamed_from({"most_recent_k"});
+  f("retain_interval", retain_interval, "checkpoints of steps divisible by this are kept for ever; 0: none")
+      .min(0)
+      .unit("steps")
+      .needs("checkpoints kept for ever")
+      .resume(safe)
+      .renamed_from({"save_retain_interval"});
+  f("resume", resume,
+    "auto: continue from the newest valid checkpoint of run.dir if there is one; never: start anew in an "
+    "empty folder; "
+    "must: refuse to start without one")
+      .one_of({"auto", "never", "must"})
+      .resume(safe);
+  f("step", step, "the checkpoint to continue from; null: the newest valid one")
+      .min(0)
+      .unit("steps")
+      .needs("resuming from a chosen step")
+      .resume(safe)
+      .renamed_from({"ckpt_step"});
+  f("load_optimizer", load_optimizer, "a run that continues takes over the optimizer's state")
+      .needs("resuming of parts")
+      .renamed_from({"load_optim"});
+  f("load_rng", load_rng, "a run that continues takes over its random numbers").needs("resuming of parts");
+  f("dir", dir, "where checkpoints go; empty: <run.dir>/checkpoints").resume(safe).renamed_from({"save"});
+  f("async", async, "write while training goes on")
+      .needs("asynchronous checkpoints")
+      .resume(safe)
+      .renamed_from({"async_save"});
+  f("hf", hf, "write the weights in Hugging Face's layout too")
+      .needs("Hugging Face export while training")
+      .resume(safe)
+      .renamed_from({"also_save_hf_checkpoint"});
+  bind_local(f);
+}
+
+void CheckpointSection::bind_local(Fields& f) {
+  const std::string local = "local checkpoints";
+  f("local_interval", local_interval, "updates between copies on the node's own disk; 0: none")
+      .min(0)
+      .unit("steps")
+      .needs(local)
+      .resume(safe)
+      .renamed_from({"non_persistent_save_interval"});
+  f("local_dir", local_dir, "where they go")
+      .needs(local)
+      .resume(safe)
+      .renamed_from({"non_persistent_local_ckpt_dir"});
+  f("local_replicas", local_replicas, "nodes that hold each copy")
+      .min(1)
+      .needs(local)
+      .resume(safe)
+      .renamed_from({"replication_factor"});
+  f("local_replica_stride", local_replica_stride, "ranks between a copy and the next")
+      .min(1)
+      .needs(local)
+      .resume(safe)
+      .renamed_from({"replication_jump"});
+}
+
+void LoggerSection::bind(Fields& f) {
+  f("interval", interval, "updates between plain console lines; 0: about a hundred lines per run")
+      .min(0)
+      .unit("steps")
+      .resume(safe)
+      .renamed_from({"log_interval"});
+  f("console", console, "auto: a live line on a terminal, plain lines otherwise")
+      .one_of({"auto", "plain", "off"})
+      .resume(safe);
+  f("metrics", metrics, "write metrics.jsonl").resume(safe);
+  f("tensorboard", tensorboard, "write TensorBoard event files").resume(safe);
+  f("wandb_project", wandb_project, "project at Weights & Biases; empty: nothing is sent")
+      .needs("logging to Weights & Biases")
+      .resume(safe);
+  f("params_norm", params_norm, "log the L2 norm of all parameters")
+      .needs("logging of the parameters' norm")
+      .resume(safe)
+      .renamed_from({"log_params_norm"});
+  f("memory_interval", memory_interval, "updates between reports of memory; 0: none")
+      .min(0)
+      .unit("steps")
+      .needs("reports of memory")
+      .resume(safe)
+      .renamed_from({"log_memory_interval"});
+}
+
+void ValidationSection::bind(Fields& f) {
+  const std::string batch = "a batch of its own for evaluation";
+  f("interval", interval, "updates between evaluations; 0: only at the end")
+      .min(0)
+      .unit("steps")
+      .resume(safe)
+      .renamed_from({"eval_interval"});
+  f("steps", steps, "global batches per evaluation, always the same ones; 0: none")
+      .min(0)
+      .resume(safe)
+      .renamed_from({"eval_iters"});
+  f("micro_batch_size", micro_batch_size, "samples in one forward pass; 0: as in training")
+      .min(0)
+      .unit("samples")
+      .needs(batch)
+      .resume(safe)
+      .renamed_from({"eval_micro_batch_size"});
+  f("global_batch_size", global_batch_size, "samples of one evaluation step; 0: as in training")
+      .min(0)
+      .unit("samples")
+      .needs(batch)
+      .resume(safe)
+      .renamed_from({"eval_global_batch_size"});
+}
+
+void ProfilingSection::bind(Fields& f) {
+  const std::string profiling = "profiling";
+  f("type", type, "nsys: marks for a profiler from outside; trace: a file for a browser")
+      .one_of({"none", "nsys", "trace"})
+      .needs(profiling)
+      .resume(safe);
+  f("start", start, "first step")
+      .min(0)
+      .unit("steps")
+      .needs(profiling)
+      .resume(safe)
+      .renamed_from({"profile_step_start"});
+  f("end", end, "step before which it stops")
+      .min(0)
+      .unit("steps")
+      .needs(profiling)
+      .resume(safe)
+      .renamed_from({"profile_step_end"});
+  f("ranks", ranks, "ranks that take part")
+      .min(0)
+      .needs(profiling)
+      .resume(safe)
+      .renamed_from({"profile_ranks"});
+}
+
+void RngSection::bind(Fields& f) {
+  f("seed", seed, "of start values, dropout and data order").min(0).max(4294967295.0);
+}
+
+void RunSection::bind(Fields& f) {
+  f("dir", dir, "the run's folder; empty: runs/<recipe name>").resume(safe).example("runs/first");
+  f("name", name, "shown in logs; empty: the recipe's name").resume(safe);
+  f("threads", threads, "CPU threads; 0: what the machine allows").min(0).resume(safe);
+  f("deterministic", deterministic,
+    "use nothing whose result may differ between two runs; on the CPU backend that is always so")
+      .resume(safe)
+      .renamed_from({"deterministic_mode"});
+}
+
+}  // namespace mtrain

@@ -1,0 +1,70 @@
+// The settings of how a run goes: memory (offload, cuda_graph), checkpoint, logger, validation, profiling,
+// rng, run. Values.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "mtrain/config/fields.h"
+
+namespace mtrain {
+
+struct OffloadSection {
+  int64_t layers = 0;
+  std::vector<std::string> modules;
+  double fraction = 1;
+  void bind(Fields& f);
+};
+
+struct CudaGraphSection {
+  std::string type = "none";
+  std::vector<std::string> modules;
+  int64_t warmup_steps = 3;
+  void bind(Fields& f);
+};
+
+struct CheckpointSection {
+  int64_t interval = 0, keep = 3, retain_interval = 0, local_interval = 0, local_replicas = 1,
+          local_replica_stride = 1;
+  std::string resume = "auto", dir, local_dir;
+  std::optional<int64_t> step;
+  bool async = false, hf = false, load_optimizer = true, load_rng = true;
+  void bind(Fields& f);
+
+ private:
+  void bind_local(Fields& f);
+};
+
+struct LoggerSection {
+  int64_t interval = 0, memory_interval = 0;
+  bool tensorboard = true, metrics = true, params_norm = false;
+  std::string console = "auto", wandb_project;
+  void bind(Fields& f);
+};
+
+struct ValidationSection {
+  int64_t interval = 0, steps = 10, micro_batch_size = 0, global_batch_size = 0;
+  void bind(Fields& f);
+};
+
+struct ProfilingSection {
+  std::string type = "none";
+  int64_t start = 10, end = 12;
+  std::vector<int64_t> ranks = {0};
+  void bind(Fields& f);
+};
+
+struct RngSection {
+  int64_t seed = 1234;
+  void bind(Fields& f);
+};
+
+struct RunSection {
+  std::string dir, name;
+  int64_t threads = 0;
+  bool deterministic = false;
+  void bind(Fields& f);
+};
+
+}  // namespace mtrain
