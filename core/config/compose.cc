@@ -50,9 +50,10 @@ bool names_component(const Override& override, const ComposeRequest& request) {
 /// True when an override chooses an option of a config group rather than setting a value.
 bool chooses_group(const Override& override, const ConfigRepository& repository,
                    const ComposeRequest& request) {
-  std::string group = override.key.substr(0, override.key.find('@'));
-  bool slashed = override.key.find('/') != std::string::npos || override.key.find('@') != std::string::npos;
-  if (override.value && override.value->is_map()) return false;
+  std::string_view plain = std::string_view(override.key).substr(0, override.key.find('['));
+  std::string group(plain.substr(0, plain.find('@')));
+  bool slashed = plain.find_first_of("/@") != std::string_view::npos;
+  if (override.edit || (override.value && override.value->is_map())) return false;
   if (override.kind == Override::Kind::remove && !override.value && repository.find(group))
     return true;  // a config
   if (!repository.is_group(group)) return slashed;
@@ -72,7 +73,10 @@ void apply(Node& tree, Override override, const ComposeRequest& request, Report&
     request.expand(wrapped);
     override.value = std::move(wrapped.entries()[0].value);
   }
-  apply_override(tree, override, report);
+  DefaultOf default_of;
+  if (request.default_of)
+    default_of = [&](const std::string& path) { return request.default_of(tree, path); };
+  apply_override(tree, override, report, default_of);
 }
 
 /// The overrides that the recipe itself makes once it is composed: `patch: ["k=v", …]`. Takes them out of the
@@ -87,7 +91,7 @@ std::vector<Override> patches(Node& tree, Report& report) {
     if (!item.is(NodeKind::string)) {
       report.error("wrong-type", "patch", item.loc(),
                    cat("wanted an override, a text such as 'k=v', got ", brief(item)));
-    } else if (auto override = parse_override({item.as_text(), 0, item.loc()}, report)) {
+    } else if (auto override = parse_override({item.as_text(), 0, item.loc(), false, {}}, report)) {
       out.push_back(std::move(*override));
     }
   }
@@ -133,7 +137,17 @@ std::optional<Composition> compose(const ComposeRequest& request, Report& report
     merge_at(out.tree, std::move(body), package);
     out.files.push_back({config->path, package, config->file});
   }
-  for (auto& override : patches(out.tree, report)) apply(out.tree, std::move(override), request, report);
+  if (const Node* sweep = out.tree.get("sweep")) {
+    out.sweep = *sweep;
+    out.tree.erase("sweep");
+  }
+  for (auto& override : patches(out.tree, report)) {
+    if (chooses_group(override, repository, request) && !names_component(override, request))
+      report.error("override", override.key, override.where, "a patch changes values; this chooses a config")
+          .fix(cat("write '- override ", override.key, ": OPTION' in the defaults list"));
+    else
+      apply(out.tree, std::move(override), request, report);
+  }
   for (size_t i = 0; i < values.size(); ++i)
     if (!choices.contains(i) || defaults.is_value(values[i].key))
       apply(out.tree, std::move(values[i]), request, report);

@@ -26,6 +26,8 @@ struct ComposeRequest {
   std::function<void(Node& body)> expand;
   /// True when `key=value` says a component rather than a config group, where no such option is.
   std::function<bool(const std::string& key, const Node& value)> names_component;
+  /// The default of a setting that the tree does not say, for edits of lists.
+  std::function<std::optional<Node>(const Node& tree, const std::string& path)> default_of;
 };
 
 /// One file of the final list, in the order of merging.
@@ -35,6 +37,7 @@ struct ComposedFile {
 
 struct Composition {
   Node tree;
+  Node sweep;        // the recipe's `sweep:`, as it is written; null when it has none
   std::string raw;   // the recipe's own text
   std::string file;  // the recipe's file; its name when it was given as text
   std::vector<ComposedFile> files;

@@ -26,25 +26,6 @@ void expand_shorthands(Node& root, const SchemaCatalog& catalog) {
     if (!catalog.kind_of(entry.key).empty()) entry.value = expanded(std::move(entry.value));
 }
 
-/// The composed recipe with its overrides, not yet checked against anything.
-std::optional<Composition> composed(const ConfigRequest& request, const SchemaCatalog& catalog,
-                                    Report& report) {
-  ComposeRequest compose_request{request.recipe,    request.text, request.search_path,
-                                 request.overrides, {},           {}};
-  compose_request.expand = [&](Node& body) { expand_shorthands(body, catalog); };
-  compose_request.names_component = [&](const std::string& key, const Node& value) {
-    std::string kind = catalog.kind_of(key);
-    return !kind.empty() && catalog.component(kind, value.as_text()) != nullptr;
-  };
-  auto out = compose(compose_request, report);
-  if (!out) return out;
-  bool nothing = out->files.size() == 1 && out->tree.size() == 0 && request.overrides.empty();
-  if (nothing)
-    report.error("empty", "", out->tree.loc(), "the recipe is empty")
-        .fix("a recipe says at least which model and which data");
-  return out;
-}
-
 /// The name that a section's `type` gives, as far as it is known; "" when there is none.
 std::string wanted_component(const Schema& section, const Node* given) {
   const Node* type = given ? given->get("type") : nullptr;
@@ -76,6 +57,28 @@ std::optional<Node> default_of(const std::string& path, const Node& tree, const 
         return default_value(spec, owner == section ? name : name + "/" + owner->name);
   }
   return std::nullopt;
+}
+
+/// The composed recipe with its overrides, not yet checked against anything.
+std::optional<Composition> composed(const ConfigRequest& request, const SchemaCatalog& catalog,
+                                    Report& report) {
+  ComposeRequest compose_request{
+      request.recipe, request.text, request.search_path, request.overrides, {}, {}, {}};
+  compose_request.expand = [&](Node& body) { expand_shorthands(body, catalog); };
+  compose_request.names_component = [&](const std::string& key, const Node& value) {
+    std::string kind = catalog.kind_of(key);
+    return !kind.empty() && catalog.component(kind, value.as_text()) != nullptr;
+  };
+  compose_request.default_of = [&](const Node& tree, const std::string& path) {
+    return default_of(path, tree, catalog);
+  };
+  auto out = compose(compose_request, report);
+  if (!out) return out;
+  bool nothing = out->files.size() == 1 && out->tree.size() == 0 && request.overrides.empty();
+  if (nothing)
+    report.error("empty", "", out->tree.loc(), "the recipe is empty")
+        .fix("a recipe says at least which model and which data");
+  return out;
 }
 
 void compute(Node& tree, const ConfigRequest& request, const SchemaCatalog& catalog, Report& report) {

@@ -1,15 +1,18 @@
 #include "mtrain/config/override.h"
 
 #include <algorithm>
+#include <fstream>
 
-#include "mtrain/base/error.h"
 #include "mtrain/base/text.h"
+#include "mtrain/config/interpolate.h"
+#include "mtrain/config/override_value.h"
 #include "mtrain/config/yaml_write.h"
 
 namespace mtrain {
 namespace {
 
 constexpr size_t kMaxArgumentBytes = size_t{1} << 16;
+constexpr size_t kMaxFileBytes = size_t{1} << 20;
 
 /// Where the key ends: the first '=' outside of brackets and not escaped.
 size_t key_end(std::string_view text) {
@@ -27,9 +30,17 @@ size_t key_end(std::string_view text) {
   return std::string_view::npos;
 }
 
-bool is_key_character(char c) {
-  auto u = static_cast<unsigned char>(c);
-  return u >= 0x80 || std::isalnum(u) || std::string_view("_-./@$:[]=\\").find(c) != std::string_view::npos;
+/// The characters of a key; in brackets, which may hold a text to look for, any that can be seen.
+bool is_key(std::string_view key) {
+  int depth = 0;
+  for (char c : key) {
+    auto u = static_cast<unsigned char>(c);
+    depth += c == '[' ? 1 : c == ']' ? -1 : 0;
+    bool plain =
+        u >= 0x80 || std::isalnum(u) || std::string_view("_-./@$:[]=\\").find(c) != std::string_view::npos;
+    if (!plain && (depth <= 0 || u < 0x20)) return false;
+  }
+  return true;
 }
 
 /// Removes the sign that says what the override does.
@@ -45,41 +56,165 @@ Override::Kind take_sign(std::string_view& text) {
   return Override::Kind::set;
 }
 
-/// Nearest keys beside the one that is missing.
-std::string near_key(const Node& root, const std::string& path) {
-  auto parts = parse_path(path);
-  if (!parts || parts->empty()) return {};
-  const Node* at = &root;
-  std::string parent;
-  for (const auto& part : *parts) {
-    const Node* next = at->get(part);
-    if (!next) {
-      std::vector<std::string> keys;
-      for (const auto& entry : at->entries()) keys.push_back(entry.key);
-      auto near = nearest(part, keys, 1);
-      return near.empty() ? "" : join_path(parent, near[0]);
-    }
-    parent = join_path(parent, part);
-    at = next;
-  }
-  return {};
+bool is_group_key(std::string_view key) {
+  return key.substr(0, key.find('[')).find_first_of("/@:") != std::string_view::npos;
 }
 
-void remove(Node& root, const Override& override, Report& report) {
-  const Node* there = root.find(override.key);
-  if (!there) {
-    auto& fault =
-        report.error("override", override.key, override.where, "cannot remove it: it is not in the recipe");
-    std::string near = near_key(root, override.key);
-    if (!near.empty()) fault.fix("did you mean ~" + near + "?");
-  } else if (override.value && !override.value->same_value(*there)) {
-    report
-        .error("override", override.key, override.where,
-               cat("is not removed: its value is ", brief(*there), ", not ", brief(*override.value)))
-        .fix("~" + override.key + " removes it whatever its value");
-  } else {
-    root.erase(override.key);
+/// Where the text stands. A text of a file that is there byte for byte shows places inside it.
+TextOrigin origin_of(const OverrideText& text) {
+  if (text.written && text.exact) {
+    TextOrigin out{text.written.source, 0, text.written, true};
+    const std::string& all = text.written.source->text();
+    for (int line = 1; line < text.written.line && out.offset != std::string::npos; ++line)
+      out.offset = all.find('\n', out.offset) + 1;
+    return out.offset = all.find(text.text, out.offset), out;
   }
+  if (text.written) return {text.written.source, 0, text.written, false};
+  std::string name = cat("command line, argument ", text.argument);
+  std::string shown = text.raw ? cat(text.text, " ", *text.raw) : text.text;
+  auto source = std::make_shared<Source>(SourceKind::command_line, std::move(name), std::move(shown));
+  return {source, 0, {source, 1, 1}, true};
+}
+
+/// One argument on its way to an override.
+class OverrideParser {
+ public:
+  OverrideParser(const OverrideText& text, bool sweeps, Report& report)
+      : text_(text), origin_(origin_of(text)), sweeps_(sweeps), report_(report) {
+    out_.where = origin_.where;
+  }
+
+  std::optional<Override> parse() {
+    if (!readable(text_.text) || (text_.raw && !readable(*text_.raw))) return std::nullopt;
+    if (text_.raw) return raw_pair();
+    std::string_view rest = text_.text;
+    out_.kind = take_sign(rest);
+    size_t end = key_end(rest);
+    bool removes = out_.kind == Override::Kind::remove;
+    if (!take_key(trim(rest.substr(0, end)), end == std::string_view::npos && !removes)) return std::nullopt;
+    if (end == std::string_view::npos) return std::move(out_);
+    size_t offset = text_.text.size() - rest.size() + end + 1;
+    TextOrigin origin = origin_;
+    origin.offset += offset;
+    auto value =
+        parse_value(rest.substr(end + 1), origin, sweeps_ ? ValueUse::sweep : ValueUse::single, report_);
+    if (!value) return std::nullopt;
+    if (auto* plain = std::get_if<Node>(&*value)) {
+      out_.value = std::move(*plain);
+    } else if (removes) {
+      return fail("what is removed has one value", "write ~" + visible(out_.key));
+    } else if (auto* sweep = std::get_if<SweepValue>(&*value)) {
+      out_.sweep = std::move(*sweep);
+    } else {
+      out_.edit = std::move(std::get<ListEdit>(*value));
+      if (is_group_key(out_.key)) return fail("a config group is no list to edit", "write group=[a, b]");
+    }
+    return std::move(out_);
+  }
+
+ private:
+  std::nullopt_t fail(const std::string& message, const std::string& help) {
+    report_.error("override", "", out_.where, message).fix(help);
+    return std::nullopt;
+  }
+
+  bool readable(const std::string& text) {
+    if (text.size() > kMaxArgumentBytes)
+      return fail("the argument is too long", "put it into a recipe"), false;
+    if (!valid_utf8(text)) return fail("the argument is not UTF-8", ""), false;
+    if (text.find('\0') == std::string::npos) return true;
+    return fail("the argument holds a NUL character", ""), false;
+  }
+
+  bool take_key(std::string_view key, bool no_value) {
+    out_.key = std::string(key);
+    if (no_value) return fail("wanted key=value", "write " + visible(out_.key) + "=VALUE"), false;
+    if (key.empty()) return fail("there is no key before the '='", "write key=value"), false;
+    if (!is_key(key))
+      return fail(cat("'", visible(key), "' is no key"), "a key is made of letters, digits, '_' and '.'"),
+             false;
+    if (!is_group_key(key) && !parse_path(key))
+      return fail(cat("'", visible(key), "' is no path of a setting"), "write section.key=value"), false;
+    return true;
+  }
+
+  /// The value as it is: no grammar, no interpolation; the schema says what it is.
+  std::optional<Override> raw_pair() {
+    if (!take_key(trim(text_.text), false)) return std::nullopt;
+    if (is_group_key(out_.key))
+      return fail("a config group is chosen by group=option", "write it without --set");
+    bool literal = has_interpolation(*text_.raw);
+    out_.value = Node::verbatim(literal ? escape_interpolation(*text_.raw) : *text_.raw);
+    out_.value->at_location(out_.where);
+    return std::move(out_);
+  }
+
+  const OverrideText& text_;
+  TextOrigin origin_;
+  bool sweeps_;
+  Report& report_;
+  Override out_;
+};
+
+/// 'text' with the quote, and backslashes before one, escaped.
+std::string in_quotes(std::string_view text) {
+  std::string out = "'";
+  size_t slashes = 0;
+  for (char c : text) {
+    if (c == '\'') out.append(slashes + 1, '\\');
+    slashes = c == '\\' ? slashes + 1 : 0;
+    out += c;
+  }
+  return out.append(slashes, '\\') + "'";
+}
+
+/// True when the value parser makes of `text` the very node it came from.
+bool reads_back(const std::string& text, const Node& node, bool nested) {
+  Report ignored;
+  auto source = std::make_shared<Source>(SourceKind::built_in, "", nested ? "[" + text + "]" : text);
+  auto read = parse_override_value(source, 0, ignored);
+  if (!read || (nested && read->size() != 1)) return false;
+  const Node& same = nested ? read->items()[0] : *read;
+  return same.kind() == node.kind() && same.as_text() == node.as_text() && same.quoted() == node.quoted();
+}
+
+std::string number_word(const Node& node) {
+  std::string text = node.as_text();
+  if (auto whole = parse_integer(text)) return std::to_string(*whole);  // 0x10 is no number here
+  std::string_view sign = text.starts_with('-') ? "-" : "";
+  std::string_view body = std::string_view(text).substr(sign.size() + (text.starts_with('+') ? 1 : 0));
+  if (body.starts_with(".i") || body.starts_with(".I")) return cat(sign, "inf");
+  if (body.starts_with(".n") || body.starts_with(".N")) return "nan";
+  return text;
+}
+
+std::string value_text(const Node& node, bool nested) {
+  switch (node.kind()) {
+    case NodeKind::null:
+      return "null";
+    case NodeKind::boolean:
+      return node.as_bool() ? "true" : "false";
+    case NodeKind::integer:
+    case NodeKind::number:
+      return number_word(node);
+    case NodeKind::string: {
+      // A function in the text would be called.
+      bool call = node.as_text().find('(') != std::string::npos;
+      return !call && reads_back(node.as_text(), node, nested) ? node.as_text() : in_quotes(node.as_text());
+    }
+    case NodeKind::list: {
+      std::vector<std::string> items;
+      for (const auto& item : node.items()) items.push_back(value_text(item, true));
+      return "[" + join(items, ",") + "]";
+    }
+    case NodeKind::map: {
+      std::vector<std::string> items;
+      for (const auto& entry : node.entries())
+        items.push_back(in_quotes(entry.key) + ":" + value_text(entry.value, true));
+      return "{" + join(items, ",") + "}";
+    }
+  }
+  return {};
 }
 
 }  // namespace
@@ -90,62 +225,61 @@ bool looks_like_override(std::string_view argument) {
   take_sign(argument);
   std::string_view key = argument.substr(0, key_end(argument));
   if (key.size() == argument.size() && !removes) return false;
-  return !key.empty() && std::all_of(key.begin(), key.end(), is_key_character);
+  return !key.empty() && is_key(key);
 }
 
-std::optional<Override> parse_override(const OverrideText& text, Report& report) {
-  std::string name =
-      text.written ? text.written.text() + " (patch)" : cat("command line, argument ", text.argument);
-  auto source = std::make_shared<Source>(SourceKind::command_line, std::move(name), text.text);
-  Override out;
-  out.where = {source, 1, 1};
-  auto fail = [&](const std::string& message, const std::string& help) {
-    report.error("override", "", out.where, message).fix(help);
-    return std::nullopt;
-  };
-  if (text.text.size() > kMaxArgumentBytes) return fail("the argument is too long", "put it into a recipe");
-  if (!valid_utf8(text.text)) return fail("the argument is not UTF-8", "");
-  if (text.text.find('\0') != std::string::npos) return fail("the argument holds a NUL character", "");
-  std::string_view rest = text.text;
-  out.kind = take_sign(rest);
-  size_t end = key_end(rest);
-  out.key = std::string(trim(rest.substr(0, end)));
-  bool removes = out.kind == Override::Kind::remove;
-  if (end == std::string_view::npos && !removes)
-    return fail("wanted key=value", "write " + visible(out.key) + "=VALUE");
-  if (out.key.empty()) return fail("there is no key before the '='", "write key=value");
-  if (!std::all_of(out.key.begin(), out.key.end(), is_key_character))
-    return fail(cat("'", visible(out.key), "' is no key"), "a key is made of letters, digits, '_' and '.'");
-  if (out.key.find_first_of("/@:") == std::string::npos && !parse_path(out.key))
-    return fail(cat("'", visible(out.key), "' is no path of a setting"), "write section.key=value");
-  if (end == std::string_view::npos) return out;
-  size_t offset = text.text.size() - rest.size() + end + 1;
-  auto value = parse_override_value(source, offset, report);
-  if (!value) return std::nullopt;
-  out.value = std::move(value);
+std::optional<Override> parse_override(const OverrideText& text, Report& report, bool sweeps) {
+  return OverrideParser(text, sweeps, report).parse();
+}
+
+std::string override_value_text(const Node& value) {
+  return value_text(value, false);
+}
+
+std::string override_line(const OverrideText& text) {
+  if (!text.raw) return text.text;
+  std::string value = has_interpolation(*text.raw) ? escape_interpolation(*text.raw) : *text.raw;
+  return cat(text.text, "=",
+             override_value_text(Node::plain(value).is(NodeKind::string) ? Node::string(value)
+                                                                         : Node::plain(value)));
+}
+
+std::vector<OverrideText> read_override_lines(const SourcePtr& source, Report& report) {
+  std::vector<OverrideText> out;
+  std::string_view rest = source->text();
+  int line = 1;
+  if (rest.starts_with("\xEF\xBB\xBF")) rest.remove_prefix(3);
+  for (; !rest.empty(); ++line) {
+    size_t end = rest.find('\n');
+    std::string_view whole = rest.substr(0, end), text = trim(whole);
+    rest.remove_prefix(end == std::string_view::npos ? rest.size() : end + 1);
+    if (text.empty() || text.starts_with('#')) continue;
+    size_t indent = static_cast<size_t>(text.data() - whole.data());
+    Location where{source, line, static_cast<int>(indent) + 1};
+    if (!looks_like_override(text))
+      report.error("override", "", where, cat("'", visible(text, 60), "' is no override"))
+          .fix("one key=value on each line; a comment starts with '#'");
+    else
+      out.push_back({std::string(text), 0, where, true, {}});
+  }
   return out;
 }
 
-void apply_override(Node& root, const Override& override, Report& report) {
-  if (override.kind == Override::Kind::remove) return remove(root, override, report);
-  Node* there = root.find(override.key);
-  bool open = !there || there->is_null() || there->is_missing();
-  const Node& value = *override.value;
-  if (override.kind == Override::Kind::add && !open && value.is_scalar()) {
-    report
-        .error("override", override.key, override.where,
-               cat("cannot be added: it is ", brief(*there), " already"))
-        .fix(cat(override.key, "=… changes it; ++", override.key, "=… changes or adds it"));
-    return;
+std::vector<OverrideText> read_override_file(const std::filesystem::path& path, Report& report) {
+  std::ifstream file(path, std::ios::binary);
+  std::string text(kMaxFileBytes + 1, '\0');
+  std::error_code ignored;
+  bool folder = std::filesystem::is_directory(path, ignored);
+  if (file && !folder) file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  if (folder || (!file && !file.eof())) {
+    report.error("file", "", {}, cat("cannot read the overrides of ", visible(path.string())));
+    return {};
   }
-  try {
-    if (there && there->is_map() && value.is_map())
-      there->merge(value);
-    else
-      root.set(override.key, value);
-  } catch (const Error& fault) {
-    report.error("override", override.key, override.where, fault.message());
-  }
+  text.resize(static_cast<size_t>(file.gcount()));
+  auto source = std::make_shared<Source>(SourceKind::file, path.string(), std::move(text));
+  if (source->text().size() <= kMaxFileBytes) return read_override_lines(source, report);
+  report.error("file", "", {source, 0, 0}, cat("more than ", kMaxFileBytes, " bytes of overrides"));
+  return {};
 }
 
 }  // namespace mtrain

@@ -1,7 +1,9 @@
+#include "mtrain/config/override_value.h"
+
 #include <algorithm>
+#include <set>
 
 #include "mtrain/base/text.h"
-#include "mtrain/config/override.h"
 #include "mtrain/config/yaml_write.h"
 
 namespace mtrain {
@@ -52,30 +54,62 @@ Node unquoted(const std::string& text) {
 
 class ValueParser {
  public:
-  ValueParser(const SourcePtr& source, size_t offset, Report& report)
-      : source_(source), text_(source->text()), at_(offset), report_(report) {}
+  ValueParser(std::string_view text, const TextOrigin& origin, ValueUse use, Report& report)
+      : text_(text), origin_(origin), use_(use), report_(report) {}
 
-  std::optional<Node> parse() {
-    size_t begin = at_;
-    Node value = element(0);
+  std::optional<OverrideValue> parse() {
+    std::vector<OverrideValue> values;
+    bool missing = false;
+    do {
+      values.push_back(element(0, ","));
+      missing = missing || empty_;
+    } while (!failed_ && use_ == ValueUse::sweep && take(','));
+    if (missing && values.size() > 1 && !failed_)
+      error("a value is missing").fix("write '' for an empty text");
     skip_blanks();
     if (failed_) return std::nullopt;
-    if (at_ < text_.size() && text_[at_] == ',') {
-      std::string all(trim(text_.substr(begin)));
-      error("several values: one run takes one")
-          .fix(cat("for a list write [", all, "]; for a text write '", all, "'"));
-    } else if (at_ < text_.size()) {
+    if (at_ < text_.size() && text_[at_] == ',')
+      several();
+    else if (at_ < text_.size())
       error(cat("'", visible(text_.substr(at_, 1)), "' cannot stand here")).fix("quote the value: key='…'");
-    }
+    else if (use_ != ValueUse::sweep && std::holds_alternative<SweepValue>(values[0]))
+      several();
     if (failed_) return std::nullopt;
-    return value;
+    if (values.size() == 1) return std::move(values[0]);
+    return simple_choice(std::move(values));
   }
 
  private:
-  Diagnostic& error(std::string message) {
+  /// a,b,c: one value for each run.
+  std::optional<OverrideValue> simple_choice(std::vector<OverrideValue> values) {
+    SweepValue out;
+    out.simple = true;
+    for (auto& value : values) {
+      auto* plain = std::get_if<Node>(&value);
+      if (!plain) {
+        at_ = 0;
+        error("a function of several values cannot stand beside further values")
+            .fix("write one choice(…) with all of them");
+        return std::nullopt;
+      }
+      out.values.push_back(std::move(*plain));
+    }
+    return out;
+  }
+
+  void several() {
+    std::string all(trim(text_)), quoted;
+    if (all.find('(') == std::string::npos || all.find(',') < all.find('('))
+      quoted = cat("for a list write [", all, "]; ");
+    std::string text = all.find('\'') == std::string::npos ? cat("'", all, "'") : cat('"', all, '"');
+    error("several values: one run takes one")
+        .fix(cat(quoted, "for a text write ", text, "; to run once for each value: mtrain sweep, or -m"));
+  }
+
+  Diagnostic& error(std::string message) { return error_at(at_, std::move(message)); }
+  Diagnostic& error_at(size_t at, std::string message) {
     failed_ = true;
-    return report_.error("override-syntax", "", locate(source_, std::min(at_, text_.size())),
-                         std::move(message));
+    return report_.error("override-syntax", "", origin_.at(std::min(at, text_.size())), std::move(message));
   }
   bool done() const { return failed_ || at_ >= text_.size(); }
   void skip_blanks() {
@@ -87,33 +121,51 @@ class ValueParser {
     ++at_;
     return true;
   }
-  Node placed(Node node) const { return std::move(node.at_location({source_, 1, 1})); }
+  Node placed(Node node) const { return std::move(node.at_location(origin_.where)); }
 
-  Node element(int depth) {
+  /// `ends`: the characters that end an unquoted value here.
+  OverrideValue element(int depth, std::string_view ends) {
     skip_blanks();
+    empty_ = false;
     if (depth > kMaxDepth) return error(cat("nested deeper than ", kMaxDepth, " levels")), Node();
     if (!done() && text_[at_] == '[') return list(depth);
     if (!done() && text_[at_] == '{') return map(depth);
     if (!done() && (text_[at_] == '\'' || text_[at_] == '"'))
       if (auto text = quoted(depth > 0)) return placed(std::move(*text));
-    return placed(primitive(depth > 0 ? ",]}" : ",", depth > 0));
+    if (std::string name = function_name(); !name.empty()) return function(name, depth);
+    Node word = primitive(ends, depth > 0);
+    empty_ = word.as_text().empty() && word.is(NodeKind::string);
+    if (empty_ && depth > 0 && !failed_) error("a value is missing").fix("write '' for an empty text");
+    return placed(std::move(word));
   }
 
-  Node list(int depth) {
+  /// An element of a list or map: one value.
+  Node plain_element(int depth) {
+    size_t begin = at_;
+    OverrideValue value = element(depth, ",]}");
+    if (auto* plain = std::get_if<Node>(&value)) return std::move(*plain);
+    if (!failed_)
+      error_at(begin, "several values, or an edit of a list, cannot stand inside a list or map")
+          .fix("write choice([…], […]) around whole values");
+    return Node();
+  }
+
+  OverrideValue list(int depth) {
     ++at_;
     Node out = placed(Node::list());
     if (take(']')) return out;
     while (!failed_) {
-      out.push(element(depth + 1));
+      out.push(plain_element(depth + 1));
       if (take(']')) return out;
       if (!failed_ && !take(',')) error("a list without its ']'");
     }
     return out;
   }
 
-  Node map(int depth) {
+  OverrideValue map(int depth) {
     ++at_;
     Node out = placed(Node::map());
+    std::set<std::string> keys;
     if (take('}')) return out;
     while (!failed_) {
       skip_blanks();
@@ -123,13 +175,90 @@ class ValueParser {
       if (failed_) break;
       if (!take(':')) return error("a key without its ':' (a map is written {key: value})"), out;
       if (key->as_text().empty()) return error("an empty key"), out;
-      if (out.get(key->as_text()))
+      if (!keys.insert(key->as_text()).second)
         return error(cat("the key ", visible(key->as_text()), " is here twice")), out;
-      out.append(key->as_text(), {source_, 1, 1}, element(depth + 1));
+      out.append(key->as_text(), origin_.where, plain_element(depth + 1));
       if (take('}')) return out;
       if (!failed_ && !take(',')) error("a map without its '}'");
     }
     return out;
+  }
+
+  static bool name_character(char c, bool first) {
+    auto u = static_cast<unsigned char>(c);
+    return u < 0x80 && (std::isalpha(u) || c == '_' || (!first && (std::isdigit(u) || c == '-')));
+  }
+
+  /// The name of the function that is called here, "" for none. Stays where it is.
+  std::string function_name() const {
+    if (use_ == ValueUse::plain) return {};
+    size_t end = at_;
+    while (end < text_.size() && name_character(text_[end], end == at_)) ++end;
+    size_t open = end;
+    while (open < text_.size() && (text_[open] == ' ' || text_[open] == '\t')) ++open;
+    if (end == at_ || open >= text_.size() || text_[open] != '(') return {};
+    return std::string(text_.substr(at_, end - at_));
+  }
+
+  /// "name=" before an argument, "" for none. The arguments of zip are named by settings.
+  std::string argument_name(bool settings) {
+    skip_blanks();
+    size_t end = at_;
+    for (; end < text_.size(); ++end) {
+      char c = text_[end];
+      bool setting = settings && std::string_view("./@[]+:$").find(c) != std::string_view::npos;
+      if (!name_character(c, end == at_) && !setting) break;
+    }
+    size_t equals = end;
+    while (equals < text_.size() && (text_[equals] == ' ' || text_[equals] == '\t')) ++equals;
+    if (end == at_ || equals >= text_.size() || text_[equals] != '=') return {};
+    std::string out(text_.substr(at_, end - at_));
+    at_ = equals + 1;
+    return out;
+  }
+
+  OverrideValue function(const std::string& name, int depth) {
+    size_t begin = at_;
+    if (!is_function(name))
+      return error(cat("there is no function ", visible(name))).fix(function_hint(name)), Node();
+    at_ = text_.find('(', at_) + 1;
+    FunctionArguments arguments;
+    while (!failed_ && !take(')')) {
+      if (arguments.positional.size() + arguments.named.size() > 0 && !take(',')) {
+        error(cat(name, "(…) without its ')'"));
+        break;
+      }
+      std::string key = argument_name(name == "zip");
+      OverrideValue value = element(depth + 1, ",)");
+      if (!key.empty())
+        arguments.named.emplace_back(std::move(key), std::move(value));
+      else
+        arguments.positional.push_back(std::move(value));
+    }
+    if (failed_) return Node();
+    skip_blanks();
+    if (!done() && std::string_view(",]})").find(text_[at_]) == std::string_view::npos)
+      return error(cat("text behind ", name, "(…)")).fix("quote the value: key='…'"), Node();
+    try {
+      OverrideValue value = call_function(name, std::move(arguments));
+      place(value);
+      return value;
+    } catch (const FunctionFault& fault) {
+      error_at(begin, cat(name, ": ", fault.message)).fix(fault.help);
+      return Node();
+    }
+  }
+
+  /// What a function made stands where the override does.
+  void place(OverrideValue& value) const {
+    if (auto* plain = std::get_if<Node>(&value)) place(*plain);
+    if (auto* sweep = std::get_if<SweepValue>(&value))
+      for (auto& item : sweep->values) place(item);
+  }
+  void place(Node& node) const {
+    node.at_location(origin_.where);
+    for (auto& item : node.items()) place(item);
+    for (auto& entry : node.entries()) place(entry.value);
   }
 
   /// A quoted string. Only the quote itself and backslashes right before it are escaped. Nothing when the
@@ -160,7 +289,7 @@ class ValueParser {
 
   std::optional<Node> finish_quoted(std::string text) {
     skip_blanks();
-    if (!done() && std::string_view(",]}:").find(text_[at_]) == std::string_view::npos)
+    if (!done() && std::string_view(",]}:)").find(text_[at_]) == std::string_view::npos)
       error("text behind the closing quote").fix("put the whole value in quotes");
     return Node::quoted_string(std::move(text));
   }
@@ -177,6 +306,13 @@ class ValueParser {
     }
     error("'${' without its '}'");
     return {};
+  }
+
+  void stray_bracket(char c, const std::string& word) {
+    if (c == '(' && !word.empty())
+      error(cat("there is no function ", visible(word))).fix("quote the value: key='…'");
+    else
+      error(cat("'", std::string(1, c), "' inside an unquoted value")).fix("quote the value: key='…'");
   }
 
   Node primitive(std::string_view ends, bool nested) {
@@ -202,10 +338,7 @@ class ValueParser {
       }
       if (ends.find(c) != std::string_view::npos) break;
       if (std::string_view("[]{}()").find(c) != std::string_view::npos && !lenient) {
-        std::string word(trim(out));
-        error(c == '(' && !word.empty() ? cat("there is no function ", visible(word))
-                                        : cat("'", std::string(1, c), "' inside an unquoted value"))
-            .fix("quote the value: key='…'");
+        stray_bracket(c, std::string(trim(out)));
         break;
       }
       if (!nested && (static_cast<unsigned char>(c) >= 0x80 ||
@@ -220,17 +353,27 @@ class ValueParser {
     return literal || lenient ? Node::string(out) : unquoted(out);
   }
 
-  SourcePtr source_;
   std::string_view text_;
-  size_t at_;
+  const TextOrigin& origin_;
+  ValueUse use_;
   Report& report_;
+  size_t at_ = 0;
   bool failed_ = false;
+  bool empty_ = false;  // the last element was nothing at all
 };
 
 }  // namespace
 
+std::optional<OverrideValue> parse_value(std::string_view text, const TextOrigin& origin, ValueUse use,
+                                         Report& report) {
+  return ValueParser(text, origin, use, report).parse();
+}
+
 std::optional<Node> parse_override_value(const SourcePtr& source, size_t offset, Report& report) {
-  return ValueParser(source, offset, report).parse();
+  std::string_view text = std::string_view(source->text()).substr(std::min(offset, source->text().size()));
+  auto value = parse_value(text, {source, offset, {source, 1, 1}, true}, ValueUse::plain, report);
+  if (!value) return std::nullopt;
+  return std::move(std::get<Node>(*value));
 }
 
 }  // namespace mtrain

@@ -89,6 +89,12 @@ Node Node::plain(std::string text) {
   return out;
 }
 
+Node Node::verbatim(std::string text) {
+  Node out = string(std::move(text));
+  out.verbatim_ = true;
+  return out;
+}
+
 Node Node::list() {
   Node out;
   out.kind_ = NodeKind::list;

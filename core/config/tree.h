@@ -40,6 +40,8 @@ class MT_API Node {
   static Node quoted_string(std::string value);
   /// An unquoted scalar, its kind by the rules of scalar.h.
   static Node plain(std::string text);
+  /// A string that is given as it is and that the schema may take for another kind.
+  static Node verbatim(std::string text);
   static Node list();
   static Node map();
 
@@ -56,6 +58,7 @@ class MT_API Node {
   const std::string& as_text() const { return text_; }
   /// True when a string was written in quotes or as a block.
   bool quoted() const { return quoted_; }
+  bool is_verbatim() const { return verbatim_; }
   /// The typed values. Throw Error(config) with the place when the node is of another kind or its value does
   /// not fit.
   bool as_bool() const;
@@ -114,7 +117,7 @@ class MT_API Node {
  private:
   friend class YamlBuilder;
   NodeKind kind_ = NodeKind::null;
-  bool quoted_ = false, faulty_ = false;
+  bool quoted_ = false, faulty_ = false, verbatim_ = false;
   std::string text_;
   std::vector<Node> items_;
   std::vector<Entry> entries_;

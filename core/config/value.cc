@@ -192,10 +192,11 @@ struct ToNode {
 std::optional<FieldValue> read_value(const Node& node, const FieldSpec& spec, const std::string& path,
                                      Report& report) {
   if (node.faulty()) return std::nullopt;
-  // What an environment variable or a text with interpolations gives is read like a text of the recipe.
-  bool computed_text = node.is(NodeKind::string) && !node.expression().empty() &&
-                       resolve_scalar(node.as_text()) != NodeKind::string;
-  if (computed_text && spec.type != FieldType::tree && spec.type != FieldType::string) {
+  // What an environment variable, a text with interpolations or --set gives is read like a text of the
+  // recipe.
+  bool by_schema = node.is(NodeKind::string) && (node.is_verbatim() || !node.expression().empty()) &&
+                   resolve_scalar(node.as_text()) != NodeKind::string;
+  if (by_schema && spec.type != FieldType::tree && spec.type != FieldType::string) {
     Node plain = Node::plain(node.as_text()).at_location(node.loc()).adopt_provenance(node);
     return read_value(plain, spec, path, report);
   }

@@ -41,7 +41,7 @@ void write_run_folder(const Recipe& recipe, const PluginHost& plugins) {
   fs::path folder = recipe.run_directory() / "config";
   make_directories(folder);
   std::string overrides;
-  for (const auto& override : recipe.config.overrides()) overrides += override.text + "\n";
+  for (const auto& override : recipe.config.overrides()) overrides += override_line(override) + "\n";
   write_file_atomic(folder / "recipe.yaml", recipe.config.raw());
   write_file_atomic(folder / "overrides.txt", overrides);
   write_file_atomic(folder / "resolved.yaml", recipe.config.to_yaml());

@@ -240,7 +240,9 @@ TEST_CASE("malformed lists and files are refused where they stand") {
       {"defaults:\n- db: mysql\n", {"db=../x"}, "wanted an option"},
       {"patch: 3\n", {}, "wanted a list of overrides"},
       {"patch: [{a: 1}]\n", {}, "wanted an override"},
-      {"patch: ['a']\n", {}, "recipe.yaml:1:9 (patch)"},
+      {"defaults:\n- db: mysql\npatch: ['db=pg']\n", {}, "override db: OPTION"},
+      {"a: [1]\npatch: ['a=1,2']\n", {}, "recipe.yaml:2:9"},
+      {"patch: ['a']\n", {}, "recipe.yaml:1:9"},
   });
 }
 
@@ -249,6 +251,9 @@ TEST_CASE("patches come behind composition and before the command line") {
       {"defaults:\n- db: mysql\npatch: ['db.host=p', '~db.user', '+db.new=[1]']\n",
        {},
        "{db: {host: p, new: [1]}}"},
+      {"a: [{n1: x, v: 1}, 2]\npatch: ['a[n1=x].v=5', 'a=append(3)', 'a=remove(2)']\n", {"a=prepend(0)"},
+       "{a: [0, {n1: x, v: 5}, 3]}"},
+      {"sweep: {a: '1,2'}\na: 3\n", {}, "{a: 3}"},
       {"defaults:\n- db: mysql\npatch: ['db.host=p']\n", {"db.host=c"}, "{db: {host: c, user: root}}"},
   });
 }

@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include "mtrain/base/text.h"
+#include "mtrain/config/interpolate.h"
 #include "mtrain/config/yaml_load.h"
 #include "mtrain/config/yaml_write.h"
 
@@ -93,6 +94,24 @@ TEST_CASE("values are typed by the override grammar") {
       {"k==", "\"=\"", string},
       {"k=50%", "\"50%\"", string},
       {"k=[épée, a=b]", "[\"épée\", a=b]", list},
+      // https://hydra.cc/docs/advanced/override_grammar/extended/#type-casting
+      {"k=int(3.9)", "3", integer},
+      {"k=int('010')", "10", integer},
+      {"k=int(true)", "1", integer},
+      {"k=float(3)", "3.0", number},
+      {"k=float('1e-4')", "0.0001", number},
+      {"k=str(1e3)", "\"1000.0\"", string},
+      {"k=str(True)", "\"true\"", string},
+      {"k=bool(0)", "false", boolean},
+      {"k=bool('TRUE')", "true", boolean},
+      {"k=str([1,{a:2}])", "[\"1\", {a: \"2\"}]", list},
+      {"k=float({a: [1]})", "{a: [1.0]}", map},
+      {"k=[int(1.5), str(2)]", "[1, \"2\"]", list},
+      {"k=int( value = 2.5 )", "2", integer},
+      {"k=sort([3,1,2])", "[1, 2, 3]", list},
+      {"k=sort([a,c,b],reverse=true)", "[c, b, a]", list},
+      {"k=shuffle([1,2,3],seed=0)", "[1, 3, 2]", list},
+      {"k=int (2.5)", "2", integer},
   };
   for (const auto& row : rows) {
     CAPTURE(row.text);
@@ -130,6 +149,24 @@ TEST_CASE("what is no override is refused where it goes wrong") {
       {"k=1]", "argument 7\n", "']'"},
       {"k=[1]]", "argument 7\n", "']'"},
       {"k=foo(1)", "argument 7\n", "no function foo"},
+      {"k=choice(1,2)", "argument 7\n", "mtrain sweep"},
+      {"k=1,2", "argument 7\n", "'1,2'"},
+      {"k=range(3)", "argument 7\n", "several values"},
+      {"k=[1,]", "argument 7\n", "missing"},
+      {"k=int(a)", "argument 7\n", "cannot make a an integer"},
+      {"k=int(null)", "argument 7\n", "an integer"},
+      {"k=int(${a})", "argument 7\n", "no value yet"},
+      {"k=int()", "argument 7\n", "missing"},
+      {"k=int(1", "argument 7\n", "')'"},
+      {"k=int(1)x", "argument 7\n", "text behind"},
+      {"k=bool(x)", "argument 7\n", "true or false"},
+      {"k=sort(1,2,order=3)", "argument 7\n", "order="},
+      {"k=append()", "argument 7\n", "missing"},
+      {"k=replace(1)", "argument 7\n", "two values"},
+      {"k=insert(-1,2)", "argument 7\n", "0 or more"},
+      {"k=[append(1)]", "argument 7\n", "inside a list"},
+      {"~k=append(1)", "argument 7", "one value"},
+      {"g/k=append(1)", "argument 7", "group"},
       {"k='a'b", "argument 7\n", "closing quote"},
       {"k=['a]", "argument 7\n", "closing"},
       {"k=${a", "argument 7\n", "'${'"},
@@ -191,6 +228,33 @@ TEST_CASE("the four forms change the tree") {
       {"a: null", {"a.b=2"}, "{a: {b: 2}}"},
       {"a: {b: 1}", {"a=5"}, "{a: 5}"},
       {"a: 1", {"a=2", "a=3"}, "{a: 3}"},
+      // Edits of the list that is there.
+      {"a: [1]", {"a=append(2,3)"}, "{a: [1, 2, 3]}"},
+      {"a: [1]", {"a=prepend(2,3)"}, "{a: [2, 3, 1]}"},
+      {"a: [1, 2]", {"a=insert(1,x,w)"}, "{a: [1, x, w, 2]}"},
+      {"a: [1]", {"a=insert(1,2)"}, "{a: [1, 2]}"},
+      {"a: [1]", {"a=insert(2,2)"}, "insert at 0 to 1"},
+      {"a: [1, 2, 1]", {"a=remove(1)"}, "{a: [2]}"},
+      {"a: [1000]", {"a=remove(1e3)"}, "{a: []}"},
+      {"a: [{t: x}, 2]", {"a=remove({t: x})"}, "{a: [2]}"},
+      {"a: [1]", {"a=remove(3)"}, "not in the list"},
+      {"a: [1, 2]", {"a=replace(2,[3])"}, "{a: [1, [3]]}"},
+      {"a: [1]", {"a=replace(2,3)"}, "not in the list"},
+      {"a: null", {"a=append(1)"}, "{a: [1]}"},
+      {"b: 1", {"a=append(1)"}, "{b: 1, a: [1]}"},
+      {"a: 1", {"a=append(1)"}, "is no list"},
+      {"a: ${b}", {"a=append(1)"}, "is computed"},
+      {"a: {b: [1]}", {"a.b=append({c: 2})"}, "{a: {b: [1, {c: 2}]}}"},
+      {"a: [1]", {"a=append(2)", "a=append(3)"}, "{a: [1, 2, 3]}"},
+      // Items named by a key of them.
+      {"h: [{m: x, lr: 1}, {m: w, lr: 2}]", {"h[m=w].lr=5"}, "{h: [{m: x, lr: 1}, {m: w, lr: 5}]}"},
+      {"h: [{m: x}, {m: w}]", {"~h[m=x]"}, "{h: [{m: w}]}"},
+      {"h: [{m: x}, {m: w}]", {"h[m=a b].lr=1"}, "m is one of: x, w"},
+      {"h: [{m: x}, {m: x}]", {"h[m=x].lr=1"}, "two items"},
+      {"h: [{m: x}]", {"h[m=x].l=[]", "h[m=x].l=append(1)"}, "{h: [{m: x, l: [1]}]}"},
+      {"h: {a: 1}", {"h[m=x].lr=1"}, "no list"},
+      {"h: [{m: 'a/b'}]", {"h[m=a/b].v=1"}, "{h: [{m: a/b, v: 1}]}"},
+      {"h: [[{m: x}]]", {"h.0[m=x].v=1"}, "{h: [[{m: x, v: 1}]]}"},
   };
   for (const auto& row : rows) {
     std::string all = join(row.overrides, " ");
@@ -220,8 +284,87 @@ TEST_CASE("an override remembers what it replaces") {
   CHECK(node.history()[1].where.text() == "command line, argument 3");
 }
 
+TEST_CASE("an edit of a list the recipe leaves out starts from its default") {
+  auto edited = [](const char* text) {
+    Node root = parse_yaml("s: {}");
+    Report report;
+    auto override = parse_override({text, 1}, report);
+    apply_override(root, *override, report, [](const std::string& path) -> std::optional<Node> {
+      if (path == "s.betas") return parse_yaml("[1, 2]");
+      return std::nullopt;
+    });
+    return report.ok() ? write_flow(root) : report.text();
+  };
+  CHECK(edited("s.betas=append(3)") == "{s: {betas: [1, 2, 3]}}");
+  CHECK(edited("s.betas.1=5") == "{s: {betas: [1, 5]}}");
+  CHECK(edited("s.betas[0]=5") == "{s: {betas: [5, 2]}}");
+  CHECK(edited("~s.betas.0") == "{s: {betas: [2]}}");
+  CHECK(edited("s.betas=[7]") == "{s: {betas: [7]}}");
+  CHECK(edited("s.other=append(3)") == "{s: {other: [3]}}");
+}
+
+TEST_CASE("a file of overrides is read line by line") {
+  Report report;
+  auto source = std::make_shared<Source>(SourceKind::file, "o.txt",
+                                         "# first\n\n  a.b=1  \n+c=[x, 'y # z']\r\n~d\nk=a#b\ne=f(1)\n");
+  auto texts = read_override_lines(source, report);
+  REQUIRE(report.ok());
+  REQUIRE(texts.size() == 5);
+  Node root = parse_yaml("{a: {b: 0}, d: 1}", "r.yaml");
+  for (const auto& text : texts)
+    if (auto override = parse_override(text, report)) apply_override(root, *override, report);
+  CHECK(write_flow(root) == "{a: {b: 1}, c: [x, \"y # z\"], k: \"a#b\"}");
+  CHECK(root.at("a.b").loc().text() == "o.txt:3:3");
+  REQUIRE(report.errors() == 1);
+  CHECK(report.diagnostics()[0].where.text() == "o.txt:7:3");
+
+  Report bad;
+  auto broken = std::make_shared<Source>(SourceKind::file, "o.txt", "a=1\nb 2\n");
+  CHECK(read_override_lines(broken, bad).size() == 1);
+  REQUIRE(bad.errors() == 1);
+  CHECK(bad.diagnostics()[0].where.text() == "o.txt:2:1");
+  Report missing;
+  CHECK(read_override_file("/nowhere/o.txt", missing).empty());
+  CHECK(missing.errors() == 1);
+  Report folder;
+  CHECK(read_override_file("/tmp", folder).empty());
+  CHECK(folder.errors() == 1);
+}
+
+TEST_CASE("a raw pair is taken as it is") {
+  struct Row {
+    const char* value;
+  };
+  for (const char* value :
+       {"1,2", "[a", "'x'", "a=b # c", "null", "", "${x}", "\\${x}", "4k", " a ", "choice(1)"}) {
+    CAPTURE(value);
+    Report report;
+    OverrideText text{"a.b", 3};
+    text.raw = value;
+    auto override = parse_override(text, report);
+    REQUIRE(override.has_value());
+    Node root = Node::map();
+    apply_override(root, *override, report);
+    std::string expected =
+        std::string(value).find("${") == std::string::npos ? value : escape_interpolation(value);
+    CHECK(root.at("a.b").as_text() == expected);
+    CHECK(root.at("a.b").is(NodeKind::string));
+    CHECK(root.at("a.b").is_verbatim());
+    // As a line of a file it is the same text, or the same null or number.
+    Report again;
+    auto line = parse_override({override_line(text), 1}, again);
+    REQUIRE(line.has_value());
+    CHECK(line->value->as_text() == (line->value->is_null() ? "null" : expected));
+  }
+  Report report;
+  OverrideText group{"a/b", 3};
+  group.raw = "x";
+  CHECK_FALSE(parse_override(group, report).has_value());
+}
+
 TEST_CASE("overrides are told from other arguments") {
-  for (const char* text : {"a=1", "a.b=", "+a=1", "++a.b=2", "~a", "~a=1", "a/b@c=d", "a[0]=1"})
+  for (const char* text :
+       {"a=1", "a.b=", "+a=1", "++a.b=2", "~a", "~a=1", "a/b@c=d", "a[0]=1", "a[n=x y].b=1"})
     CHECK_MESSAGE(looks_like_override(text), text);
   for (const char* text : {"a", "recipe.yaml", "--x=1", "a b=1", "=1", "+", "~", ""})
     CHECK_MESSAGE(!looks_like_override(text), text);

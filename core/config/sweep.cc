@@ -1,0 +1,263 @@
+#include "mtrain/config/sweep.h"
+
+#include <algorithm>
+#include <set>
+
+#include "mtrain/base/checked.h"
+#include "mtrain/base/text.h"
+#include "mtrain/config/yaml_write.h"
+
+namespace mtrain {
+namespace {
+
+using Kind = SweepValue::Kind;
+
+std::string signed_key(const Override& override) {
+  const char* sign = override.kind == Override::Kind::add          ? "+"
+                     : override.kind == Override::Kind::set_or_add ? "++"
+                                                                   : "";
+  return sign + override.key;
+}
+
+std::string without_sign(std::string_view key) {
+  while (key.starts_with('+') || key.starts_with('~')) key.remove_prefix(1);
+  return std::string(key);
+}
+
+std::vector<std::string> value_texts(const std::vector<Node>& values) {
+  std::vector<std::string> out;
+  for (const auto& value : values) out.push_back(override_value_text(value));
+  return out;
+}
+
+/// "llama*", "?b", "[ab]*" as a shell matches names; linear in the text for each star.
+bool glob_match(std::string_view pattern, std::string_view name) {
+  size_t p = 0, n = 0, star = std::string_view::npos, resume = 0;
+  auto one = [&](size_t& at, char c) {
+    if (pattern[at] == '?') return ++at, true;
+    size_t close = pattern[at] == '[' ? pattern.find(']', at + 2) : std::string_view::npos;
+    if (close == std::string_view::npos) return pattern[at] == c ? (++at, true) : false;
+    bool negate = pattern[at + 1] == '!', in = false;
+    for (size_t i = at + 1 + (negate ? 1 : 0); i < close; ++i) {
+      bool range = i + 2 < close && pattern[i + 1] == '-';
+      in = in || (range ? pattern[i] <= c && c <= pattern[i + 2] : pattern[i] == c);
+      if (range) i += 2;
+    }
+    if (in == negate) return false;
+    return at = close + 1, true;
+  };
+  while (n < name.size()) {
+    if (p < pattern.size() && pattern[p] == '*') {
+      star = p++;
+      resume = n;
+    } else if (p < pattern.size() && one(p, name[n])) {
+      ++n;
+    } else if (star != std::string_view::npos) {
+      p = star + 1;
+      n = ++resume;
+    } else {
+      return false;
+    }
+  }
+  while (p < pattern.size() && pattern[p] == '*') ++p;
+  return p == pattern.size();
+}
+
+class SweepReader {
+ public:
+  SweepReader(const SweepRequest& request, Report& report) : request_(request), report_(report) {}
+
+  std::optional<Sweep> read() {
+    size_t errors = report_.errors();
+    std::set<std::string> said;  // by the command line, which wins
+    std::vector<Override> given;
+    for (const auto& text : request_.overrides) {
+      auto override = parse_override(text, report_, true);
+      if (!override) continue;
+      said.insert(override->key);
+      if (override->sweep)
+        for (const auto& member : override->sweep->members) said.insert(without_sign(member.first));
+      given.push_back(std::move(*override));
+      texts_.push_back(&text);
+    }
+    recipe(said);
+    for (size_t i = 0; i < given.size(); ++i) take(*texts_[i], given[i]);
+    check_keys();
+    if (report_.errors() > errors) return std::nullopt;
+    return std::move(out_);
+  }
+
+ private:
+  void fault(const Override& override, const std::string& message, const std::string& help) {
+    report_.error("sweep", override.key, override.where, message).fix(help);
+  }
+
+  void recipe(const std::set<std::string>& said) {
+    if (!request_.recipe || request_.recipe->is_null()) return;
+    if (!request_.recipe->is_map()) {
+      report_.error("wrong-type", "sweep", request_.recipe->loc(), "wanted a map of settings to their values")
+          .fix("sweep: {optimizer.lr: 'choice(1e-3, 1e-4)'}");
+      return;
+    }
+    for (const auto& entry : request_.recipe->entries()) {
+      if (said.count(without_sign(entry.key))) continue;
+      OverrideText text{entry.key + "=", 0, entry.value.loc(), false, {}};
+      if (entry.value.is_map()) {
+        report_.error("wrong-type", "sweep." + entry.key, entry.value.loc(), "wanted values, got a map")
+            .fix(cat("write each setting by its whole name: ", entry.key, ".KEY: choice(a, b)"));
+        continue;
+      }
+      if (entry.value.is_list()) {  // a list is a choice of its items
+        std::string values = join(value_texts(entry.value.items()), ",");
+        text.text += cat("choice(", values, ")");
+      } else {
+        text.text += entry.value.as_text();
+      }
+      auto override = parse_override(text, report_, true);
+      if (override) take(text, *override);
+    }
+  }
+
+  void take(const OverrideText& text, const Override& override) {
+    if (!override.sweep) {
+      out_.fixed.push_back(text);
+      return;
+    }
+    const SweepValue& value = *override.sweep;
+    SweepDimension dimension;
+    dimension.name = override.key;
+    dimension.tags = value.tags;
+    dimension.ordered = value.kind == Kind::range;
+    dimension.said = text;
+    dimension.fixed_before = out_.fixed.size();
+    if (value.kind == Kind::zip) {
+      for (const auto& [key, member] : value.members)
+        dimension.axes.push_back({key, value_texts(member.values)});
+    } else {
+      dimension.axes.push_back({signed_key(override), {}});
+      if (value.kind == Kind::interval)
+        dimension.interval = interval_of(value);
+      else if (value.kind == Kind::glob)
+        dimension.axes[0].values = options(override);
+      else
+        dimension.axes[0].values = value_texts(value.values);
+    }
+    out_.dimensions.push_back(std::move(dimension));
+  }
+
+  static SweepInterval interval_of(const SweepValue& value) {
+    bool integer = value.values[0].is(NodeKind::integer) && value.values[1].is(NodeKind::integer);
+    return {value.values[0].as_double(), value.values[1].as_double(), integer, value.log};
+  }
+
+  /// The options of a group that a glob means.
+  std::vector<std::string> options(const Override& override) {
+    std::string group = override.key.substr(0, override.key.find('@'));
+    std::vector<std::string> all, out;
+    if (request_.options_of) all = request_.options_of(group);
+    if (all.empty()) {
+      fault(override, "glob() chooses options of a config group; this is none",
+            cat("write ", override.key, "=choice(a, b)"));
+      return {};
+    }
+    auto matches = [](const std::vector<std::string>& patterns, const std::string& name) {
+      return std::any_of(patterns.begin(), patterns.end(),
+                         [&](const std::string& pattern) { return glob_match(pattern, name); });
+    };
+    for (const auto& name : all)
+      if (matches(override.sweep->include, name) && !matches(override.sweep->exclude, name))
+        out.push_back(name);
+    if (out.empty())
+      fault(override, cat("no option of ", group, " matches"), "there are: " + join(all, ", "));
+    return out;
+  }
+
+  /// A setting may vary in one dimension only.
+  void check_keys() {
+    std::set<std::string> seen;
+    for (const auto& dimension : out_.dimensions)
+      for (const auto& axis : dimension.axes) {
+        if (seen.insert(without_sign(axis.key)).second) continue;
+        Report ignored;
+        auto override = parse_override(dimension.said, ignored, true);
+        report_
+            .error("sweep", without_sign(axis.key), override ? override->where : Location(), "varies twice")
+            .fix("keep one of the two");
+      }
+  }
+
+  const SweepRequest& request_;
+  Report& report_;
+  std::vector<const OverrideText*> texts_;
+  Sweep out_;
+};
+
+}  // namespace
+
+bool Sweep::has_interval() const {
+  return std::any_of(dimensions.begin(), dimensions.end(),
+                     [](const SweepDimension& dimension) { return dimension.interval.has_value(); });
+}
+
+std::optional<uint64_t> Sweep::trials() const {
+  if (has_interval()) return std::nullopt;
+  std::optional<uint64_t> out = 1;
+  for (const auto& dimension : dimensions)
+    if (out) out = checked_mul<uint64_t>(*out, dimension.size());
+  return out;
+}
+
+std::optional<Sweep> read_sweep(const SweepRequest& request, Report& report) {
+  return SweepReader(request, report).read();
+}
+
+std::vector<OverrideText> sweep_point(const Sweep& sweep,
+                                      const std::vector<std::vector<std::string>>& values) {
+  std::vector<OverrideText> out;
+  size_t fixed = 0;
+  for (size_t d = 0; d < sweep.dimensions.size(); ++d) {
+    const SweepDimension& dimension = sweep.dimensions[d];
+    for (; fixed < dimension.fixed_before; ++fixed) out.push_back(sweep.fixed[fixed]);
+    for (size_t a = 0; a < dimension.axes.size(); ++a) {
+      OverrideText text = dimension.said;
+      text.text = cat(dimension.axes[a].key, "=", values[d][a]);
+      text.exact = false;  // the file holds the whole sweep, not this one value
+      out.push_back(std::move(text));
+    }
+  }
+  for (; fixed < sweep.fixed.size(); ++fixed) out.push_back(sweep.fixed[fixed]);
+  return out;
+}
+
+std::vector<OverrideText> sweep_trial(const Sweep& sweep, uint64_t index) {
+  std::vector<std::vector<std::string>> values(sweep.dimensions.size());
+  for (size_t d = sweep.dimensions.size(); d-- > 0;) {
+    const SweepDimension& dimension = sweep.dimensions[d];
+    size_t step = index % dimension.size();
+    index /= dimension.size();
+    for (const auto& axis : dimension.axes) values[d].push_back(axis.values[step]);
+  }
+  return sweep_point(sweep, values);
+}
+
+std::vector<std::vector<OverrideText>> expand(const Sweep& sweep, Report& report, size_t limit) {
+  for (const auto& dimension : sweep.dimensions) {
+    if (!dimension.interval) continue;
+    report.error("sweep", dimension.name, dimension.said.written, "an interval has no list of values")
+        .fix("write choice(…) or range(…) for a grid, or choose a sampler that draws from intervals");
+    return {};
+  }
+  auto trials = sweep.trials();
+  if (!trials || *trials > limit) {
+    report
+        .error("sweep", "", {},
+               cat("the sweep has ", trials ? std::to_string(*trials) : "too many", " trials"))
+        .fix(cat("the limit is ", limit));
+    return {};
+  }
+  std::vector<std::vector<OverrideText>> out;
+  for (uint64_t i = 0; i < *trials; ++i) out.push_back(sweep_trial(sweep, i));
+  return out;
+}
+
+}  // namespace mtrain
