@@ -10,8 +10,10 @@ using Json = nlohmann::ordered_json;
 // Lays the component's properties beside the core's; a nested section that both have is merged.
 void lay_over(Json& into, const Json& from) {
   for (const auto& [key, value] : from.items()) {
-    if (into.contains(key) && into[key].is_object() && value.is_object()) lay_over(into[key], value);
-    else into[key] = value;
+    if (into.contains(key) && into[key].is_object() && value.is_object())
+      lay_over(into[key], value);
+    else
+      into[key] = value;
   }
 }
 
@@ -38,6 +40,21 @@ Json section_with_components(const Schema& section, const SchemaCatalog& catalog
   return {{"description", section.doc}, {"anyOf", variants}};
 }
 
+// The keys that say how a recipe is put together.
+Json composition_schema() {
+  Json choice = {
+      {"type", "object"}, {"description", "group: option"}, {"minProperties", 1}, {"maxProperties", 1}};
+  Json text = {{"type", "string"}};
+  return {
+      {"defaults",
+       {{"description", "the files this one is laid over; _self_ is its own place among them"},
+        {"type", "array"},
+        {"items", {{"anyOf", {text, choice}}}}}},
+      {"patch", {{"description", "overrides, as on the command line"}, {"type", "array"}, {"items", text}}},
+      {"sweep",
+       {{"description", "setting: its values, as on the command line of a sweep"}, {"type", "object"}}}};
+}
+
 }  // namespace
 
 std::string recipe_json_schema(const SchemaCatalog& catalog) {
@@ -46,7 +63,7 @@ std::string recipe_json_schema(const SchemaCatalog& catalog) {
                {"description", "what `mtrain RECIPE` reads"},
                {"type", "object"},
                {"additionalProperties", false},
-               {"properties", Json::object()}};
+               {"properties", composition_schema()}};
   for (const auto& section : catalog.sections()) {
     std::string kind = catalog.kind_of(section.name);
     root["properties"][section.name] =

@@ -1,0 +1,276 @@
+// Every recipe that comes with the program: it composes, the only faults are of parts that are not built, and
+// its figures give the parameter count that its authors published.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <set>
+
+#include "mtrain/base/text.h"
+#include "mtrain/plugin/plugin_host.h"
+#include "mtrain/train/recipe.h"
+
+using namespace mtrain;
+
+namespace {
+
+const fs::path kRecipes = MT_SOURCE_DIR "/recipes";
+
+const PluginHost& plugins() {
+  static const PluginHost host({MT_BINARY_DIR "/lib/mtrain/plugins"});
+  return host;
+}
+
+using Names = std::set<std::string>;
+
+/// What a report says that this build lacks; any other fault fails the test.
+Names missing_parts(const Report& report) {
+  Names out;
+  for (const auto& fault : report.diagnostics()) {
+    CHECK_MESSAGE(fault.code == "not-built", render(fault));
+    size_t end = fault.message.find(", which this build");
+    if (fault.code == "not-built" && end != std::string::npos) out.insert(fault.message.substr(6, end - 6));
+  }
+  return out;
+}
+
+Recipe recipe(const std::string& name, const std::vector<std::string>& overrides = {}) {
+  RecipeRequest request{.recipe = (kRecipes / (name + ".yaml")).string(),
+                        .text = {},
+                        .directory = {},
+                        .overrides = {},
+                        .cluster = {}};
+  for (const auto& text : overrides)
+    request.overrides.push_back({text, static_cast<int>(request.overrides.size()) + 2});
+  return read_recipe(request, plugins());
+}
+
+/// The resolved figures of a model, and what they amount to.
+class Figures {
+ public:
+  explicit Figures(const Recipe& recipe) : model_(recipe.config.root().at("model")) {}
+
+  int64_t parameters() const {
+    std::string type = model_.at("type").as_text();
+    if (type == "gpt2") return gpt2();
+    if (type == "bert") return bert();
+    if (type == "t5") return t5();
+    return decoder();
+  }
+
+ private:
+  int64_t get(const char* path) const { return model_.at(path).as_int(); }
+  bool is(const char* path) const {
+    const Node* node = model_.find(path);
+    return node && node->as_bool();
+  }
+  int64_t find(const char* path) const {
+    const Node* node = model_.find(path);
+    return node ? node->as_int() : 0;
+  }
+  /// Without a size of its own: the byte tokenizer's 257 tokens in a multiple of 64.
+  int64_t vocab() const { return get("vocab_size") > 0 ? get("vocab_size") : 320; }
+  int64_t embeddings() const { return vocab() * get("hidden_size") * (is("tie_embeddings") ? 1 : 2); }
+
+  /// Two norms and two biased projections each of attention and MLP.
+  int64_t post_or_pre_norm_block(int64_t d, int64_t f) const {
+    return 4 * (d * d + d) + (2 * d * f + f + d) + 2 * 2 * d;
+  }
+  int64_t gpt2() const {
+    int64_t d = get("hidden_size");
+    return embeddings() + get("max_positions") * d +
+           get("layers") * post_or_pre_norm_block(d, get("ffn_hidden_size")) + 2 * d;
+  }
+  int64_t bert() const {
+    int64_t d = get("hidden_size");
+    int64_t tables = (get("vocab_size") + get("max_positions") + get("segments")) * d + 2 * d;
+    int64_t pooler = is("pooler") ? d * d + d : 0;
+    return tables + get("layers") * post_or_pre_norm_block(d, get("ffn_hidden_size")) + pooler;
+  }
+  int64_t t5() const {
+    int64_t d = get("hidden_size"), attention = 4 * d * get("heads") * get("head_dim");
+    int64_t mlp = 2 * d * get("ffn_hidden_size");
+    int64_t encoder = get("encoder_layers") * (attention + mlp + 2 * d);
+    int64_t decoder = get("layers") * (2 * attention + mlp + 3 * d);
+    return get("vocab_size") * d + encoder + decoder + 2 * get("position_buckets") * get("heads") + 2 * d;
+  }
+
+  /// Llama's kin, with or without experts.
+  int64_t decoder() const {
+    int64_t d = get("hidden_size"), layers = get("layers"), dense = layers, sparse = 0;
+    if (model_.find("moe")) {
+      dense = get("moe.first_dense_layers");
+      sparse = (layers - dense) / get("moe.layer_freq");
+      dense = layers - sparse;
+    }
+    int64_t blocks = layers * (attention() + 2 * d) + dense * 3 * d * get("ffn_hidden_size");
+    if (sparse > 0) blocks += sparse * experts();
+    return embeddings() + blocks + d;
+  }
+  int64_t attention() const {
+    if (find("mla.kv_lora_rank") > 0) return latent_attention();
+    int64_t d = get("hidden_size"), heads = get("heads"), groups = get("kv_heads"), width = get("head_dim");
+    if (groups == 0) groups = heads;
+    if (width == 0) width = d / heads;
+    int64_t out = 2 * d * heads * width + 2 * d * groups * width;
+    if (is("attention.qkv_bias")) out += (heads + 2 * groups) * width;
+    if (is("attention.qk_norm")) out += 2 * width;
+    return out;
+  }
+  int64_t latent_attention() const {
+    int64_t d = get("hidden_size"), heads = get("heads"), q = get("mla.q_lora_rank");
+    int64_t kv = get("mla.kv_lora_rank"), plain = get("mla.qk_head_dim"), turned = get("mla.rope_head_dim");
+    int64_t value = get("mla.v_head_dim");
+    int64_t queries = d * q + q + q * heads * (plain + turned);
+    int64_t keys = d * (kv + turned) + kv + kv * heads * (plain + value);
+    return queries + keys + heads * value * d;
+  }
+  int64_t experts() const {
+    int64_t d = get("hidden_size"), count = get("moe.experts");
+    int64_t gated = 3 * d * (count * get("moe.ffn_hidden_size") + get("moe.shared_ffn_hidden_size"));
+    return gated + d * count + (is("moe.router.bias") ? count : 0);
+  }
+
+  const Node& model_;
+};
+
+struct Row {
+  const char* name;
+  int64_t parameters;
+  int64_t rounded;  // the published figure is rounded to this
+  const char* published;
+  Names parts;
+};
+
+constexpr const char *kHf = "Hugging Face tokenizers", *kSp = "SentencePiece tokenizers",
+                     *kDp = "data parallelism", *kZero = "sharded data parallelism",
+                     *kTp = "tensor parallelism", *kPp = "pipeline parallelism", *kCp = "context parallelism",
+                     *kEp = "expert parallelism", *kOverlap = "communication behind computation",
+                     *kMoe = "mixture-of-experts layers", *kQkNorm = "norms of queries and keys";
+
+// The sum over the tensors of model.safetensors.index.json (metadata.total_parameters, or total_size / 2)
+// where a published checkpoint has one; otherwise the paper.
+const std::vector<Row> kRows = {
+    {"quickstart", 3030000, 10000, "what `mtrain train` prints: 3.03M", {}},
+    {"gpt2_124m", 124439808, 1, "openai-community/gpt2", {kHf}},
+    {"gpt3_175b",
+     174600000000,
+     100000000,
+     "arXiv:2005.14165, table D.1",
+     {kHf, kTp, kPp, kZero, kDp, kOverlap}},
+    {"llama2_7b", 6738415616, 1, "meta-llama/Llama-2-7b-hf", {kSp, kTp, kZero, kDp}},
+    {"llama32_1b", 1235814400, 1, "meta-llama/Llama-3.2-1B", {kHf}},
+    {"llama3_8b", 8030261248, 1, "meta-llama/Meta-Llama-3-8B", {kHf, kCp, kZero, kDp}},
+    {"llama3_8b_fp8", 8030261248, 1, "meta-llama/Meta-Llama-3-8B", {kHf, kCp, kZero, kDp, "FP8 computation"}},
+    {"llama3_70b", 70553706496, 1, "meta-llama/Meta-Llama-3-70B", {kHf, kTp, kPp, kCp, kZero, kDp, kOverlap}},
+    {"llama31_405b",
+     405853388800,
+     1,
+     "meta-llama/Llama-3.1-405B",
+     {kHf, kTp, kPp, kCp, kZero, kDp, kOverlap}},
+    {"mistral_7b",
+     7241732096,
+     1,
+     "mistralai/Mistral-7B-v0.1",
+     {kSp, kCp, kZero, kDp, "sliding-window attention"}},
+    {"qwen25_7b",
+     7615616512,
+     1,
+     "Qwen/Qwen2.5-7B",
+     {kHf, kTp, kZero, kDp, "biases of queries, keys and values"}},
+    {"qwen3_8b", 8190735360, 1, "Qwen/Qwen3-8B", {kHf, kZero, kDp, kQkNorm}},
+    {"qwen3_30b_a3b", 30532122624, 1, "Qwen/Qwen3-30B-A3B", {kHf, kEp, kZero, kDp, kMoe, kQkNorm}},
+    {"mixtral_8x7b", 46702792704, 1, "mistralai/Mixtral-8x7B-v0.1", {kSp, kPp, kEp, kZero, kDp, kMoe}},
+    {"deepseek_v3",
+     671026419200,
+     1,
+     "deepseek-ai/DeepSeek-V3 without its prediction module; README_WEIGHTS.md there says 671B",
+     {kHf, kTp, kPp, kEp, kZero, kDp, kMoe, "multi-head latent attention", "prediction of several tokens",
+      "stretched positions beyond llama3"}},
+    {"bert_large",
+     335141888,
+     1,
+     "google-bert/bert-large-uncased",
+     {kHf, "the BERT model", "the BERT dataset"}},
+    {"t5_large", 737668096, 1, "google-t5/t5-large", {kSp, "the T5 model", "the T5 dataset"}},
+};
+
+std::string listed(const Names& names) {
+  return join({names.begin(), names.end()}, "; ");
+}
+
+/// Lines of a recipe that are neither comments nor its defaults list.
+int own_lines(const fs::path& file) {
+  std::ifstream in(file);
+  int count = 0;
+  bool defaults = false;
+  for (std::string line; std::getline(in, line);) {
+    if (trim(line).empty() || trim(line)[0] == '#') continue;
+    if (line[0] != ' ') defaults = line == "defaults:";
+    if (!defaults) ++count;
+  }
+  return count;
+}
+
+}  // namespace
+
+TEST_CASE("every recipe is in the table") {
+  Names known, there;
+  for (const auto& row : kRows) known.insert(row.name);
+  for (const auto& entry : fs::directory_iterator(kRecipes))
+    if (entry.path().extension() == ".yaml") there.insert(entry.path().stem().string());
+  CHECK(listed(known) == listed(there));
+}
+
+TEST_CASE("a recipe composes, asks only for parts that are known, and has the published size") {
+  for (const auto& row : kRows) {
+    CAPTURE(row.name);
+    CAPTURE(row.published);
+    Recipe read = recipe(row.name);
+    CHECK(listed(missing_parts(read.report)) == listed(row.parts));
+    int64_t parameters = Figures(read).parameters();
+    CHECK((parameters + row.rounded / 2) / row.rounded * row.rounded == row.parameters);
+    CHECK(own_lines(kRecipes / (std::string(row.name) + ".yaml")) <= 30);
+  }
+}
+
+TEST_CASE("peft=lora turns any recipe into one of low-rank adapters") {
+  for (const auto& row : kRows) {
+    CAPTURE(row.name);
+    Recipe read = recipe(row.name, {"peft=lora"});
+    Names parts = row.parts;
+    parts.insert("low-rank adapters");
+    CHECK(listed(missing_parts(read.report)) == listed(parts));
+    CHECK(read.settings.peft.type == "lora");
+    CHECK(read.settings.peft.rank == 32);
+  }
+}
+
+TEST_CASE("what is not built can be chosen away") {
+  for (const char* name :
+       {"gpt2_124m", "gpt3_175b", "llama2_7b", "llama32_1b", "llama3_8b", "llama3_70b", "llama31_405b"}) {
+    CAPTURE(name);
+    Recipe read = recipe(name, {"dist=single", "comm_overlap=none", "tokenizer=byte", "dataset=mock"});
+    CHECK_MESSAGE(read.report.ok(), read.report.text());
+  }
+}
+
+TEST_CASE("every option of every group is read without a fault") {
+  SchemaCatalog catalog = schema_catalog(plugins());
+  size_t options = 0;
+  for (const auto& group : fs::directory_iterator(kRecipes)) {
+    if (!group.is_directory()) continue;
+    for (const auto& option : fs::directory_iterator(group)) {
+      std::string choice = cat(group.path().filename().string(), "=", option.path().stem().string());
+      CAPTURE(choice);
+      ConfigRequest request{
+          .recipe = (kRecipes / "llama32_1b.yaml").string(), .text = {}, .overrides = {{choice, 2}}};
+      Report report;
+      ConfigContainer::load(request, catalog, report);
+      missing_parts(report);
+      ++options;
+    }
+  }
+  CHECK(options > 60);
+}
