@@ -28,8 +28,8 @@ std::optional<std::string> recipe_file(const ComposeRequest& request, const Conf
 }
 
 /// Lays a file's body on the tree, at its package.
-void merge_at(Node& tree, Node body, const std::string& package) {
-  if (package.empty()) return tree.merge(std::move(body));
+void merge_at(Node& tree, Node body, const std::string& package, const MergeRules& rules) {
+  if (package.empty()) return tree.merge(std::move(body), &rules);
   auto parts = split(package, '.');
   for (size_t i = parts.size(); i-- > 0;) {
     Node outer = Node::map().at_location(body.loc());
@@ -37,7 +37,7 @@ void merge_at(Node& tree, Node body, const std::string& package) {
     outer.append(parts[i], where, std::move(body));
     body = std::move(outer);
   }
-  tree.merge(std::move(body));
+  tree.merge(std::move(body), &rules);
 }
 
 /// True for "optimizer=adamw" where a plugin has that name.
@@ -99,6 +99,23 @@ std::vector<Override> patches(Node& tree, Report& report) {
   return out;
 }
 
+/// What changes the merged files: the recipe's patches, then the overrides.
+void change(Composition& out, const std::vector<Override>& settings, const ConfigRepository& repository,
+            const ComposeRequest& request, Report& report) {
+  if (const Node* sweep = out.tree.get("sweep")) {
+    out.sweep = *sweep;
+    out.tree.erase("sweep");
+  }
+  for (auto& override : patches(out.tree, report)) {
+    if (chooses_group(override, repository, request) && !names_component(override, request))
+      report.error("override", override.key, override.where, "a patch changes values; this chooses a config")
+          .fix(cat("write '- override ", override.key, ": OPTION' in the defaults list"));
+    else
+      apply(out.tree, std::move(override), request, report);
+  }
+  for (const auto& override : settings) apply(out.tree, override, request, report);
+}
+
 }  // namespace
 
 std::optional<Composition> compose(const ComposeRequest& request, Report& report) {
@@ -130,27 +147,28 @@ std::optional<Composition> compose(const ComposeRequest& request, Report& report
   out.raw = recipe->body.loc().source->text();
   defaults.build(recipe);
   out.choices = defaults.choices();
-  out.tree = Node::map().at_location(recipe->body.loc());
-  for (const auto& [config, package] : defaults.files()) {
-    Node body = config->body;
-    if (request.expand && package.empty()) request.expand(body);
-    merge_at(out.tree, std::move(body), package);
-    out.files.push_back({config->path, package, config->file});
-  }
-  if (const Node* sweep = out.tree.get("sweep")) {
-    out.sweep = *sweep;
-    out.tree.erase("sweep");
-  }
-  for (auto& override : patches(out.tree, report)) {
-    if (chooses_group(override, repository, request) && !names_component(override, request))
-      report.error("override", override.key, override.where, "a patch changes values; this chooses a config")
-          .fix(cat("write '- override ", override.key, ": OPTION' in the defaults list"));
-    else
-      apply(out.tree, std::move(override), request, report);
-  }
+  const auto files = defaults.files();
+  for (const auto& [config, package] : files) out.files.push_back({config->path, package, config->file});
+  std::vector<Override> settings;
   for (size_t i = 0; i < values.size(); ++i)
-    if (!choices.contains(i) || defaults.is_value(values[i].key))
-      apply(out.tree, std::move(values[i]), request, report);
+    if (!choices.contains(i) || defaults.is_value(values[i].key)) settings.push_back(std::move(values[i]));
+  auto assemble = [&](const MergeRules& rules, Report& faults) {
+    out.tree = Node::map().at_location(recipe->body.loc());
+    for (const auto& [config, package] : files) {
+      Node body = config->body;
+      if (request.expand && package.empty()) request.expand(body);
+      merge_at(out.tree, std::move(body), package, rules);
+    }
+    change(out, settings, repository, request, faults);
+  };
+  // Which rules there are depends on the plugins that the recipe names, so it is made without them first.
+  Report plain;
+  assemble({}, plain);
+  MergeRules rules = request.merge_rules ? request.merge_rules(out.tree) : MergeRules();
+  if (rules.empty())
+    report.add(std::move(plain));
+  else
+    assemble(rules, report);
   return out;
 }
 

@@ -26,6 +26,8 @@ struct ComposeRequest {
   std::function<void(Node& body)> expand;
   /// True when `key=value` says a component rather than a config group, where no such option is.
   std::function<bool(const std::string& key, const Node& value)> names_component;
+  /// How values of later files join those of earlier ones; `tree` is what the recipe says without such rules.
+  std::function<MergeRules(const Node& tree)> merge_rules;
   /// The default of a setting that the tree does not say, for edits of lists.
   std::function<std::optional<Node>(const Node& tree, const std::string& path)> default_of;
 };

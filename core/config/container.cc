@@ -40,6 +40,34 @@ std::string wanted_component(const Schema& section, const Node* given) {
   return "";
 }
 
+Node default_or_derived(const FieldSpec& spec, const std::string& owner) {
+  if (spec.derived.empty()) return default_value(spec, owner);
+  auto source = std::make_shared<Source>(SourceKind::built_in, "derived by " + owner, spec.derived);
+  return Node::string(spec.derived).at_location({source, 0, 0});
+}
+
+/// The setting that a derived one is computed from: the first path of its expression, from the root.
+std::string owner_of(const std::string& expression, const std::string& path) {
+  auto word = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '.'; };
+  for (size_t i = 0; i < expression.size(); ++i) {
+    size_t end = i;
+    while (end < expression.size() && word(expression[end])) ++end;
+    std::string token = expression.substr(i, end - i);
+    bool relative = token.starts_with('.');
+    bool is_path =
+        token.find('.') != std::string::npos && !std::isdigit(static_cast<unsigned char>(token.back()));
+    if (is_path && relative) {  // one dot is beside, each further one a level up
+      std::string base = path;
+      size_t dots = std::min(token.find_first_not_of('.'), token.size());
+      for (size_t level = 0; level < dots; ++level) base.resize(std::min(base.rfind('.'), base.size()));
+      return base + "." + token.substr(dots);
+    }
+    if (is_path) return token;
+    i = std::max(i, end);
+  }
+  return {};
+}
+
 /// The default of a setting that the recipe does not say.
 std::optional<Node> default_of(const std::string& path, const Node& tree, const SchemaCatalog& catalog) {
   size_t dot = path.find('.');
@@ -53,22 +81,39 @@ std::optional<Node> default_of(const std::string& path, const Node& tree, const 
   for (const Schema* owner : {component, section}) {
     if (!owner) continue;
     for (const auto& spec : owner->fields)
-      if (spec.path == setting && !spec.required)
-        return default_value(spec, owner == section ? name : name + "/" + owner->name);
+      if (spec.path == setting && (!spec.required || !spec.derived.empty()))
+        return default_or_derived(spec, owner == section ? name : name + "/" + owner->name);
   }
   return std::nullopt;
+}
+
+/// How the settings of the sections and of the components they name join over several files.
+MergeRules merge_rules(const Node& tree, const SchemaCatalog& catalog) {
+  MergeRules out;
+  for (const auto& section : catalog.sections()) {
+    std::string kind = catalog.kind_of(section.name);
+    const Schema* component =
+        kind.empty() ? nullptr : catalog.component(kind, wanted_component(section, tree.get(section.name)));
+    for (const Schema* owner : {&section, component}) {
+      if (!owner) continue;
+      for (const auto& spec : owner->fields)
+        if (spec.merge.kind != MergeKind::deep) out.add(section.name + "." + spec.path, spec.merge);
+    }
+  }
+  return out;
 }
 
 /// The composed recipe with its overrides, not yet checked against anything.
 std::optional<Composition> composed(const ConfigRequest& request, const SchemaCatalog& catalog,
                                     Report& report) {
   ComposeRequest compose_request{
-      request.recipe, request.text, request.search_path, request.overrides, {}, {}, {}};
+      request.recipe, request.text, request.search_path, request.overrides, {}, {}, {}, {}};
   compose_request.expand = [&](Node& body) { expand_shorthands(body, catalog); };
   compose_request.names_component = [&](const std::string& key, const Node& value) {
     std::string kind = catalog.kind_of(key);
     return !kind.empty() && catalog.component(kind, value.as_text()) != nullptr;
   };
+  compose_request.merge_rules = [&](const Node& tree) { return merge_rules(tree, catalog); };
   compose_request.default_of = [&](const Node& tree, const std::string& path) {
     return default_of(path, tree, catalog);
   };
@@ -207,6 +252,7 @@ ConfigContainer ConfigContainer::load(const ConfigRequest& request, const Schema
     component[schema.name] = found;
     if (found) chosen.emplace_back(schema.name, found);
   }
+  if (out.place_derived(component, catalog, report)) compute(*tree, request, catalog, report);
   KeyIndex known = all_names(catalog, chosen);
   constexpr size_t kMaxSuggestions = 64;
   size_t unknown = 0;
@@ -220,6 +266,35 @@ ConfigContainer ConfigContainer::load(const ConfigRequest& request, const Schema
     gather_not_built(schema, component[schema.name], *out.root_.get(schema.name), catalog, lacking);
   lacking.tell(report);
   return out;
+}
+
+bool ConfigContainer::place_derived(const std::map<std::string, const Schema*>& component,
+                                    const SchemaCatalog& catalog, Report& report) {
+  Node& tree = composition_.tree;
+  for (const auto& section : catalog.sections())
+    for (const Schema* owner : {&section, component.at(section.name)}) {
+      if (!owner) continue;
+      for (const auto& spec : owner->fields) {
+        if (spec.derived.empty()) continue;
+        std::string path = section.name + "." + spec.path;
+        derived_.push_back(path);
+        if (const Node* given = tree.find(path)) {
+          std::string from = owner_of(spec.derived, path);
+          report
+              .error("derived", path, given->loc(),
+                     cat("is computed from ", spec.derived, " and cannot be set"))
+              .fix(cat("remove it, or set ", from, ": ", brief(*given), " instead"));
+        } else if (const Node* there = tree.get(section.name);
+                   !there || there->is_map() || there->is_null()) {
+          try {
+            tree.set(path, default_or_derived(spec, section.name));
+          } catch (const Error&) {
+            // The path leads through a scalar, which is reported as one.
+          }
+        }
+      }
+    }
+  return !derived_.empty();
 }
 
 void ConfigContainer::read_section(const Schema& schema, const Schema* component, const Node& given,
@@ -274,6 +349,7 @@ std::string ConfigContainer::type_of(std::string_view name) const {
 std::string ConfigContainer::to_yaml() const {
   Node shown = root_;
   for (const auto& path : secrets_) shown.erase(path);
+  for (const auto& path : derived_) shown.erase(path);  // they are computed again
   escape(shown);
   return write_yaml(shown);
 }

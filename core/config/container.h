@@ -106,11 +106,14 @@ class MT_API ConfigContainer {
   struct Part {
     Node core, component;
   };
+  /// Puts the settings that are computed from others into the tree; false when there are none.
+  bool place_derived(const std::map<std::string, const Schema*>& component, const SchemaCatalog& catalog,
+                     Report& report);
   void read_section(const Schema& schema, const Schema* component, const Node& given, const KeyIndex& known,
                     const SchemaCatalog& catalog, Report& report);
   std::map<std::string, Part, std::less<>> parts_;
   Node root_;
-  std::vector<std::string> secrets_;  // paths
+  std::vector<std::string> secrets_, derived_;  // paths
   Composition composition_;
   std::vector<OverrideText> overrides_;
 };

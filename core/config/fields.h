@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "mtrain/base/export.h"
+#include "mtrain/config/merge.h"
 
 namespace mtrain {
 
@@ -47,6 +48,8 @@ struct FieldSpec {
   bool exclusive_min = false, exclusive_max = false;
   std::vector<std::string> choices;       // allowed texts; empty: any
   std::vector<std::string> renamed_from;  // older or foreign names, accepted with a warning
+  std::string derived;                    // an expression: the value is computed and cannot be set
+  MergeRule merge;                        // how later files change a list or tree
   std::string plugin_kind;                // the value names a plugin of this kind
   std::string needs;  // the part of the program that is not built, in words; usually empty
   std::vector<std::string> needs_values;  // the texts that need it; empty: every value but the default
@@ -89,6 +92,15 @@ struct MT_API Field {
     spec.needs = std::move(part), spec.needs_values = std::move(values);
     return *this;
   }
+  /// Computed from other settings, "${data.seq_length}" or "${= 4 * ${.hidden_size}}": setting it is an error
+  /// that names the first of them.
+  Field& derived(std::string expression) { return spec.derived = std::move(expression), *this; }
+  /// A later file's list goes behind the earlier one's.
+  Field& merge_append() { return spec.merge = {MergeKind::append, ""}, *this; }
+  /// Items of a later file's list change those that agree in `key`.
+  Field& merge_by(std::string key) { return spec.merge = {MergeKind::by_key, std::move(key)}, *this; }
+  /// A later file's map takes the place of the earlier one's.
+  Field& merge_replace() { return spec.merge = {MergeKind::replace, ""}, *this; }
   Field& size(int64_t count) { return spec.list_size = count, *this; }
   /// Has no default: the recipe must say it.
   Field& required() { return spec.required = true, spec.default_value.clear(), *this; }

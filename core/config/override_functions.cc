@@ -146,7 +146,7 @@ OverrideValue interval(Arguments arguments) {
 std::vector<std::string> patterns(const Node& value, const char* text) {
   std::vector<std::string> out;
   auto take = [&](const Node& item) {
-    if (!item.is_scalar() || item.is_null() || item.as_text().empty())
+    if (!item.is(NodeKind::string) || item.as_text().empty())
       usage(cat("wanted a pattern such as llama*, got ", brief(item)), text);
     out.push_back(item.as_text());
   };

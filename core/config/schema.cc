@@ -70,15 +70,19 @@ class SectionReader {
  private:
   void declare(size_t schema, const FieldSpec& spec) {
     slots_[spec.path].owners.push_back({schema, &spec});
-    std::string parent = spec.path;
-    for (size_t dot; (dot = parent.rfind('.')) != std::string::npos;) {
-      parent.resize(dot);
-      sections_[parent] = true;
-    }
+    declare_parents(spec.path);
     size_t dot = spec.path.rfind('.');
     for (const auto& old : spec.renamed_from) {
       renamed_.emplace(old, spec.path);
+      declare_parents(old);
       if (dot != std::string::npos) renamed_.emplace(spec.path.substr(0, dot + 1) + old, spec.path);
+    }
+  }
+
+  void declare_parents(std::string path) {
+    for (size_t dot; (dot = path.rfind('.')) != std::string::npos;) {
+      path.resize(dot);
+      sections_[path] = true;
     }
   }
 
@@ -271,6 +275,7 @@ std::string describe(const FieldSpec& spec) {
   if (!limits.empty()) out += " " + join(limits, " and ");
   if (!spec.choices.empty()) out += ", one of " + join(spec.choices, ", ");
   if (!spec.unit.empty()) out += " (" + spec.unit + ")";
+  if (!spec.derived.empty()) out += ", computed from " + spec.derived;
   if (spec.nullable && spec.type != FieldType::tree) out += " or null";
   return out;
 }

@@ -29,6 +29,8 @@ Json to_json(const FieldSpec& spec) {
   if (!spec.choices.empty()) out["choices"] = spec.choices;
   if (!spec.renamed_from.empty()) out["renamed_from"] = spec.renamed_from;
   if (!spec.plugin_kind.empty()) out["plugin_kind"] = spec.plugin_kind;
+  if (!spec.derived.empty()) out["derived"] = spec.derived;
+  if (spec.merge.kind != MergeKind::deep) out["merge"] = name(spec.merge);
   if (!spec.needs.empty()) out["needs"] = spec.needs;
   if (!spec.needs_values.empty()) out["needs_values"] = spec.needs_values;
   if (spec.list_size >= 0) out["list_size"] = spec.list_size;
@@ -75,6 +77,12 @@ FieldSpec spec_from_json(const Json& object) {
   take(object, "choices", spec.choices);
   take(object, "renamed_from", spec.renamed_from);
   take(object, "plugin_kind", spec.plugin_kind);
+  take(object, "derived", spec.derived);
+  if (object.contains("merge")) {
+    auto rule = merge_rule(object["merge"].get<std::string>());
+    if (!rule) refuse(cat("unknown merge '", printable(object["merge"].get<std::string>()), "'"));
+    spec.merge = *rule;
+  }
   take(object, "needs", spec.needs);
   take(object, "needs_values", spec.needs_values);
   take(object, "list_size", spec.list_size);
@@ -154,28 +162,51 @@ Json scalar_schema(const FieldSpec& spec) {
   return out;
 }
 
-Json value_schema(const FieldSpec& spec) {
-  bool list = spec.type == FieldType::integer_list || spec.type == FieldType::number_list ||
-              spec.type == FieldType::string_list;
-  Json value = scalar_schema(spec);
-  if (list) value = {{"type", "array"}, {"items", value}};
-  if (list && spec.list_size >= 0) value["minItems"] = value["maxItems"] = spec.list_size;
-  Json out = Json::object();
+/// A value that is computed, left for the command line, or, of a number, written with its unit: 4k, 500steps.
+Json text_schema(bool numeric) {
+  std::string pattern = "\\$\\{|^\\?\\?\\?$";
+  if (numeric) pattern += "|^[-+]?[0-9.]+[ _]?[A-Za-z][A-Za-z_]*$";
+  return {{"type", "string"}, {"pattern", pattern}};
+}
+
+std::string description(const FieldSpec& spec) {
   std::string doc = spec.doc;
   if (!spec.unit.empty()) doc += " (" + spec.unit + ")";
+  if (!spec.derived.empty()) doc += cat("; computed from ", spec.derived, ", cannot be set");
+  if (spec.merge.kind == MergeKind::append) doc += "; lists of later files are added";
+  if (spec.merge.kind == MergeKind::by_key)
+    doc += cat("; items of later files change those of the same ", spec.merge.key);
+  if (spec.merge.kind == MergeKind::replace) doc += "; a later file's value replaces it whole";
   if (!spec.needs.empty()) {
     std::string values = spec.needs_values.empty() ? "" : join(spec.needs_values, ", ") + ": ";
     doc += cat("; ", values, "not built yet, needs ", spec.needs);
   }
-  if (!doc.empty()) out["description"] = doc;
+  return doc;
+}
+
+Json value_schema(const FieldSpec& spec) {
+  bool numeric = spec.type == FieldType::integer || spec.type == FieldType::number;
+  bool numbers = spec.type == FieldType::integer_list || spec.type == FieldType::number_list;
+  bool list = spec.type == FieldType::integer_list || spec.type == FieldType::number_list ||
+              spec.type == FieldType::string_list;
+  Json value = scalar_schema(spec);
+  if (list && numbers) value = {{"anyOf", Json::array({value, text_schema(true)})}};
+  if (list) value = {{"type", "array"}, {"items", value}};
+  if (list && spec.list_size >= 0) value["minItems"] = value["maxItems"] = spec.list_size;
+  Json out = Json::object();
+  if (std::string doc = description(spec); !doc.empty()) out["description"] = doc;
+  if (!spec.derived.empty()) {
+    out["readOnly"] = true;
+    out["not"] = Json::object();  // whatever is written here is wrong
+    return out;
+  }
   if (!spec.required && !spec.secret)
     out["default"] = json_value(parse_yaml(spec.default_value, "default of " + spec.path));
   if (!spec.example.empty()) out["examples"] = Json::array({json_value(Node::plain(spec.example))});
   if (spec.type == FieldType::tree) return out;
   out["anyOf"] = Json::array({value});
   if (spec.nullable) out["anyOf"].push_back({{"type", "null"}});
-  // A value may be computed, or left for the command line.
-  out["anyOf"].push_back({{"type", "string"}, {"pattern", "\\$\\{|^\\?\\?\\?$"}});
+  out["anyOf"].push_back(text_schema(numeric));
   return out;
 }
 
@@ -189,6 +220,28 @@ Json& section_of(Json& root, const std::vector<std::string>& parts) {
     at = &next;
   }
   return *at;
+}
+
+/// A former name is taken where the schema puts it: from the root, and, of a nested setting, beside it.
+void add_former(Json& root, const FieldSpec& spec, const std::string& old) {
+  Json former = value_schema(spec);
+  former["deprecated"] = true;
+  former["description"] = "is called " + spec.path + " now";
+  size_t dot = spec.path.rfind('.');
+  std::vector<std::string> paths = {old};
+  if (dot != std::string::npos) paths.push_back(spec.path.substr(0, dot + 1) + old);
+  for (const auto& path : paths) {
+    auto parts = parse_path(path);
+    if (!parts || parts->empty()) continue;
+    Json* at = &root;
+    for (size_t i = 0; i + 1 < parts->size() && at; ++i) {
+      Json& next = (*at)["properties"][(*parts)[i]];
+      if (next.is_null())
+        next = {{"type", "object"}, {"additionalProperties", false}, {"properties", Json::object()}};
+      at = next.contains("properties") ? &next : nullptr;  // a setting of today goes before a former section
+    }
+    if (at && !(*at)["properties"].contains(parts->back())) (*at)["properties"][parts->back()] = former;
+  }
 }
 
 }  // namespace
@@ -228,14 +281,9 @@ std::string json_schema_of(const Schema& schema) {
     auto parts = parse_path(spec.path).value_or(std::vector<std::string>{spec.path});
     Json& section = section_of(root, parts);
     section["properties"][parts.back()] = value_schema(spec);
-    for (const auto& old : spec.renamed_from) {
-      if (old.find('.') != std::string::npos) continue;
-      Json former = value_schema(spec);
-      former["deprecated"] = true;
-      former["description"] = "is called " + spec.path + " now";
-      section["properties"][old] = std::move(former);
-    }
   }
+  for (const auto& spec : schema.fields)
+    for (const auto& old : spec.renamed_from) add_former(root, spec, old);
   return root.dump(2) + "\n";
 }
 

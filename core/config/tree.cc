@@ -211,7 +211,35 @@ bool Node::erase(std::string_view path) {
   return true;
 }
 
-void Node::merge(Node over) {
+/// Joins two lists, or puts a map in the place of another; false when the rule does not apply to the two.
+bool Node::merge_by_rule(Node& over, const MergeRule& rule) {
+  bool maps = is_map() && over.is_map(), lists = is_list() && over.is_list();
+  if (rule.kind == MergeKind::replace && maps) {
+    over.shadow(*this);
+    *this = std::move(over);
+    return true;
+  }
+  if (!lists || (rule.kind != MergeKind::append && rule.kind != MergeKind::by_key)) return false;
+  shadow(*this);
+  where_ = over.where_;
+  const size_t before = items_.size();
+  for (auto& item : over.items_) {
+    const Node* name = rule.kind == MergeKind::by_key ? item.get(rule.key) : nullptr;
+    Node* same = nullptr;
+    for (size_t i = 0; name && i < before && !same; ++i) {
+      const Node* mine = items_[i].get(rule.key);
+      if (mine && mine->same_value(*name)) same = &items_[i];
+    }
+    if (same)
+      same->merge(std::move(item));
+    else
+      items_.push_back(std::move(item));
+  }
+  return true;
+}
+
+void Node::merge(Node over, const MergeRules* rules) {
+  if (rules && merge_by_rule(over, rules->rule)) return;
   if (!is_map() || !over.is_map()) {
     if (over.is_missing() && !is_null()) return;
     over.shadow(*this);
@@ -236,7 +264,7 @@ void Node::merge(Node over) {
         if (entries_[i].key == entry.key) mine = &entries_[i].value;
     }
     if (mine)
-      mine->merge(std::move(entry.value));
+      mine->merge(std::move(entry.value), rules ? rules->below(entry.key) : nullptr);
     else
       entries_.push_back(std::move(entry));
   }

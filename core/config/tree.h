@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "mtrain/config/location.h"
+#include "mtrain/config/merge.h"
 #include "mtrain/config/scalar.h"
 
 namespace mtrain {
@@ -91,7 +92,8 @@ class MT_API Node {
   /// Removes the node at a path; false when there is none.
   bool erase(std::string_view path);
   /// Lays `over` on top: maps merge key by key, everything else replaces; a ??? never replaces a value.
-  void merge(Node over);
+  /// `rules` say otherwise for some settings.
+  void merge(Node over, const MergeRules* rules = nullptr);
 
   const Location& loc() const { return where_; }
   Node& at_location(Location where) { return where_ = std::move(where), *this; }
@@ -115,6 +117,7 @@ class MT_API Node {
   bool same_value(const Node& other) const;
 
  private:
+  bool merge_by_rule(Node& over, const MergeRule& rule);
   friend class YamlBuilder;
   NodeKind kind_ = NodeKind::null;
   bool quoted_ = false, faulty_ = false, verbatim_ = false;

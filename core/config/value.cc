@@ -5,6 +5,7 @@
 
 #include "mtrain/base/text.h"
 #include "mtrain/config/schema.h"
+#include "mtrain/config/units.h"
 #include "mtrain/config/yaml_write.h"
 
 namespace mtrain {
@@ -24,7 +25,17 @@ class ScalarReader {
     return std::nullopt;
   }
 
-  std::optional<int64_t> integer(const Node& node) const {
+  std::optional<int64_t> integer(const Node& given) const {
+    if (auto quantity = quantity_of(given)) {
+      if (!quantity->fault.empty()) return quantity_fault(given, *quantity), std::nullopt;
+      if (quantity->too_large) return range(given, "does not fit 64 bits"), std::nullopt;
+      if (!quantity->whole) {
+        wrong(given, "an integer").note(cat("it is ", shortest(quantity->value)));
+        return std::nullopt;
+      }
+      return integer(as_number(given, std::to_string(*quantity->whole)));
+    }
+    const Node& node = given;
     bool numeric = node.is(NodeKind::integer) || node.is(NodeKind::number);
     auto value = numeric ? parse_exact_integer(node.as_text()) : std::nullopt;
     if (!value) return integer_fault(node), std::nullopt;
@@ -37,7 +48,12 @@ class ScalarReader {
     return value;
   }
 
-  std::optional<double> number(const Node& node) const {
+  std::optional<double> number(const Node& given) const {
+    if (auto quantity = quantity_of(given)) {
+      if (!quantity->fault.empty()) return quantity_fault(given, *quantity), std::nullopt;
+      return number(as_number(given, shortest(quantity->value)));
+    }
+    const Node& node = given;
     if (!node.is(NodeKind::integer) && !node.is(NodeKind::number)) return number_fault(node), std::nullopt;
     auto value = parse_number(node.as_text());
     if (!value && node.is(NodeKind::integer)) value = parse_number(node.as_text() + ".0");
@@ -74,13 +90,27 @@ class ScalarReader {
   }
 
  private:
+  /// What a text such as 4k or 30m means here.
+  std::optional<Quantity> quantity_of(const Node& node) const {
+    if (!node.is(NodeKind::string) || (node.quoted() && !node.is_verbatim())) return std::nullopt;
+    return parse_quantity(node.as_text(), spec_.unit);
+  }
+  static Node as_number(const Node& given, const std::string& text) {
+    return Node::plain(text).at_location(given.loc()).adopt_provenance(given);
+  }
+  void quantity_fault(const Node& node, const Quantity& quantity) const {
+    auto& fault = add("wrong-type", node, cat(visible(node.as_text(), 60), " ", quantity.fault));
+    if (!quantity.help.empty()) fault.fix(quantity.help);
+  }
+
   void integer_fault(const Node& node) const {
     if (node.is(NodeKind::integer)) return range(node, "does not fit 64 bits");
     auto& fault = wrong(node, "an integer");
     if (!node.is_scalar()) return;
     const std::string& text = node.as_text();
     std::string trap = number_trap(text);
-    if (node.quoted() && parse_exact_integer(text))
+    bool meant = parse_exact_integer(text) || parse_quantity(text, spec_.unit);
+    if (node.quoted() && meant)
       fault.fix(cat("write ", text, " without quotes"));
     else if (!trap.empty())
       fault.fix("write " + trap);
@@ -94,7 +124,7 @@ class ScalarReader {
     if (!node.is_scalar()) return;
     const std::string& text = node.as_text();
     std::string trap = number_trap(text);
-    if (node.quoted() && parse_number(text))
+    if (node.quoted() && (parse_number(text) || parse_quantity(text, spec_.unit)))
       fault.fix(cat("write ", text, " without quotes"));
     else if (!trap.empty())
       fault.fix("write " + trap);

@@ -1,0 +1,176 @@
+#include "mtrain/config/units.h"
+
+#include <charconv>
+#include <cmath>
+#include <limits>
+
+#include "mtrain/base/text.h"
+#include "mtrain/config/scalar.h"
+#include "mtrain/config/yaml_write.h"
+
+namespace mtrain {
+namespace {
+
+__extension__ using Wide = __int128;
+
+struct Magnitude {
+  std::string_view suffix;
+  int64_t factor;
+  int exponent;  // of ten; -1: a power of two
+};
+
+constexpr Magnitude kMagnitudes[] = {
+    {"", 1, 0},
+    {"Ki", int64_t{1} << 10, -1},
+    {"Mi", int64_t{1} << 20, -1},
+    {"Gi", int64_t{1} << 30, -1},
+    {"Ti", int64_t{1} << 40, -1},
+    {"k", 1000, 3},
+    {"M", 1000000, 6},
+    {"G", 1000000000, 9},
+    {"B", 1000000000, 9},
+    {"T", 1000000000000, 12},
+};
+
+/// A word behind a number. Those of one dimension can be turned into one another.
+struct Word {
+  std::string_view text, dimension;
+  int64_t scale;  // in the smallest unit of the dimension
+};
+
+constexpr Word kWords[] = {
+    {"ms", "time", 1},
+    {"s", "time", 1000},
+    {"seconds", "time", 1000},
+    {"m", "time", 60000},
+    {"min", "time", 60000},
+    {"minutes", "time", 60000},
+    {"h", "time", 3600000},
+    {"hours", "time", 3600000},
+    {"d", "time", 86400000},
+    {"days", "time", 86400000},
+    {"tokens", "tokens", 1},
+    {"token", "tokens", 1},
+    {"steps", "steps", 1},
+    {"step", "steps", 1},
+    {"samples", "samples", 1},
+    {"sample", "samples", 1},
+    {"parameters", "parameters", 1},
+    {"bytes", "bytes", 1},
+    {"B", "bytes", 1},
+};
+
+/// "B" is a thousand millions, but a byte where bytes are counted.
+const Word* word_of(std::string_view text, bool bytes) {
+  for (const auto& word : kWords)
+    if (word.text == text && (bytes || text != "B")) return &word;
+  return nullptr;
+}
+
+struct Split {
+  std::string_view number;
+  const Magnitude* magnitude = nullptr;
+  const Word* word = nullptr;  // null: none was said
+};
+
+/// The parts of a text; nothing when it does not begin like a number or ends with one.
+std::optional<std::string_view> number_part(std::string_view text) {
+  size_t i = text.starts_with('-') || text.starts_with('+') ? 1 : 0, digits = 0;
+  for (; i < text.size() && (std::isdigit(static_cast<unsigned char>(text[i])) || text[i] == '.'); ++i)
+    digits += text[i] != '.';
+  if (digits == 0 || i == text.size()) return std::nullopt;
+  std::string_view number = text.substr(0, i);
+  NodeKind kind = resolve_scalar(number);
+  bool letters = std::isalpha(static_cast<unsigned char>(text.back())) != 0;
+  if (!letters || (kind != NodeKind::integer && kind != NodeKind::number)) return std::nullopt;
+  return number;
+}
+
+std::optional<Split> split_quantity(std::string_view text, std::string_view number, bool bytes) {
+  std::string_view rest = text.substr(number.size());
+  auto without_gap = [](std::string_view word) {
+    if (word.size() > 1 && (word[0] == '_' || word[0] == ' ')) word.remove_prefix(1);
+    return word;
+  };
+  for (const auto& magnitude : kMagnitudes) {
+    if (!rest.starts_with(magnitude.suffix)) continue;
+    std::string_view word = without_gap(rest.substr(magnitude.suffix.size()));
+    if (bytes && word.empty() && magnitude.suffix == "B") continue;
+    const Word* known = word_of(word, bytes);
+    if (word.empty() || known) return Split{number, &magnitude, known};
+  }
+  return std::nullopt;
+}
+
+Quantity unknown(std::string_view text, std::string_view number) {
+  Quantity out;
+  std::string_view rest = text.substr(number.size());
+  out.fault = cat("'", visible(rest, 30), "' is no magnitude or unit");
+  if (rest.starts_with('K'))
+    out.help = cat("write ", number, "k for thousands or ", number, "Ki for times 1024");
+  else
+    out.help = "magnitudes are k M G B T and Ki Mi Gi Ti, times ms s m h d";
+  return out;
+}
+
+/// mantissa * factor / divisor, exactly where that is a whole number.
+Quantity scaled(std::string_view number, const Magnitude& magnitude, int64_t up, int64_t down) {
+  Quantity out;
+  std::string digits;
+  Wide divisor = down;
+  size_t dot = number.find('.');
+  for (char c : number)
+    if (c != '.' && c != '+') digits += c;
+  size_t fraction = dot == std::string_view::npos ? 0 : number.size() - dot - 1;
+  int64_t mantissa = 0;
+  auto read = std::from_chars(digits.data(), digits.data() + digits.size(), mantissa);
+  std::string exact = magnitude.exponent >= 0 ? cat(number, "e", magnitude.exponent) : std::string(number);
+  out.value = parse_number(exact).value_or(std::numeric_limits<double>::infinity());
+  if (magnitude.exponent < 0) out.value *= static_cast<double>(magnitude.factor);
+  out.value = out.value * static_cast<double>(up) / static_cast<double>(down);
+  if (read.ec != std::errc{} || fraction > 18) {
+    out.too_large = fraction <= 18;
+    return out;
+  }
+  for (size_t i = 0; i < fraction; ++i) divisor *= 10;
+  Wide product = Wide{mantissa} * magnitude.factor;  // below 2^63 * 2^40, and times 2^27 it still fits
+  product *= up;
+  if (product % divisor != 0) return out;
+  product /= divisor;
+  out.too_large =
+      product > std::numeric_limits<int64_t>::max() || product < std::numeric_limits<int64_t>::min();
+  if (!out.too_large) out.whole = static_cast<int64_t>(product);
+  if (out.whole && std::abs(out.value) < 0x1p53) out.value = static_cast<double>(*out.whole);
+  return out;
+}
+
+}  // namespace
+
+std::optional<Quantity> parse_quantity(std::string_view text, std::string_view unit) {
+  auto number = number_part(text);
+  if (!number) return std::nullopt;
+  const Word* own = word_of(unit, true);
+  bool bytes = own && own->dimension == "bytes", time = own && own->dimension == "time";
+  auto split = split_quantity(text, *number, bytes);
+  if (!split) return unknown(text, *number);
+  Quantity wrong;
+  bool magnitude = !split->magnitude->suffix.empty();
+  if (split->word && (!own || own->dimension != split->word->dimension)) {
+    std::string_view of = split->word->dimension;
+    wrong.fault =
+        unit.empty()
+            ? cat("is ", of == "time" ? "a time" : cat("a number of ", of), "; this setting has no unit")
+            : cat("is ", of == "time" ? "a time" : cat("a number of ", of), "; the unit here is ", unit);
+    if (split->word->text == "m") wrong.help = cat("for millions write ", *number, "M");
+    return wrong;
+  }
+  if (magnitude && time) {
+    wrong.fault = cat("'", split->magnitude->suffix, "' is no unit of time");
+    wrong.help = "times are written with ms s m h d";
+    return wrong;
+  }
+  bool converts = split->word && time;
+  return scaled(*number, *split->magnitude, converts ? split->word->scale : 1, converts ? own->scale : 1);
+}
+
+}  // namespace mtrain
