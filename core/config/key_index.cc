@@ -6,6 +6,8 @@
 namespace mtrain {
 namespace {
 
+constexpr size_t kTellingName = 6;  // characters
+
 /// Lower case without '-' and '_': hiddenSize, hidden-size and hidden_size are one name.
 std::string folded(std::string_view name) {
   std::string out;
@@ -43,7 +45,8 @@ double distance(std::string_view wanted, std::string_view name) {
   }
   int parent_typos = edit_distance(wanted_parent, parent);
   bool parent_near = parent_typos <= allowed_typos(std::max(wanted_parent.size(), parent.size()));
-  if (leaf_typos == 0) return parent_near ? 0.5 * parent_typos : 3.5;
+  // A long name is hardly anywhere else by accident.
+  if (leaf_typos == 0) return parent_near ? 0.5 * parent_typos : leaf.size() >= kTellingName ? 2.5 : 3.5;
   if (parent_near && leaf_typos <= allowed_typos(std::max(wanted_leaf.size(), leaf.size())))
     return 1.5 + parent_typos + leaf_typos;
   return -1;

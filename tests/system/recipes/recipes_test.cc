@@ -196,6 +196,27 @@ const std::vector<Row> kRows = {
     {"t5_large", 737668096, 1, "google-t5/t5-large", {kSp, "the T5 model", "the T5 dataset"}},
 };
 
+/// The published layouts: tensor, pipeline, virtual, context and expert ranks; tokens of a sample and samples
+/// of an update.
+struct Layout {
+  const char* name;
+  int64_t tp, pp, vp, cp, ep;
+  bool sp;
+  int64_t seq_length, global_batch, micro_batch;
+};
+const Layout kLayouts[] = {
+    {"gpt3_175b", 4, 8, 6, 1, 1, true, 2048, 2048, 2},
+    {"llama2_7b", 2, 1, 1, 1, 1, false, 4096, 512, 1},
+    {"llama32_1b", 1, 1, 1, 1, 1, false, 8192, 512, 1},
+    {"llama3_8b", 1, 1, 1, 2, 1, false, 8192, 512, 1},
+    {"llama3_70b", 4, 4, 5, 2, 1, true, 8192, 512, 1},
+    {"llama31_405b", 8, 8, 2, 4, 1, true, 8192, 512, 1},
+    {"qwen25_7b", 2, 1, 1, 1, 1, false, 4096, 512, 1},
+    {"qwen3_8b", 1, 1, 1, 1, 1, false, 4096, 1024, 1},
+    {"qwen3_30b_a3b", 1, 1, 1, 1, 16, false, 4096, 1024, 1},
+    {"deepseek_v3", 2, 16, 1, 1, 64, true, 4096, 4096, 1},
+};
+
 std::string listed(const Names& names) {
   return join({names.begin(), names.end()}, "; ");
 }
@@ -232,6 +253,23 @@ TEST_CASE("a recipe composes, asks only for parts that are known, and has the pu
     int64_t parameters = Figures(read).parameters();
     CHECK((parameters + row.rounded / 2) / row.rounded * row.rounded == row.parameters);
     CHECK(own_lines(kRecipes / (std::string(row.name) + ".yaml")) <= 30);
+  }
+}
+
+TEST_CASE("layouts are the published ones") {
+  for (const auto& layout : kLayouts) {
+    CAPTURE(layout.name);
+    Recipe read = recipe(layout.name);
+    const Settings& s = read.settings;
+    CHECK(s.dist.tp == layout.tp);
+    CHECK(s.dist.pp == layout.pp);
+    CHECK(s.dist.vp == layout.vp);
+    CHECK(s.dist.cp == layout.cp);
+    CHECK(s.dist.ep == layout.ep);
+    CHECK(s.dist.sp == layout.sp);
+    CHECK(s.model.seq_length == layout.seq_length);
+    CHECK(s.train.global_batch_size == layout.global_batch);
+    CHECK(s.train.micro_batch_size == layout.micro_batch);
   }
 }
 
