@@ -32,6 +32,10 @@ Node unplaced_default(const FieldSpec& spec) {
   return simple ? Node::plain(spec.default_value) : parse_yaml(spec.default_value, "default of " + spec.path);
 }
 
+bool from_command_line(const Node& node) {
+  return node.loc() && node.loc().source->kind() == SourceKind::command_line;
+}
+
 /// A setting as its owners see it. Several owners may name one setting; each checks it by its own spec.
 struct Slot {
   struct Owner {
@@ -40,7 +44,8 @@ struct Slot {
   };
   std::vector<Owner> owners;
   const Node* given = nullptr;
-  std::string given_as;  // the full path under which it was written
+  std::string given_as;            // the full path under which it was written
+  const Node* shadowed = nullptr;  // what an override by another name took the place of
 };
 
 class SectionReader {
@@ -104,28 +109,35 @@ class SectionReader {
                         cat("wanted a map of settings, got ", describe(entry.value.kind()), " (",
                             brief(entry.value), ")"));
       } else if (auto old = renamed_.find(child); old != renamed_.end()) {
-        Slot& now = slots_.at(old->second);
-        if (!now.given)
-          report_
-              .warning("renamed", full(child), entry.key_where, cat("is called ", full(old->second), " now"))
-              .fix(cat("write ", full(old->second)));
-        give(now, entry, child);
+        if (!give(slots_.at(old->second), entry, child)) continue;
+        report_.warning("renamed", full(child), entry.key_where, cat("is called ", full(old->second), " now"))
+            .fix(cat("write ", full(old->second)));
       } else if (!options_.allow_unknown) {
         unknown(entry, child);
       }
     }
   }
 
-  void give(Slot& slot, const Node::Entry& entry, const std::string& path) {
+  /// False when the setting is said twice. An override counts, whichever of the setting's names it says.
+  bool give(Slot& slot, const Node::Entry& entry, const std::string& path) {
     if (!slot.given) {
       slot.given = &entry.value;
       slot.given_as = path;
-      return;
+      return true;
+    }
+    bool before = from_command_line(*slot.given), now = from_command_line(entry.value);
+    if (before != now) {
+      slot.shadowed = now ? slot.given : &entry.value;
+      if (!now) return true;
+      slot.given = &entry.value;
+      slot.given_as = path;
+      return true;
     }
     report_
         .error("conflict", full(path), entry.key_where, cat("says the same setting as ", full(slot.given_as)))
         .note(cat(full(slot.given_as), " is at ", slot.given->loc().text()))
         .fix("keep one of the two");
+    return false;
   }
 
   void unknown(const Node::Entry& entry, const std::string& path) {
@@ -175,6 +187,7 @@ class SectionReader {
       if (!read) return;
       value = spec.type == FieldType::tree ? *slot.given : write_value(*read, spec);
       value.at_location(slot.given->loc()).adopt_provenance(*slot.given);
+      if (slot.shadowed) value.shadow(*slot.shadowed);
     } else if (spec.required) {
       if (&spec == slot.owners.front().spec) missing(spec, section);
       return;

@@ -7,6 +7,7 @@
 
 #include "core/config/config_testing.h"
 #include "mtrain/base/error.h"
+#include "mtrain/base/text.h"
 #include "mtrain/config/yaml_load.h"
 
 using namespace mtrain;
@@ -110,6 +111,28 @@ TEST_CASE("all faults come in one report") {
         "optimizer.lr: wanted number > 0", "command line, argument 2: optimizer.lrr=3",
         "error[missing] train.steps", "train.steps=1000", "7 errors"})
     CHECK_MESSAGE(text.find(part) != std::string::npos, part);
+}
+
+TEST_CASE("an override counts whichever of a setting's names it says") {
+  struct Row {
+    const char *text, *override;
+    double lr;
+    const char* shadowed;
+  };
+  for (const Row& row : {Row{"optimizer: {lr: 1}\n", "++optimizer.learning_rate=2", 2, "1   r.yaml:2:17"},
+                         Row{"optimizer: {learning_rate: 1}\n", "optimizer.lr=2", 2, "1   r.yaml:2:28"}}) {
+    CAPTURE(row.text);
+    Report report;
+    auto config = ConfigContainer::load(request(cat("train: {steps: 1}\n", row.text), {row.override}),
+                                        catalog(), report);
+    CHECK_MESSAGE(report.ok(), report.text());
+    CHECK(report.warnings() == 1);
+    CHECK(config.root().at("optimizer.lr").as_double() == row.lr);
+    std::string shadowed = cat("shadowed ", row.shadowed);
+    CHECK_MESSAGE(config.why("optimizer.lr").find(shadowed) != std::string::npos, config.why("optimizer.lr"));
+  }
+  CHECK(faults("train: {steps: 1}\noptimizer: {lr: 1, learning_rate: 2}\n").find("error[conflict]") !=
+        std::string::npos);
 }
 
 TEST_CASE("why tells who set a value") {
