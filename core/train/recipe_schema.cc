@@ -17,10 +17,13 @@ void lay_over(Json& into, const Json& from) {
   }
 }
 
-Json section_schema(const Schema& schema) {
+Json section_schema(const Schema& schema, const SchemaCatalog& catalog) {
   Json json = Json::parse(json_schema_of(schema));
   json.erase("$schema");
   json.erase("title");
+  for (const auto& spec : schema.fields)
+    if (!spec.plugin_kind.empty() && spec.path.find('.') == std::string::npos)
+      json["properties"][spec.path]["anyOf"][0] = {{"enum", catalog.components(spec.plugin_kind)}};
   return json;
 }
 
@@ -30,8 +33,8 @@ Json section_with_components(const Schema& section, const SchemaCatalog& catalog
   for (const auto& name : catalog.components(kind)) {
     names.push_back(name);
     const Schema* component = catalog.component(kind, name);
-    Json variant = section_schema(section);
-    lay_over(variant["properties"], section_schema(*component)["properties"]);
+    Json variant = section_schema(section, catalog);
+    lay_over(variant["properties"], section_schema(*component, catalog)["properties"]);
     variant["title"] = section.name + ": " + name;
     variant["properties"]["type"] = {{"const", name}, {"description", component->doc}};
     variants.push_back(std::move(variant));
@@ -67,7 +70,7 @@ std::string recipe_json_schema(const SchemaCatalog& catalog) {
   for (const auto& section : catalog.sections()) {
     std::string kind = catalog.kind_of(section.name);
     root["properties"][section.name] =
-        kind.empty() ? section_schema(section) : section_with_components(section, catalog, kind);
+        kind.empty() ? section_schema(section, catalog) : section_with_components(section, catalog, kind);
   }
   return root.dump(1) + "\n";
 }
