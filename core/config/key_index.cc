@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <unordered_set>
 
 #include "mtrain/base/text.h"
 #include "mtrain/config/schema.h"
@@ -56,6 +57,7 @@ double distance(std::string_view wanted, std::string_view name) {
 
 void KeyIndex::add_schema(const Schema& schema, const std::string& prefix) {
   std::string before = prefix.empty() ? "" : prefix + ".";
+  std::unordered_set<std::string> sections;
   for (const auto& spec : schema.fields) {
     std::string path = before + spec.path;
     for (const auto& old : spec.renamed_from) add_old(before + old, path);
@@ -63,9 +65,7 @@ void KeyIndex::add_schema(const Schema& schema, const std::string& prefix) {
     for (size_t dot = path.find('.', before.size()); dot != std::string::npos;
          dot = path.find('.', dot + 1)) {
       std::string section = path.substr(0, dot);
-      if (entries_.empty() ||
-          !std::any_of(entries_.begin(), entries_.end(), [&](const Entry& e) { return e.name == section; }))
-        add(section);
+      if (sections.insert(section).second) add(section);
     }
     add(std::move(path));
   }

@@ -40,7 +40,8 @@ struct SweepValue {
   bool log = false;                           // of an interval: even on a logarithmic scale
   std::vector<std::string> tags;              // without repeats, in order
   std::vector<std::string> include, exclude;  // of a glob
-  std::vector<std::pair<std::string, SweepValue>> members;  // of a zip, by their keys
+  std::vector<std::string> keys;              // of a zip: its settings,
+  std::vector<SweepValue> members;            // and the values of each
 };
 
 /// A change of the list that a setting has.

@@ -269,14 +269,15 @@ OverrideValue zip(FunctionArguments arguments) {
     auto* sweep = std::get_if<SweepValue>(&value);
     if (!sweep || (sweep->kind != Kind::choice && sweep->kind != Kind::range))
       usage(cat(visible(key), " needs a choice or a range"), kUsage);
-    for (const auto& [other, values] : out.members) {
-      if (other == key) usage(cat(visible(key), " is here twice"), kUsage);
-      if (values.values.size() != sweep->values.size())
-        throw FunctionFault{cat(visible(other), " has ", values.values.size(), " values, ", visible(key),
-                                " has ", sweep->values.size()),
-                            "the members of a zip step together: give them equally many"};
-    }
-    out.members.emplace_back(key, std::move(*sweep));
+    if (std::find(out.keys.begin(), out.keys.end(), key) != out.keys.end())
+      usage(cat(visible(key), " is here twice"), kUsage);
+    size_t first = out.members.empty() ? sweep->values.size() : out.members[0].values.size();
+    if (first != sweep->values.size())
+      throw FunctionFault{
+          cat(visible(out.keys[0]), " has ", first, " values, ", visible(key), " has ", sweep->values.size()),
+          "the members of a zip step together: give them equally many"};
+    out.keys.push_back(key);
+    out.members.push_back(std::move(*sweep));
   }
   return out;
 }

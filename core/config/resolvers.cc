@@ -33,6 +33,8 @@ Node environment(std::string_view name, const std::vector<Node>& arguments, cons
   } else if (const char* found = std::getenv(variable.c_str())) {
     value = found;
   }
+  if (value && !valid_utf8(*value))
+    throw InterpolationFault{cat("the environment variable ", visible(variable), " is not UTF-8"), ""};
   if (value) return Node::string(*value);
   if (arguments.size() == 1)
     throw InterpolationFault{cat("the environment variable ", visible(variable), " is not set"),

@@ -76,7 +76,7 @@ class SweepReader {
       if (!override) continue;
       said.insert(override->key);
       if (override->sweep)
-        for (const auto& member : override->sweep->members) said.insert(without_sign(member.first));
+        for (const auto& key : override->sweep->keys) said.insert(without_sign(key));
       given.push_back(std::move(*override));
       texts_.push_back(&text);
     }
@@ -129,10 +129,11 @@ class SweepReader {
     dimension.tags = value.tags;
     dimension.ordered = value.kind == Kind::range;
     dimension.said = text;
+    dimension.where = override.where;
     dimension.fixed_before = out_.fixed.size();
     if (value.kind == Kind::zip) {
-      for (const auto& [key, member] : value.members)
-        dimension.axes.push_back({key, value_texts(member.values)});
+      for (size_t i = 0; i < value.keys.size(); ++i)
+        dimension.axes.push_back({value.keys[i], value_texts(value.members[i].values)});
     } else {
       dimension.axes.push_back({signed_key(override), {}});
       if (value.kind == Kind::interval)
@@ -142,7 +143,20 @@ class SweepReader {
       else
         dimension.axes[0].values = value_texts(value.values);
     }
+    if (value.kind == Kind::zip && !are_keys(dimension)) return;
     out_.dimensions.push_back(std::move(dimension));
+  }
+
+  /// Whether the members of a zip can be set; reports those that cannot.
+  bool are_keys(const SweepDimension& dimension) {
+    size_t errors = report_.errors();
+    for (const auto& axis : dimension.axes) {
+      OverrideText text = dimension.said;
+      text.text = axis.key + "=0";
+      text.exact = false;
+      (void)parse_override(text, report_);
+    }
+    return report_.errors() == errors;
   }
 
   static SweepInterval interval_of(const SweepValue& value) {
@@ -178,10 +192,7 @@ class SweepReader {
     for (const auto& dimension : out_.dimensions)
       for (const auto& axis : dimension.axes) {
         if (seen.insert(without_sign(axis.key)).second) continue;
-        Report ignored;
-        auto override = parse_override(dimension.said, ignored, true);
-        report_
-            .error("sweep", without_sign(axis.key), override ? override->where : Location(), "varies twice")
+        report_.error("sweep", without_sign(axis.key), dimension.where, "varies twice")
             .fix("keep one of the two");
       }
   }
@@ -243,7 +254,7 @@ std::vector<OverrideText> sweep_trial(const Sweep& sweep, uint64_t index) {
 std::vector<std::vector<OverrideText>> expand(const Sweep& sweep, Report& report, size_t limit) {
   for (const auto& dimension : sweep.dimensions) {
     if (!dimension.interval) continue;
-    report.error("sweep", dimension.name, dimension.said.written, "an interval has no list of values")
+    report.error("sweep", dimension.name, dimension.where, "an interval has no list of values")
         .fix("write choice(…) or range(…) for a grid, or choose a sampler that draws from intervals");
     return {};
   }

@@ -36,7 +36,8 @@ struct SweepDimension {
   std::optional<SweepInterval> interval;
   bool ordered = false;  // a range: its values have an order and a distance
   std::vector<std::string> tags;
-  OverrideText said;        // where
+  OverrideText said;        // the whole of it
+  Location where;           // of it, for messages
   size_t fixed_before = 0;  // how many of Sweep::fixed stand before it
 
   /// How many values; 0 for an interval.

@@ -147,6 +147,7 @@ class YamlBuilder {
                         replaying_ > 0 ? " once the aliases are expanded" : ""));
       throw Stop();
     }
+    charge(event, path);
     if (depth > limits_.depth) {
       report_.error("yaml-limit", path, text_.place(event.offset),
                     cat("nested deeper than ", limits_.depth, " levels"));
@@ -162,6 +163,16 @@ class YamlBuilder {
       default:
         return scalar(event, at, path);
     }
+  }
+
+  /// Counts the texts that aliases repeat: few nodes can hold much text.
+  void charge(const Event& event, const std::string& path) {
+    if (replaying_ == 0) return;
+    copied_bytes_ += event.value.size();
+    if (copied_bytes_ <= limits_.copied_bytes) return;
+    report_.error("yaml-limit", path, text_.place(event.offset),
+                  cat("more than ", limits_.copied_bytes, " bytes of text once the aliases are expanded"));
+    throw Stop();
   }
 
   Node alias(const Event& event, size_t& at, const std::string& path, size_t depth) {
@@ -264,6 +275,7 @@ class YamlBuilder {
   /// Reads a key; false when it can be none (which is then reported).
   bool key(size_t& at, const std::string& path, size_t depth, Node::Entry& entry) {
     const Event& event = events_[at];
+    charge(event, path);
     entry.key_where = text_.place(event.offset);
     bool is_scalar = event.type == Event::Type::scalar;
     bool quoted = event.tag == "!" || event.tag == "tag:yaml.org,2002:str";
@@ -299,7 +311,7 @@ class YamlBuilder {
   Report& report_;
   std::unordered_map<YAML::anchor_t, size_t> anchors_;
   std::vector<size_t> open_;  // events of the lists and maps being built, outermost first
-  size_t nodes_ = 0;
+  size_t nodes_ = 0, copied_bytes_ = 0;
   int replaying_ = 0;
 };
 

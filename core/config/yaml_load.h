@@ -14,6 +14,7 @@ namespace mtrain {
 struct YamlLimits {
   size_t bytes = size_t{1} << 20;
   size_t aliases = 100;
+  size_t copied_bytes = size_t{4} << 20;  // of the texts that aliases repeat
   size_t nodes = 100000;  // after aliases are expanded
   size_t depth = 64;
   size_t key_bytes = 1024;

@@ -221,6 +221,47 @@ TEST_CASE("a recipe of twenty thousand settings is checked within a second") {
   CHECK(seconds < kSlow * 0.02);
 }
 
+TEST_CASE("known settings are loaded in linear time, however they are spread over sections") {
+  struct Shape {
+    int sections, settings;
+  };
+  auto seconds_for = [](Shape shape) {
+    SchemaCatalog catalog;
+    std::string text;
+    for (int s = 0; s < shape.sections; ++s) {
+      Schema schema{cat("section_", s), "", {}, {}};
+      text += schema.name + ":\n";
+      for (int k = 0; k < shape.settings; ++k) {
+        FieldSpec spec;
+        spec.path = cat("group_", k % 10, ".key_", k);
+        spec.type = FieldType::integer;
+        spec.default_value = "0";
+        schema.fields.push_back(spec);
+      }
+      for (int g = 0; g < 10; ++g) {
+        text += cat("  group_", g, ":\n");
+        for (int k = g; k < shape.settings; k += 10)
+          text += cat("    key_", k, ": ", k % 7 ? "4k" : "${= 2 * 3}", "\n");
+      }
+      catalog.add_section(std::move(schema));
+    }
+    ConfigRequest request;
+    request.recipe = "big.yaml";
+    request.text = text;
+    auto begin = std::chrono::steady_clock::now();
+    Report report;
+    auto config = ConfigContainer::load(request, catalog, report);
+    double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    CAPTURE(report.text());
+    CHECK(report.ok());
+    CHECK(config.root().at("section_0.group_1.key_1").as_int() == 4000);
+    MESSAGE(shape.sections << " x " << shape.settings << ": " << seconds << " s");
+    return seconds;
+  };
+  CHECK(seconds_for({100, 200}) < kSlow * 1.0);
+  CHECK(seconds_for({1, 20000}) < kSlow * 1.0);
+}
+
 TEST_CASE("every typo of every setting of a recipe is found and mended") {
   const std::string recipe =
       "train:\n  steps: 5\n  micro_batch_size: 2\noptimizer:\n  type: sgd\n  overlap: true\n  lr: 0.1\n  "

@@ -198,6 +198,16 @@ TEST_CASE("an alias bomb ends within a second") {
   CHECK(seconds < kSlow * 1.0);
   CHECK(report.diagnostics()[0].code == "yaml-limit");
   CHECK(report.text().find("aliases are expanded") != std::string::npos);
+
+  // Few values, but each a long text: 2500 copies of 100 kB.
+  std::string texts = "a: &a " + std::string(100000, 'x') + "\nb: &b [*a";
+  for (int i = 1; i < 50; ++i) texts += ", *a";
+  texts += "]\nc: [*b";
+  for (int i = 1; i < 50; ++i) texts += ", *b";
+  Report long_texts;
+  CHECK_FALSE(load_yaml(source_of(texts + "]\n"), long_texts).has_value());
+  REQUIRE(long_texts.errors() == 1);
+  CHECK(long_texts.text().find("bytes of text once the aliases are expanded") != std::string::npos);
 }
 
 TEST_CASE("hostile shapes of a mebibyte end within two seconds") {

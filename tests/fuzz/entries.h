@@ -1,0 +1,22 @@
+// What is fuzzed: each entry reads hostile text and ends, whatever the text is, with a value or with faults
+// that are told. A broken promise aborts. Used by the fuzzers and by the test that replays the seeds.
+// Stateless.
+#pragma once
+#include <string_view>
+
+namespace mtrain::fuzz {
+
+/// YAML to a tree, and back.
+void yaml(std::string_view text);
+/// Overrides, one a line: values, edits, sweeps.
+void override_lines(std::string_view text);
+/// Interpolations and arithmetic.
+void expression(std::string_view text);
+
+struct Entry {
+  const char* name;  // of its folder of seeds
+  void (*run)(std::string_view text);
+};
+constexpr Entry kEntries[] = {{"yaml", yaml}, {"override", override_lines}, {"expression", expression}};
+
+}  // namespace mtrain::fuzz
