@@ -15,12 +15,16 @@ namespace {
 constexpr int kMaxDepth = 64;
 
 const char* kind_of(const ExpressionValue& value) {
-  constexpr const char* kKinds[] = {"null", "a boolean", "an integer", "a number", "a text"};
+  constexpr const char* kKinds[] = {"null", "a boolean", "an integer", "a number", "a text", "a list"};
   return kKinds[value.index()];
 }
 
 bool is_numeric(const ExpressionValue& value) {
   return std::holds_alternative<int64_t>(value) || std::holds_alternative<double>(value);
+}
+
+ExpressionValue widened(const ExpressionScalar& scalar) {
+  return std::visit([](const auto& value) { return ExpressionValue(value); }, scalar);
 }
 
 double as_number(const ExpressionValue& value) {
@@ -131,7 +135,16 @@ class Evaluator {
     size_t at = at_;
     for (std::string_view symbol : {"==", "!=", "<=", ">=", "<", ">"})
       if (take(symbol)) return compare(left, symbol, sum(), at);
+    if (take_word("in")) return contains(sum(), left, at);
     return left;
+  }
+
+  Value contains(const Value& list, const Value& wanted, size_t at) const {
+    const auto* items = std::get_if<ExpressionList>(&list);
+    if (!items) fail_at(cat("'in' wants a list, got ", kind_of(list)), at);
+    for (const auto& item : *items)
+      if (std::get<bool>(compare(widened(item), "==", wanted, at))) return true;
+    return false;
   }
 
   Value compare(const Value& a, std::string_view symbol, const Value& b, size_t at) const {
@@ -284,11 +297,29 @@ class Evaluator {
       if (!take(")")) fail("a '(' without its ')'");
       return value;
     }
+    if (take("[")) return list();
     if (text_.substr(at_).starts_with("${")) return reference();
     if (c == '\'' || c == '"') return quoted();
     if (std::isdigit(static_cast<unsigned char>(c)) || c == '.') return literal();
     if (name_character(c)) return named();
     fail(cat("'", visible(text_.substr(at_, 12)), "' cannot stand here"));
+  }
+
+  Value list() {
+    ExpressionList items;
+    while (!take("]")) {
+      if (!items.empty() && !take(",")) fail("wanted ',' or ']'");
+      size_t at = at_;
+      Value item = conditional();
+      if (std::holds_alternative<ExpressionList>(item)) fail_at("a list of lists", at);
+      std::visit(
+          [&](auto& value) {
+            if constexpr (!std::is_same_v<std::decay_t<decltype(value)>, ExpressionList>)
+              items.emplace_back(std::move(value));
+          },
+          item);
+    }
+    return items;
   }
 
   Value reference() {
@@ -348,17 +379,36 @@ class Evaluator {
       if (arguments.size() != count)
         fail_at(cat(name, " takes ", count, " value", count == 1 ? "" : "s"), begin);
     };
-    if (name == "min" || name == "max") return extreme(name == "max", arguments, begin);
+    const auto* list = arguments.size() == 1 ? std::get_if<ExpressionList>(&arguments[0]) : nullptr;
+    if (name == "min" || name == "max")
+      return extreme(name == "max", list ? widened_items(*list) : arguments, begin);
+    if (name == "sum" || name == "product") {
+      if (!list) fail_at(cat(name, " takes one list"), begin);
+      return fold(name == "sum" ? '+' : '*', *list, begin);
+    }
     if (name == "str") return want(1), to_text(arguments[0]);
     if (name == "len") {
       want(1);
+      if (list) return static_cast<int64_t>(list->size());
       if (const auto* text = std::get_if<std::string>(&arguments[0]))
         return static_cast<int64_t>(text->size());
-      fail_at(cat("len wants a text, got ", kind_of(arguments[0])), begin);
+      fail_at(cat("len wants a text or a list, got ", kind_of(arguments[0])), begin);
     }
     for (std::string_view known : {"abs", "ceil", "floor", "round", "sqrt", "int", "float"})
       if (name == known) return want(1), rounding(name, arguments[0], begin);
     fail_at(cat("there is no function ", visible(name)), begin);
+  }
+
+  static std::vector<Value> widened_items(const ExpressionList& list) {
+    std::vector<Value> out;
+    for (const auto& item : list) out.push_back(widened(item));
+    return out;
+  }
+
+  Value fold(char symbol, const ExpressionList& list, size_t at) const {
+    Value result = symbol == '+' ? int64_t{0} : int64_t{1};
+    for (const auto& item : list) result = arithmetic(symbol, result, widened(item), at);
+    return result;
   }
 
   Value extreme(bool largest, const std::vector<Value>& values, size_t at) const {
@@ -406,6 +456,11 @@ std::string to_text(const ExpressionValue& value) {
   if (const auto* whole = std::get_if<int64_t>(&value)) return std::to_string(*whole);
   if (const auto* number = std::get_if<double>(&value)) return shortest(*number);
   if (const auto* text = std::get_if<std::string>(&value)) return *text;
+  if (const auto* list = std::get_if<ExpressionList>(&value)) {
+    std::vector<std::string> items;
+    for (const auto& item : *list) items.push_back(to_text(widened(item)));
+    return cat("[", join(items, ", "), "]");
+  }
   return "null";
 }
 

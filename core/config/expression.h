@@ -2,10 +2,11 @@
 // total: no loops, no calls of the outside; integers are exact and an overflow is an error; nothing becomes
 // infinite. Stateless.
 //
-//   or  and  not  == != < <= > >=  + -  * / // %  unary -  **      a if c else b      (…)
-//   min max abs ceil floor round sqrt int float str len            true false null  1e6  'text'  model.layers
-//   ${…}
-// a / b of integers is an integer when it is exact, else a number; // and % round down.
+//   or  and  not  == != < <= > >= in  + -  * / // %  unary -  **      a if c else b      (…)  [a, b]
+//   min max abs ceil floor round sqrt int float str len sum product     true false null  1e6  'text'
+//   model.layers  ${…}
+// a / b of integers is an integer when it is exact, else a number; // and % round down. Lists hold scalars;
+// min, max, len, sum and product take one, and `x in list` asks whether it has x.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -13,13 +14,16 @@
 #include <string>
 #include <string_view>
 #include <variant>
+#include <vector>
 
 #include "mtrain/base/export.h"
 
 namespace mtrain {
 
 /// monostate: null.
-using ExpressionValue = std::variant<std::monostate, bool, int64_t, double, std::string>;
+using ExpressionScalar = std::variant<std::monostate, bool, int64_t, double, std::string>;
+using ExpressionList = std::vector<ExpressionScalar>;
+using ExpressionValue = std::variant<std::monostate, bool, int64_t, double, std::string, ExpressionList>;
 
 /// Why an expression has no value, and where in its text (a byte offset).
 class MT_API ExpressionError : public std::runtime_error {

@@ -4,7 +4,7 @@
 
 #include "mtrain/base/error.h"
 #include "mtrain/base/text.h"
-#include "mtrain/config/expression.h"
+#include "mtrain/config/expression_node.h"
 #include "mtrain/config/resolvers.h"
 #include "mtrain/config/yaml_write.h"
 
@@ -328,24 +328,8 @@ class Interpolator {
 
   Node arithmetic(std::string_view text, int depth) {
     ExpressionScope scope;
-    auto scalar = [](const Node& node, size_t at) -> ExpressionValue {
-      switch (node.kind()) {
-        case NodeKind::null:
-          return std::monostate();
-        case NodeKind::boolean:
-          return node.as_bool();
-        case NodeKind::integer:
-          return node.as_int();
-        case NodeKind::number:
-          return node.as_double();
-        case NodeKind::string:
-          return node.as_text();
-        default:
-          throw ExpressionError(cat("cannot compute with ", describe(node.kind())), at);
-      }
-    };
     scope.interpolation = [&](std::string_view whole, size_t at) {
-      return scalar(evaluate(whole, depth + 1), at);
+      return expression_value(evaluate(whole, depth + 1), at);
     };
     scope.name = [&](std::string_view name, size_t at) {
       auto found = reference(name);
@@ -353,12 +337,11 @@ class Interpolator {
         InterpolationFault fault = unknown(std::string(name));
         throw ExpressionError(fault.message + (fault.help.empty() ? "" : "; " + fault.help), at);
       }
-      return scalar(*found, at);
+      return expression_value(*found, at);
     };
     try {
       ExpressionValue value = evaluate_expression(text, scope);
-      if (const auto* string = std::get_if<std::string>(&value)) return Node::string(*string);
-      return Node::plain(to_text(value));
+      return expression_node(value);
     } catch (const ExpressionError& error) {
       throw InterpolationFault{cat(error.what(), " (in '", visible(trim(text), 80), "')"), ""};
     } catch (const Error& error) {

@@ -117,6 +117,22 @@ TEST_CASE("expressions have exact, typed values") {
       {"(-9223372036854775807 - 1) // -1", nullptr},
       {"(-9223372036854775807 - 1) % -1", nullptr},
       {"true + 1", nullptr},
+      {"[1, 2.5, 'a']", "[1, 2.5, a]"},
+      {"[]", "[]"},
+      {"2 in [1, 2]", "true"},
+      {"not 'x' in ['a', 'b']", "true"},
+      {"1.0 in [1]", "true"},
+      {"sum([1, 2, 3]) + product([2, 3]) + product([])", "13"},
+      {"max([1, 4, 2]) - min([3, 1])", "3"},
+      {"len([1, 2])", "2"},
+      {"index in [1]", nullptr},
+      {"1 in 2", nullptr},
+      {"[1, [2]]", nullptr},
+      {"[1 2]", nullptr},
+      {"[1,", nullptr},
+      {"sum(1, 2)", nullptr},
+      {"sum(['a'])", nullptr},
+      {"max([])", nullptr},
   };
   for (const auto& row : rows) {
     CAPTURE(row.text);

@@ -1,0 +1,279 @@
+#include "mtrain/config/rules.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "mtrain/base/error.h"
+#include "mtrain/base/text.h"
+#include "mtrain/config/expression_node.h"
+
+namespace mtrain {
+namespace {
+
+constexpr int kMaxDefinitionDepth = 16;
+constexpr int64_t kSearchSpan = 1024;  // how far from a value its replacements are looked for
+constexpr size_t kMaxOffers = 4;       // values offered for one setting
+constexpr int kMaxTrials = 64;         // candidates that are held against all the other rules
+
+/// Thrown through the evaluator by a name that has no value: the rule does not apply.
+struct Absent {};
+
+/// The names that rules see, with one setting replaced by a value on trial.
+class Values {
+ public:
+  Values(const RuleInput& input, const std::vector<Definition>& definitions)
+      : input_(input), definitions_(definitions) {
+    scope_.name = [this](std::string_view name, size_t at) { return value_of(name, at); };
+    scope_.interpolation = [](std::string_view, size_t) -> ExpressionValue { throw Absent(); };
+  }
+
+  /// The value of an expression; nothing when it speaks of something that is not there.
+  std::optional<ExpressionValue> evaluate(std::string_view expression) const {
+    depth_ = 0;
+    try {
+      return evaluate_expression(expression, scope_);
+    } catch (const Absent&) {
+      return std::nullopt;
+    }
+  }
+  /// A condition; nothing when it does not apply.
+  std::optional<bool> holds(std::string_view condition) const {
+    auto value = evaluate(condition);
+    if (!value) return std::nullopt;
+    const bool* flag = std::get_if<bool>(&*value);
+    if (!flag) throw ExpressionError(cat("the condition gives ", to_text(*value)), 0);
+    return *flag;
+  }
+  /// Throws ExpressionError where the values are too large to compute with.
+  bool violates(const Rule& rule) const {
+    if (*rule.when && !holds(rule.when).value_or(false)) return false;
+    return !holds(rule.must).value_or(true);
+  }
+  void try_value(std::string path, ExpressionValue value) {
+    tried_ = std::move(path);
+    trial_ = std::move(value);
+  }
+  void end_trial() { tried_.clear(); }
+  const Node* setting(const std::string& path) const { return input_.root->find(path); }
+
+ private:
+  ExpressionValue value_of(std::string_view name, size_t at) const {
+    if (!tried_.empty() && name == tried_) return trial_;
+    for (const auto& definition : definitions_) {
+      if (name != definition.name) continue;
+      if (++depth_ > kMaxDefinitionDepth) throw ExpressionError(cat(name, " is defined by itself"), at);
+      auto value = evaluate_expression(definition.expression, scope_);
+      --depth_;
+      return value;
+    }
+    if (auto fact = input_.facts.find(std::string(name)); fact != input_.facts.end()) return fact->second;
+    const Node* node = setting(std::string(name));
+    if (!node || node->is_map() || node->is_missing() || node->faulty()) throw Absent();
+    return expression_value(*node, at);
+  }
+
+  const RuleInput& input_;
+  const std::vector<Definition>& definitions_;
+  ExpressionScope scope_;
+  std::string tried_;
+  ExpressionValue trial_;
+  mutable int depth_ = 0;
+};
+
+/// Values for a setting that mend a rule and break no other one.
+class Mender {
+ public:
+  Mender(const RuleBook& book, const RuleInput& input, Values& values)
+      : book_(book), input_(input), values_(values) {
+    for (const auto& rule : book.rules())
+      if (violates(rule)) broken_.push_back(&rule);
+  }
+
+  std::string fix_for(const Rule& rule) {
+    std::vector<std::string> fixes;
+    for (const auto& part : split(rule.mend, ';')) {
+      std::string_view mend = trim(part);
+      size_t equals = mend.find('=');
+      std::string fix = equals == std::string_view::npos
+                            ? searched(rule, std::string(mend))
+                            : computed(std::string(mend.substr(0, equals)), mend.substr(equals + 1));
+      if (!fix.empty()) fixes.push_back(std::move(fix));
+    }
+    return join(fixes, ", or ");
+  }
+
+ private:
+  std::string computed(const std::string& path, std::string_view expression) const {
+    if (!input_.field(path)) return "";
+    auto value = values_.evaluate(expression);
+    return value ? cat(path, "=", to_text(*value)) : "";
+  }
+
+  std::string searched(const Rule& rule, const std::string& path) {
+    const FieldSpec* field = input_.field(path);
+    const Node* node = values_.setting(path);
+    if (!field || !node) return "";
+    std::vector<ExpressionValue> good;
+    int trials = 0;
+    auto offer = [&](ExpressionValue value) {
+      values_.try_value(path, value);
+      if (!violates(rule) && ++trials <= kMaxTrials && !breaks_another()) good.push_back(std::move(value));
+      values_.end_trial();
+    };
+    if (field->type == FieldType::integer && node->is(NodeKind::integer)) {
+      search_integers(*field, node->as_int(), good, offer);
+    } else if (field->type == FieldType::boolean && node->is(NodeKind::boolean)) {
+      offer(!node->as_bool());
+    } else {
+      for (const auto& choice : field->choices)
+        if (choice != node->as_text() && good.size() < kMaxOffers) offer(choice);
+    }
+    return good.empty() ? "" : cat(path, "=", listed(good));
+  }
+
+  template <class Offer>
+  void search_integers(const FieldSpec& field, int64_t now, const std::vector<ExpressionValue>& good,
+                       Offer&& offer) {
+    auto allowed = [&](int64_t value) {
+      auto x = static_cast<double>(value);
+      bool above = !field.min || (field.exclusive_min ? x > *field.min : x >= *field.min);
+      return above && (!field.max || (field.exclusive_max ? x < *field.max : x <= *field.max));
+    };
+    for (int64_t step = 1; step <= kSearchSpan && good.size() < kMaxOffers; ++step)
+      for (int64_t value : {now - step, now + step})
+        if (allowed(value)) offer(value);
+  }
+
+  bool breaks_another() const {
+    for (const auto& rule : book_.rules()) {
+      if (rule.severity != Severity::error) continue;
+      bool was_broken = std::find(broken_.begin(), broken_.end(), &rule) != broken_.end();
+      if (!was_broken && violates(rule)) return true;
+    }
+    return false;
+  }
+
+  bool violates(const Rule& rule) const {
+    try {
+      return values_.violates(rule);
+    } catch (const ExpressionError&) {
+      return true;
+    }
+  }
+
+  static std::string listed(std::vector<ExpressionValue>& values) {
+    std::sort(values.begin(), values.end());
+    std::string out = to_text(values[0]);
+    for (size_t i = 1; i < values.size(); ++i)
+      out += cat(i + 1 == values.size() ? " or " : ", ", to_text(values[i]));
+    return out;
+  }
+
+  const RuleBook& book_;
+  const RuleInput& input_;
+  Values& values_;
+  std::vector<const Rule*> broken_;
+};
+
+/// "{expression}" replaced by its value.
+std::string filled(std::string_view text, const Values& values) {
+  std::string out;
+  for (size_t at = 0; at < text.size();) {
+    size_t open = text.find('{', at), close = text.find('}', open);
+    if (open == std::string_view::npos || close == std::string_view::npos) return out.append(text.substr(at));
+    out.append(text.substr(at, open - at));
+    auto value = values.evaluate(text.substr(open + 1, close - open - 1));
+    out += value ? to_text(*value) : "?";
+    at = close + 1;
+  }
+  return out;
+}
+
+/// "model.kv_heads = 8 from recipes/model/x.yaml:5:15", for the settings that a violation is about.
+std::vector<std::string> origins(const Rule& rule, const Values& values) {
+  std::vector<std::string> out;
+  for (const auto& name : names_in(rule.must)) {
+    const Node* node = name == rule.path ? nullptr : values.setting(name);
+    if (!node || !node->loc() || node->loc().source->kind() == SourceKind::built_in || out.size() == 2)
+      continue;
+    out.push_back(cat(name, " = ", brief(*node, 40), " from ", node->loc().text()));
+  }
+  return out;
+}
+
+}  // namespace
+
+void RuleBook::check(const RuleInput& input, Report& report) const {
+  Values values(input, definitions_);
+  std::optional<Mender> mender;
+  for (const auto& rule : rules_) {
+    try {
+      if (!values.violates(rule)) continue;
+      if (!mender) mender.emplace(*this, input, values);
+      const Node* node = values.setting(rule.path);
+      std::string fix = mender->fix_for(rule);
+      auto notes = origins(rule, values);
+      std::string says = filled(rule.says, values);
+      Location where = node ? node->loc() : Location{};
+      auto& violation = rule.severity == Severity::error
+                            ? report.error(cat("rule ", rule.id), rule.path, where, says)
+                            : report.warning(cat("rule ", rule.id), rule.path, where, says);
+      if (*rule.why) violation.note(rule.why);
+      for (auto& note : notes) violation.note(std::move(note));
+      violation.fix(std::move(fix));
+    } catch (const ExpressionError& error) {
+      const Node* node = values.setting(rule.path);
+      report.error(cat("rule ", rule.id), rule.path, node ? node->loc() : Location{},
+                   cat("cannot be checked: ", error.what()));
+    }
+  }
+}
+
+std::vector<const Rule*> RuleBook::about(std::string_view path) const {
+  auto mentions = [&](auto&& self, std::string_view expression, int depth) -> bool {
+    for (const auto& name : names_in(expression)) {
+      if (name == path) return true;
+      for (const auto& definition : definitions_)
+        if (name == definition.name && depth < kMaxDefinitionDepth &&
+            self(self, definition.expression, depth + 1))
+          return true;
+    }
+    return false;
+  };
+  std::vector<const Rule*> out;
+  for (const auto& rule : rules_)
+    if (rule.path == path || mentions(mentions, rule.when, 0) || mentions(mentions, rule.must, 0))
+      out.push_back(&rule);
+  return out;
+}
+
+std::vector<std::string> names_in(std::string_view expression) {
+  constexpr std::string_view kWords[] = {"and", "or", "not", "in", "if", "else", "true", "false", "null"};
+  auto letter = [](char c) { return std::isalpha(static_cast<unsigned char>(c)) || c == '_'; };
+  auto inside = [&](char c) { return letter(c) || std::isdigit(static_cast<unsigned char>(c)) || c == '.'; };
+  std::vector<std::string> out;
+  for (size_t at = 0; at < expression.size();) {
+    char c = expression[at];
+    if (c == '\'' || c == '"') {
+      at = std::min(expression.find(c, at + 1), expression.size() - 1) + 1;
+      continue;
+    }
+    size_t end = at;
+    while (end < expression.size() && inside(expression[end])) ++end;
+    if (end == at) {
+      ++at;
+      continue;
+    }
+    std::string name(expression.substr(at, end - at));
+    size_t next = expression.find_first_not_of(' ', end);
+    bool call = next != std::string_view::npos && expression[next] == '(';
+    bool word = std::find(std::begin(kWords), std::end(kWords), name) != std::end(kWords);
+    if (letter(c) && (!call || name.find('.') != std::string::npos) && !word &&
+        std::find(out.begin(), out.end(), name) == out.end())
+      out.push_back(name);
+    at = end;
+  }
+  return out;
+}
+
+}  // namespace mtrain

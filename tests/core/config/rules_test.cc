@@ -1,0 +1,135 @@
+#include "mtrain/config/rules.h"
+
+#include <doctest/doctest.h>
+
+#include "mtrain/base/text.h"
+#include "mtrain/config/yaml_load.h"
+
+using namespace mtrain;
+
+namespace {
+
+const std::vector<Rule> kRules = {
+    {"tp-divides-heads", "dist.tp", "", "model.heads % dist.tp == 0",
+     "model.heads ({model.heads}) is not divisible by dist.tp ({dist.tp})", "a rank holds whole heads",
+     "dist.tp"},
+    {"tp-divides-groups", "dist.tp", "", "groups % dist.tp == 0 or dist.tp % groups == 0",
+     "{groups} key/value heads do not fit dist.tp ({dist.tp})", "", "dist.tp; model.kv_heads"},
+    {"world", "dist.tp", "", "world_size % dist.tp == 0",
+     "{world_size} ranks cannot form groups of {dist.tp}", "", "dist.tp"},
+    {"min-lr", "scheduler.min_lr", "scheduler.type != 'constant'", "scheduler.min_lr <= optimizer.lr",
+     "above optimizer.lr ({optimizer.lr})", "", "scheduler.min_lr=optimizer.lr / 10; scheduler.type"},
+    {"sp", "dist.sp", "dist.sp", "dist.tp > 1", "needs dist.tp > 1", "", "dist.sp", Severity::warning},
+};
+const std::vector<Definition> kDefinitions = {
+    {"groups", "model.kv_heads if model.kv_heads > 0 else model.heads"},
+};
+
+FieldSpec integer(double min) {
+  FieldSpec spec;
+  spec.type = FieldType::integer;
+  spec.min = min;
+  return spec;
+}
+
+std::string violations(const std::string& recipe, std::map<std::string, ExpressionValue> facts = {}) {
+  static const FieldSpec kPositive = integer(1), kNatural = integer(0);
+  static const FieldSpec kFlag = [] {
+    FieldSpec spec;
+    spec.type = FieldType::boolean;
+    return spec;
+  }();
+  static const FieldSpec kType = [] {
+    FieldSpec spec;
+    spec.choices = {"constant", "cosine"};
+    return spec;
+  }();
+  Node root = parse_yaml(recipe);
+  RuleInput input{&root, std::move(facts), [](const std::string& path) -> const FieldSpec* {
+                    if (path == "dist.tp" || path == "model.heads") return &kPositive;
+                    if (path == "dist.sp") return &kFlag;
+                    if (path == "scheduler.type") return &kType;
+                    return &kNatural;
+                  }};
+  Report report;
+  RuleBook(kRules, kDefinitions).check(input, report);
+  std::string out;
+  for (const auto& d : report.diagnostics())
+    out += cat(d.severity == Severity::error ? "" : "warning ", d.code, "|", d.path, "|", d.message, "|",
+               d.help, "\n");
+  return out;
+}
+
+}  // namespace
+
+TEST_CASE("a violated rule says the values and what would mend it without breaking another") {
+  CHECK(violations("model: {heads: 32, kv_heads: 8}\ndist: {tp: 8}\n") == "");
+  CHECK(
+      violations("model: {heads: 32, kv_heads: 8}\ndist: {tp: 3}\n") ==
+      "rule tp-divides-heads|dist.tp|model.heads (32) is not divisible by dist.tp (3)|dist.tp=1, 2, 4 or 8\n"
+      "rule tp-divides-groups|dist.tp|8 key/value heads do not fit dist.tp (3)|dist.tp=1, 2, 4 or 8, or "
+      "model.kv_heads=3, 6, 9 or 12\n");
+  // 4 and 8 would break the rule about ranks.
+  CHECK(violations("model: {heads: 32, kv_heads: 8}\ndist: {tp: 3}\n", {{"world_size", int64_t{6}}}) ==
+        "rule tp-divides-heads|dist.tp|model.heads (32) is not divisible by dist.tp (3)|dist.tp=1 or 2\n"
+        "rule tp-divides-groups|dist.tp|8 key/value heads do not fit dist.tp (3)|dist.tp=1 or 2, or "
+        "model.kv_heads=3, 6, 9 or 12\n");
+}
+
+TEST_CASE("a rule about what is not there does not apply") {
+  CHECK(violations("dist: {tp: 3}\n") == "");
+  CHECK(violations("model: {heads: 6}\ndist: {tp: 4}\n").find("tp-divides-heads") != std::string::npos);
+  CHECK(violations("model: {heads: ???}\ndist: {tp: 4}\n") == "");
+  CHECK(violations("{}") == "");
+}
+
+TEST_CASE("conditions, computed mends, choices, flags and warnings") {
+  CHECK(violations("scheduler: {type: cosine, min_lr: 0.5}\noptimizer: {lr: 0.1}\n") ==
+        "rule min-lr|scheduler.min_lr|above optimizer.lr (0.1)|scheduler.min_lr=0.01, or "
+        "scheduler.type=constant\n");
+  CHECK(violations("scheduler: {type: constant, min_lr: 0.5}\noptimizer: {lr: 0.1}\n") == "");
+  CHECK(violations("dist: {tp: 1, sp: true}\n") ==
+        "warning rule sp|dist.sp|needs dist.tp > 1|dist.sp=false\n");
+}
+
+TEST_CASE("the places of the other settings are told") {
+  auto source = std::make_shared<Source>(SourceKind::file, "r.yaml", "model: {heads: 6}\ndist: {tp: 4}\n");
+  Report faults;
+  auto root = load_yaml(source, faults);
+  REQUIRE(root.has_value());
+  Report report;
+  RuleBook(kRules, kDefinitions).check({&*root, {}, [](const std::string&) { return nullptr; }}, report);
+  REQUIRE(report.errors() == 1);
+  const Diagnostic& d = report.diagnostics()[0];
+  CHECK(d.where.text() == "r.yaml:2:12");
+  CHECK(d.notes == std::vector<std::string>{"a rank holds whole heads", "model.heads = 6 from r.yaml:1:16"});
+  CHECK(d.help.empty());
+}
+
+TEST_CASE("values too large to compute with are an error and no crash") {
+  std::vector<Rule> rules = {{"big", "a", "", "a * a > 0", "", "", "a"}};
+  Node root = parse_yaml("a: 9000000000000000000\n");
+  Report report;
+  FieldSpec spec = integer(0);
+  RuleBook(rules, {}).check({&root, {}, [&](const std::string&) { return &spec; }}, report);
+  REQUIRE(report.errors() == 1);
+  CHECK(report.diagnostics()[0].message == "cannot be checked: the result does not fit 64 bits");
+  std::vector<Definition> loop = {{"x", "y"}, {"y", "x"}};
+  Report looped;
+  RuleBook({{"loop", "a", "", "x > 0", "", "", ""}}, loop).check({&root, {}, {}}, looped);
+  CHECK(looped.errors() == 1);
+}
+
+TEST_CASE("names of an expression, and the rules about a setting") {
+  CHECK(names_in("not 'a.b' == c.d and min(x, 2e3) in e_f or len(g.h) == 1") ==
+        std::vector<std::string>{"c.d", "x", "e_f", "g.h"});
+  RuleBook book(kRules, kDefinitions);
+  auto ids = [&](const char* path) {
+    std::string out;
+    for (const auto* rule : book.about(path)) out += cat(rule->id, " ");
+    return out;
+  };
+  CHECK(ids("model.kv_heads") == "tp-divides-groups ");
+  CHECK(ids("dist.tp") == "tp-divides-heads tp-divides-groups world sp ");
+  CHECK(ids("nothing") == "");
+}
