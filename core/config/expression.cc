@@ -365,7 +365,13 @@ class Evaluator {
     if (name == "null") return std::monostate();
     blanks();
     if (at_ < text_.size() && text_[at_] == '(') return call(name, begin);
-    return scope_.name(name, begin);
+    if (!take("??")) return scope_.name(name, begin);
+    Value otherwise = unary();
+    try {
+      return scope_.name(name, begin);
+    } catch (const AbsentName&) {
+      return otherwise;
+    }
   }
 
   Value call(std::string_view name, size_t begin) {

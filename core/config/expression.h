@@ -4,9 +4,10 @@
 //
 //   or  and  not  == != < <= > >= in  + -  * / // %  unary -  **      a if c else b      (…)  [a, b]
 //   min max abs ceil floor round sqrt int float str len sum product     true false null  1e6  'text'
-//   model.layers  ${…}
+//   model.layers  model.head_dim ?? 0  ${…}
 // a / b of integers is an integer when it is exact, else a number; // and % round down. Lists hold scalars;
-// min, max, len, sum and product take one, and `x in list` asks whether it has x.
+// min, max, len, sum and product take one, and `x in list` asks whether it has x. `name ?? value` is the value
+// where there is no such name.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -35,8 +36,12 @@ class MT_API ExpressionError : public std::runtime_error {
   size_t offset_;
 };
 
+/// Thrown by ExpressionScope::name for a name without a value. Leaves evaluate_expression() unless a ??
+/// stands behind the name.
+struct AbsentName {};
+
 struct ExpressionScope {
-  /// The value of a bare dotted name; throws ExpressionError when there is none.
+  /// The value of a bare dotted name; throws ExpressionError or AbsentName when there is none.
   std::function<ExpressionValue(std::string_view name, size_t offset)> name;
   /// The value of "${…}", given whole.
   std::function<ExpressionValue(std::string_view text, size_t offset)> interpolation;

@@ -15,16 +15,13 @@ constexpr int64_t kSearchSpan = 1024;  // how far from a value its replacements 
 constexpr size_t kMaxOffers = 4;       // values offered for one setting
 constexpr int kMaxTrials = 64;         // candidates that are held against all the other rules
 
-/// Thrown through the evaluator by a name that has no value: the rule does not apply.
-struct Absent {};
-
 /// The names that rules see, with one setting replaced by a value on trial.
 class Values {
  public:
   Values(const RuleInput& input, const std::vector<Definition>& definitions)
       : input_(input), definitions_(definitions) {
     scope_.name = [this](std::string_view name, size_t at) { return value_of(name, at); };
-    scope_.interpolation = [](std::string_view, size_t) -> ExpressionValue { throw Absent(); };
+    scope_.interpolation = [](std::string_view, size_t) -> ExpressionValue { throw AbsentName(); };
   }
 
   /// The value of an expression; nothing when it speaks of something that is not there.
@@ -32,7 +29,7 @@ class Values {
     depth_ = 0;
     try {
       return evaluate_expression(expression, scope_);
-    } catch (const Absent&) {
+    } catch (const AbsentName&) {
       return std::nullopt;
     }
   }
@@ -68,7 +65,7 @@ class Values {
     }
     if (auto fact = input_.facts.find(std::string(name)); fact != input_.facts.end()) return fact->second;
     const Node* node = setting(std::string(name));
-    if (!node || node->is_map() || node->is_missing() || node->faulty()) throw Absent();
+    if (!node || node->is_map() || node->is_missing() || node->faulty()) throw AbsentName();
     return expression_value(*node, at);
   }
 

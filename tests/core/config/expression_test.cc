@@ -14,6 +14,7 @@ ExpressionScope scope() {
     if (name == "model.layers") return int64_t{32};
     if (name == "optimizer.lr") return 3e-4;
     if (name == "optimizer.type") return std::string("adamw");
+    if (name == "absent") throw AbsentName();
     throw ExpressionError(cat("there is no ", name), offset);
   };
   out.interpolation = [](std::string_view text, size_t) -> ExpressionValue {
@@ -133,6 +134,12 @@ TEST_CASE("expressions have exact, typed values") {
       {"sum(1, 2)", nullptr},
       {"sum(['a'])", nullptr},
       {"max([])", nullptr},
+      {"absent ?? 3", "3"},
+      {"1 + (absent ?? 3) * 2", "7"},
+      {"model.layers ?? 3", "32"},
+      {"(absent ?? -1) < 0", "true"},
+      {"unknown.name ?? 3", nullptr},
+      {"3 ?? 4", nullptr},
   };
   for (const auto& row : rows) {
     CAPTURE(row.text);

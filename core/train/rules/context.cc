@@ -1,0 +1,50 @@
+// Context parallelism: one sample over several ranks.
+#include "mtrain/train/rules/rules.h"
+
+namespace mtrain {
+namespace {
+
+constexpr Rule kRules[] = {
+    {"cp-divides-seq", "dist.cp", "dist.cp > 1", "model.seq_length % (2 * dist.cp) == 0",
+     "{model.seq_length} tokens cannot be cut into 2 x cp = {2 * dist.cp} equal parts",
+     "rank i takes the parts i and 2 cp - 1 - i, so that causal attention is the same work everywhere",
+     "dist.cp; model.seq_length"},
+    {"eval-cp-divides-seq", "dist.eval_cp", "dist.eval_cp > 1", "model.seq_length % (2 * dist.eval_cp) == 0",
+     "{model.seq_length} tokens cannot be cut into 2 x {dist.eval_cp} equal parts", "", "dist.eval_cp"},
+    {"cp-comm-per-layer", "dist.cp_comm", "len(dist.cp_comm) != 1", "len(dist.cp_comm) == model.layers",
+     "{len(dist.cp_comm)} ways are given for {model.layers} blocks",
+     "give one for all, or one for each block", "dist.cp_comm=['p2p']"},
+    {"cp-hierarchy-wanted", "dist.cp_hierarchy", "'a2a+p2p' in dist.cp_comm", "len(dist.cp_hierarchy) > 0",
+     "a2a+p2p needs the sizes of its levels", "", "dist.cp_hierarchy=[2, max(1, dist.cp // 2)]"},
+    {"cp-hierarchy-product", "dist.cp_hierarchy", "len(dist.cp_hierarchy) > 0",
+     "product(dist.cp_hierarchy) == dist.cp",
+     "the product is {product(dist.cp_hierarchy)}, and dist.cp is {dist.cp}",
+     "the levels together are all ranks", "dist.cp=product(dist.cp_hierarchy)"},
+    {"cp-hierarchy-used", "dist.cp_hierarchy", "len(dist.cp_hierarchy) > 0", "'a2a+p2p' in dist.cp_comm",
+     "only a2a+p2p has levels", "", "dist.cp_hierarchy=[]"},
+    {"a2a-heads", "dist.cp", "'a2a' in dist.cp_comm and dist.cp > 1 and model.heads % dist.tp == 0",
+     "model.heads // dist.tp % dist.cp == 0 and max(1, kv_heads // dist.tp) % dist.cp == 0",
+     "the {model.heads // dist.tp} heads and {max(1, kv_heads // dist.tp)} key/value heads of a rank cannot "
+     "be "
+     "shared out over dist.cp ({dist.cp})",
+     "a2a gives each rank all tokens of some heads", "dist.cp; dist.tp"},
+    {"dynamic-cp-needs-limit", "dist.max_tokens_per_cp_rank", "dist.dynamic_cp",
+     "dist.max_tokens_per_cp_rank > 0", "dynamic context parallelism needs a limit",
+     "a sample takes so many ranks that none has more tokens than this",
+     "dist.max_tokens_per_cp_rank=model.seq_length // dist.cp"},
+    {"dynamic-cp-alone", "dist.dynamic_cp", "dist.dynamic_cp", "dist.pp == 1 and not graphs",
+     "does not go together with pipelines or CUDA graphs", "the ranks of a sample change from batch to batch",
+     "dist.dynamic_cp; dist.pp=1; cuda_graph.type='none'"},
+    {"cp-sft-average", "ddp.average_in_collective", "dist.cp > 1 and dataset.type == 'sft'",
+     "not ddp.average_in_collective",
+     "an average over ranks is wrong where ranks have different numbers of targets",
+     "the loss is the mean over all trained tokens, wherever they are", "ddp.average_in_collective"},
+};
+
+}  // namespace
+
+std::span<const Rule> context_rules() {
+  return kRules;
+}
+
+}  // namespace mtrain

@@ -1,0 +1,89 @@
+// Number types.
+#include "mtrain/train/rules/rules.h"
+
+namespace mtrain {
+namespace {
+
+constexpr Rule kRules[] = {
+    {"fp8-xor-fp4", "mixed_precision.fp4", "fp4", "not fp8", "mixed_precision.fp8 is on as well",
+     "a product has one type", "mixed_precision.fp8='none'; mixed_precision.fp4='none'"},
+    {"small-products-dtype", "mixed_precision.dtype", "fp8 or fp4",
+     "mixed_precision.dtype in ['bf16', 'fp16']",
+     "FP8 and FP4 products stand in a network of bf16 or fp16, not {mixed_precision.dtype}", "",
+     "mixed_precision.dtype"},
+    {"fp8-params", "mixed_precision.fp8_params", "mixed_precision.fp8_params", "fp8",
+     "needs mixed_precision.fp8", "", "mixed_precision.fp8_params; mixed_precision.fp8"},
+    {"fp4-params", "mixed_precision.fp4_params", "mixed_precision.fp4_params", "fp4",
+     "needs mixed_precision.fp4", "", "mixed_precision.fp4_params; mixed_precision.fp4"},
+    {"fp8-attention", "mixed_precision.fp8_attention", "mixed_precision.fp8_attention", "fp8",
+     "needs mixed_precision.fp8", "", "mixed_precision.fp8_attention; mixed_precision.fp8"},
+    {"fp8-activations", "mixed_precision.fp8_activations", "mixed_precision.fp8_activations", "fp8",
+     "needs mixed_precision.fp8", "", "mixed_precision.fp8_activations; mixed_precision.fp8"},
+    {"fp8-output", "mixed_precision.fp8_output", "mixed_precision.fp8_output",
+     "fp8 and mixed_precision.fp8_recipe == 'mxfp8'", "the head in FP8 needs fp8_recipe=mxfp8",
+     "coarser scales lose too much where the loss is made",
+     "mixed_precision.fp8_output; mixed_precision.fp8_recipe"},
+    {"delayed-no-bf16-ends", "mixed_precision.fp8_recipe", "fp8 and mixed_precision.fp8_recipe == 'delayed'",
+     "mixed_precision.first_bf16_layers == 0 and mixed_precision.last_bf16_layers == 0",
+     "delayed scales do not go together with first_bf16_layers and last_bf16_layers",
+     "the history of largest values belongs to all blocks at once",
+     "mixed_precision.fp8_recipe; mixed_precision.first_bf16_layers=0, mixed_precision.last_bf16_layers=0"},
+    {"delayed-no-recompute", "mixed_precision.fp8_recipe",
+     "fp8 and mixed_precision.fp8_recipe == 'delayed' and model.recompute == 'selective'",
+     "not 'moe_act' in model.recompute_modules and not 'layernorm' in model.recompute_modules",
+     "delayed scales do not go together with recomputing moe_act or layernorm",
+     "a value that is computed twice would enter the history twice",
+     "mixed_precision.fp8_recipe; model.recompute_modules=['core_attn']"},
+    {"bf16-ends", "mixed_precision.first_bf16_layers", "fp8 or fp4",
+     "max(mixed_precision.first_bf16_layers, mixed_precision.last_bf16_layers) <= max(1, model.layers // "
+     "dist.pp)",
+     "the first {mixed_precision.first_bf16_layers} and last {mixed_precision.last_bf16_layers} blocks do "
+     "not lie "
+     "within one stage of {max(1, model.layers // dist.pp)}",
+     "", "mixed_precision.first_bf16_layers; mixed_precision.last_bf16_layers; dist.pp"},
+    {"mxfp8-gather-buffer", "mixed_precision.reuse_grad_buffer",
+     "fp8 and mixed_precision.fp8_recipe == 'mxfp8' and mixed_precision.fp8_params and dist.zero in [1, 2]",
+     "mixed_precision.reuse_grad_buffer", "mxfp8 parameters are gathered through the gradient buffer",
+     "rows and columns have scales of their own, which need the room", "mixed_precision.reuse_grad_buffer"},
+    {"reuse-needs-mxfp8", "mixed_precision.reuse_grad_buffer", "mixed_precision.reuse_grad_buffer",
+     "fp8 and mixed_precision.fp8_recipe == 'mxfp8' and mixed_precision.fp8_params",
+     "only mxfp8 parameters are gathered through the gradient buffer", "",
+     "mixed_precision.reuse_grad_buffer"},
+    {"residual-dtype", "mixed_precision.residual_dtype", "mixed_precision.residual_dtype == 'fp32'",
+     "mixed_precision.dtype in ['bf16', 'fp16']", "everything is fp32 already", "",
+     "mixed_precision.residual_dtype; mixed_precision.dtype"},
+    {"loss-scale-dtype", "mixed_precision.loss_scale", "mixed_precision.loss_scale > 0",
+     "mixed_precision.dtype == 'fp16'", "only fp16 has a loss scale, and dtype is {mixed_precision.dtype}",
+     "fp32 and bf16 have the range to do without", "mixed_precision.loss_scale=0; mixed_precision.dtype"},
+    {"min-loss-scale", "mixed_precision.min_loss_scale", "mixed_precision.dtype == 'fp16'",
+     "mixed_precision.min_loss_scale <= mixed_precision.initial_loss_scale",
+     "above initial_loss_scale ({mixed_precision.initial_loss_scale})", "",
+     "mixed_precision.min_loss_scale=1"},
+    {"fp8-shape", "model.hidden_size", "fp8 or fp4", "model.hidden_size % 16 == 0",
+     "{model.hidden_size} is no multiple of 16", "FP8 products need sides divisible by 16",
+     "model.hidden_size"},
+    {"fp8-shape-ffn", "model.ffn_hidden_size", "(fp8 or fp4) and model.ffn_hidden_size > 0",
+     "model.ffn_hidden_size % (16 * dist.tp) == 0",
+     "{model.ffn_hidden_size} is no multiple of 16 x tp = {16 * dist.tp}",
+     "FP8 products need sides divisible by 16 on every rank", "model.ffn_hidden_size; dist.tp"},
+    {"gpu-bf16", "mixed_precision.dtype", "mixed_precision.dtype == 'bf16'", "gpu.compute_capability >= 80",
+     "{gpu.name} cannot compute in bf16", "it came with compute capability 8.0", "mixed_precision.dtype"},
+    {"gpu-fp8", "mixed_precision.fp8", "fp8", "gpu.compute_capability >= 89", "{gpu.name} has no FP8 unit",
+     "it came with compute capability 8.9", "mixed_precision.fp8='none'"},
+    {"gpu-blockwise", "mixed_precision.fp8_recipe", "fp8 and mixed_precision.fp8_recipe == 'blockwise'",
+     "gpu.compute_capability == 90", "{gpu.name} has no blockwise FP8 products",
+     "they are Hopper's; Blackwell has mxfp8 instead", "mixed_precision.fp8_recipe"},
+    {"gpu-mxfp8", "mixed_precision.fp8_recipe", "fp8 and mixed_precision.fp8_recipe == 'mxfp8'",
+     "gpu.compute_capability >= 100", "{gpu.name} has no mxfp8 unit", "it came with Blackwell",
+     "mixed_precision.fp8_recipe"},
+    {"gpu-fp4", "mixed_precision.fp4", "fp4", "gpu.compute_capability >= 100", "{gpu.name} has no FP4 unit",
+     "it came with Blackwell", "mixed_precision.fp4='none'"},
+};
+
+}  // namespace
+
+std::span<const Rule> precision_rules() {
+  return kRules;
+}
+
+}  // namespace mtrain

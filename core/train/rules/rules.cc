@@ -1,0 +1,100 @@
+#include "mtrain/train/rules/rules.h"
+
+#include "mtrain/pipeline/layout.h"
+
+namespace mtrain {
+namespace {
+
+const std::vector<Definition>& definitions() {
+  static const std::vector<Definition> kDefinitions = {
+      {"kv_heads", "model.kv_heads if model.kv_heads > 0 else model.heads"},
+      {"model_ranks", "dist.tp * dist.pp * dist.cp"},
+      {"expert_ranks", "dist.etp * dist.ep * dist.pp"},
+      {"dp", "max(1, world_size // model_ranks)"},
+      {"known_dp", "max(1, (world_size ?? 1) // model_ranks)"},  // 1 while nobody said how many ranks
+      {"global_batch", "train.global_batch_size if train.global_batch_size > 0 else train.micro_batch_size"},
+      {"micro_batches", "global_batch // (train.micro_batch_size * known_dp)"},
+      {"eval_micro",
+       "validation.micro_batch_size if validation.micro_batch_size > 0 else train.micro_batch_size"},
+      {"eval_global", "validation.global_batch_size if validation.global_batch_size > 0 else global_batch"},
+      {"group_size", "dist.microbatch_group_size if dist.microbatch_group_size > 0 else dist.pp"},
+      {"chunks", "dist.pp * dist.vp"},
+      {"split_layers",
+       "model.layers + (1 if dist.account_for_embedding else 0) + (1 if dist.account_for_loss else 0)"},
+      {"end_stages", "(1 if dist.first_stage_layers > 0 else 0) + (1 if dist.last_stage_layers > 0 else 0)"},
+      {"middle_layers", "model.layers - dist.first_stage_layers - dist.last_stage_layers"},
+      {"middle_stages", "dist.pp - end_stages"},
+      {"decay_end", "scheduler.decay_steps if scheduler.decay_steps > 0 else train.steps"},
+      {"experts", "model.moe.experts ?? 0"},
+      {"fp8", "mixed_precision.fp8 != 'none'"},
+      {"fp4", "mixed_precision.fp4 != 'none'"},
+      {"graphs", "cuda_graph.type != 'none'"},
+  };
+  return kDefinitions;
+}
+
+void layout_facts(const ConfigContainer& config, std::map<std::string, ExpressionValue>& facts) {
+  const Node* text = config.root().find("dist.layout");
+  if (!text || text->as_text().empty()) return;
+  PipelineLayout layout = parse_pipeline_layout(text->as_text());
+  facts["layout.fault"] = layout.fault;
+  if (!layout.fault.empty()) return;
+  facts["layout.stages"] = static_cast<int64_t>(layout.stages.size());
+  facts["layout.layers"] = layout.count('t');
+  facts["layout.mtp_layers"] = layout.count('m');
+  int64_t mtp_stage = -1;
+  for (size_t i = 0; i < layout.stages.size(); ++i)
+    if (layout.stages[i].find('m') != std::string::npos) mtp_stage = static_cast<int64_t>(i);
+  facts["layout.mtp_stage"] = mtp_stage;
+}
+
+const FieldSpec* field_of(const SchemaCatalog& catalog, const ConfigContainer& config,
+                          const std::string& path) {
+  size_t dot = path.find('.');
+  if (dot == std::string::npos) return nullptr;
+  std::string section = path.substr(0, dot), setting = path.substr(dot + 1);
+  std::string kind = catalog.kind_of(section);
+  const Schema* component = kind.empty() ? nullptr : catalog.component(kind, config.type_of(section));
+  for (const Schema* schema : {catalog.section(section), component}) {
+    if (!schema) continue;
+    for (const auto& spec : schema->fields)
+      if (spec.path == setting) return &spec;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+const RuleBook& recipe_rules() {
+  static const RuleBook kBook = [] {
+    std::vector<Rule> all;
+    for (auto part : {world_rules(), pipeline_rules(), context_rules(), moe_rules(), precision_rules(),
+                      optimizer_rules(), memory_rules(), running_rules()})
+      all.insert(all.end(), part.begin(), part.end());
+    return RuleBook(std::move(all), definitions());
+  }();
+  return kBook;
+}
+
+std::map<std::string, ExpressionValue> rule_facts(const ConfigContainer& config, const Cluster& cluster) {
+  std::map<std::string, ExpressionValue> facts;
+  if (cluster.world_size) facts["world_size"] = *cluster.world_size;
+  if (cluster.gpu) {
+    facts["gpu.name"] = std::string(cluster.gpu->name);
+    facts["gpu.compute_capability"] = cluster.gpu->compute_capability;
+    facts["gpu.per_domain"] = cluster.gpu->per_domain;
+  }
+  layout_facts(config, facts);
+  return facts;
+}
+
+void check_rules(const ConfigContainer& config, const SchemaCatalog& catalog, const Cluster& cluster,
+                 Report& report) {
+  RuleInput input;
+  input.root = &config.root();
+  input.facts = rule_facts(config, cluster);
+  input.field = [&](const std::string& path) { return field_of(catalog, config, path); };
+  recipe_rules().check(input, report);
+}
+
+}  // namespace mtrain

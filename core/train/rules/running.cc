@@ -1,0 +1,62 @@
+// Data, checkpoints, fine-tuning, logs.
+#include "mtrain/train/rules/rules.h"
+
+namespace mtrain {
+namespace {
+
+constexpr Rule kRules[] = {
+    {"one-data-source", "dataset.path", "dataset.path != ''", "len(dataset.paths) == 0",
+     "dataset.paths is given too", "path is one file, paths a blend", "dataset.path=''; dataset.paths=[]"},
+    {"data-source", "dataset.path", "dataset.path == ''", "len(dataset.paths) > 0", "no data is named",
+     "path is one file, paths a blend of several", ""},
+    {"weights-match", "dataset.weights", "len(dataset.weights) > 0",
+     "len(dataset.weights) == len(dataset.paths)",
+     "{len(dataset.weights)} weights for {len(dataset.paths)} paths", "each path has its share",
+     "dataset.weights=[]"},
+    {"keep-two", "checkpoint.keep", "", "checkpoint.keep != 1",
+     "1 would leave nothing to fall back to if that one is damaged", "", "checkpoint.keep=2"},
+    {"retain-interval", "checkpoint.retain_interval", "checkpoint.retain_interval > 0",
+     "checkpoint.interval > 0 and checkpoint.retain_interval % max(1, checkpoint.interval) == 0",
+     "{checkpoint.retain_interval} is no multiple of checkpoint.interval ({checkpoint.interval})",
+     "only a checkpoint that is written can be kept", "checkpoint.retain_interval"},
+    {"step-needs-resume", "checkpoint.step", "checkpoint.step != null", "checkpoint.resume != 'never'",
+     "checkpoint.resume=never starts anew", "", "checkpoint.resume='must'; checkpoint.step=null"},
+    {"local-dir", "checkpoint.local_dir", "checkpoint.local_interval > 0", "checkpoint.local_dir != ''",
+     "copies on the node's own disk need a folder", "", ""},
+    {"local-replicas", "checkpoint.local_replicas",
+     "checkpoint.local_replicas > 1 or checkpoint.local_replica_stride > 1", "checkpoint.local_interval > 0",
+     "no local copies are made", "", "checkpoint.local_replicas=1"},
+    {"hf-source", "checkpoint.hf", "checkpoint.hf", "model.init_from != ''",
+     "the Hugging Face layout is written after the folder of model.init_from", "", "checkpoint.hf"},
+    {"memory-interval", "logger.memory_interval", "logger.memory_interval > 0 and logger.interval > 0",
+     "logger.memory_interval % logger.interval == 0",
+     "{logger.memory_interval} is no multiple of logger.interval ({logger.interval})", "",
+     "logger.memory_interval"},
+    {"profile-range", "profiling.end", "profiling.type != 'none'", "profiling.start < profiling.end",
+     "profiling ends at step {profiling.end} and starts at {profiling.start}", "",
+     "profiling.end=profiling.start + 2"},
+    {"peft-base", "peft.type", "peft.type != 'none'", "model.init_from != ''",
+     "{peft.type} without model.init_from", "adapters learn beside weights that somebody trained before",
+     "peft.type='none'"},
+    {"peft-targets", "peft.targets", "peft.type != 'none'", "len(peft.targets) > 0", "no weight would learn",
+     "", "peft.targets=['attn.*', 'mlp.*']"},
+    {"deterministic-nccl", "dist.nccl_algo", "run.deterministic and len(dist.nccl_algo) > 0",
+     "not 'Tree' in dist.nccl_algo and not 'NVLS' in dist.nccl_algo and not 'NVLSTree' in dist.nccl_algo",
+     "Tree, NVLS and NVLSTree do not add in a fixed order", "", "dist.nccl_algo=['Ring']"},
+    {"deterministic-overlap", "comm_overlap.tp", "run.deterministic", "not comm_overlap.tp",
+     "hidden tensor-parallel communication does not add in a fixed order", "",
+     "comm_overlap.tp; run.deterministic"},
+    {"pp-needs-comm-order", "dist.order", "dist.order == 'tp-cp-ep-pp-dp'", "dist.zero < 3 or dist.pp == 1",
+     "parameters of one stage would be gathered across nodes", "", "dist.order", Severity::warning},
+    {"packed-micro-batch", "train.micro_batch_size", "dataset.packed ?? false", "train.micro_batch_size == 1",
+     "packed samples come one in a micro-batch, not {train.micro_batch_size}",
+     "a pack is filled up to seq_length already", "train.micro_batch_size=1"},
+};
+
+}  // namespace
+
+std::span<const Rule> running_rules() {
+  return kRules;
+}
+
+}  // namespace mtrain
