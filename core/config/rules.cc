@@ -1,5 +1,7 @@
 #include "mtrain/config/rules.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <optional>
 
@@ -93,17 +95,27 @@ class Mender {
       size_t equals = mend.find('=');
       std::string fix = equals == std::string_view::npos
                             ? searched(rule, std::string(mend))
-                            : computed(std::string(mend.substr(0, equals)), mend.substr(equals + 1));
+                            : computed(rule, std::string(mend.substr(0, equals)), mend.substr(equals + 1));
       if (!fix.empty()) fixes.push_back(std::move(fix));
     }
     return join(fixes, ", or ");
   }
 
  private:
-  std::string computed(const std::string& path, std::string_view expression) const {
+  std::string computed(const Rule& rule, const std::string& path, std::string_view expression) {
     if (!input_.field(path)) return "";
     auto value = values_.evaluate(expression);
-    return value ? cat(path, "=", to_text(*value)) : "";
+    if (!value) return "";
+    if (double* number = std::get_if<double>(&*value)) *number = rounded(*number);
+    values_.try_value(path, *value);
+    bool mends = !violates(rule) && !breaks_another();
+    values_.end_trial();
+    return mends ? cat(path, "=", to_text(*value)) : "";
+  }
+
+  /// To four digits: nobody wants to paste 1.0000000000000002e-06.
+  static double rounded(double value) {
+    return std::stod(fmt::format("{:.4g}", value));
   }
 
   std::string searched(const Rule& rule, const std::string& path) {

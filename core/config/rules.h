@@ -27,8 +27,9 @@ struct Rule {
   const char* must;  // what has to hold
   const char* says;  // what is wrong; "{expression}" is replaced by its value
   const char* why;   // the reason
-  /// What would mend it, "; " between alternatives: "dist.tp" (values are searched for that break no rule) or
-  /// "scheduler.min_lr=optimizer.lr / 10" (the value of an expression).
+  /// What may mend it, "; " between alternatives: "dist.tp" (values are searched for) or
+  /// "scheduler.min_lr=optimizer.lr / 10" (the value of an expression). Offered is only what does mend it and
+  /// breaks no other rule.
   const char* mend;
   Severity severity = Severity::error;
 };

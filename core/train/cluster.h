@@ -1,7 +1,6 @@
-// The machines a recipe is meant for, as far as a check is told about them. Values.
+// The machines a recipe is meant for. Values.
 #pragma once
 #include <cstdint>
-#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -18,9 +17,10 @@ struct GpuType {
   int64_t per_domain;          // GPUs that share one fast interconnect (NVLink)
 };
 
+/// The machines that a recipe is checked for, where they are not these.
 struct Cluster {
-  std::optional<int64_t> world_size;  // ranks
-  const GpuType* gpu = nullptr;
+  int64_t world_size = 0;  // ranks; 0: not said
+  std::string gpu;         // "h200"; empty: not said
 };
 
 MT_API std::span<const GpuType> gpu_types();

@@ -7,7 +7,7 @@
 #include "mtrain/plugin/sidecar.h"
 #include "mtrain/train/hf_import.h"
 #include "mtrain/train/planned.h"
-#include "mtrain/train/rules.h"
+#include "mtrain/train/rules/rules.h"
 #include "mtrain/train/search_path.h"
 
 namespace mtrain {
@@ -62,9 +62,8 @@ void apply_hf_settings(ConfigRequest request, const SchemaCatalog& catalog, Reci
   recipe.report.add(std::move(differing));
 }
 
-// Fills the core's own settings; false when some of them are faulty, which the report has then.
-bool read_settings(const ConfigContainer& config, Settings& settings) {
-  bool whole = true;
+// Fills the core's own settings; those that are faulty keep their defaults, and the report has them already.
+void read_settings(const ConfigContainer& config, Settings& settings) {
   Settings::each(settings, [&](const char* section, const char*, const char*, auto& part) {
     Fields fields;
     part.bind(fields);
@@ -72,10 +71,8 @@ bool read_settings(const ConfigContainer& config, Settings& settings) {
       read_fields(config.section(section), fields);
     } catch (const Error& faulty) {
       if (faulty.error_class() != ErrorClass::config) throw;
-      whole = false;
     }
   });
-  return whole;
 }
 
 std::string standard_input() {
@@ -170,8 +167,8 @@ Recipe read_recipe(const RecipeRequest& wanted, const PluginHost& plugins) {
   recipe.config = ConfigContainer::load(request, catalog, recipe.report);
   if (!recipe.config.root().is_map()) return recipe;
   apply_hf_settings(request, catalog, recipe);
-  if (read_settings(recipe.config, recipe.settings))
-    check_rules(recipe.settings, recipe.config, recipe.report);
+  read_settings(recipe.config, recipe.settings);
+  check_rules(recipe.config, catalog, wanted.cluster, recipe.report);
   if (!recipe.settings.run.name.empty()) recipe.name = recipe.settings.run.name;
   return recipe;
 }

@@ -9,15 +9,10 @@
 
 #include "mtrain/config/container.h"
 #include "mtrain/plugin/plugin_host.h"
+#include "mtrain/train/cluster.h"
 #include "mtrain/train/settings.h"
 
 namespace mtrain {
-
-/// The machines that a recipe is checked for, where they are not these.
-struct Cluster {
-  int64_t world_size = 0;  // ranks; 0: what this run has
-  std::string gpu;         // "h200"; empty: not said
-};
 
 struct RecipeRequest {
   std::string recipe;               // a file, a name in the search path, or "-" for standard input

@@ -24,7 +24,7 @@ constexpr Rule kRules[] = {
      "with dist.sp the inputs of blocks are split already", "model.recompute_distribute"},
     {"recompute-mla", "model.recompute_modules",
      "model.recompute == 'selective' and 'mla_up_proj' in model.recompute_modules",
-     "(model.mla.kv_rank ?? 0) > 0", "mla_up_proj needs a model with latent attention", "",
+     "(model.mla.kv_lora_rank ?? 0) > 0", "mla_up_proj needs a model with latent attention", "",
      "model.recompute_modules=['core_attn']"},
     {"recompute-moe", "model.recompute_modules", "model.recompute == 'selective' and experts == 0",
      "not 'moe' in model.recompute_modules and not 'moe_act' in model.recompute_modules and "
@@ -36,7 +36,7 @@ constexpr Rule kRules[] = {
     {"offload-alone", "offload.layers", "offload.layers > 0",
      "dist.pp == 1 and model.recompute == 'none' and len(offload.modules) == 0",
      "whole blocks are offloaded only without pipeline, recomputation and offload.modules", "",
-     "offload.layers=0; dist.pp=1, model.recompute=none"},
+     "offload.layers=0"},
     {"offload-attn-proj", "offload.modules", "'attn_proj' in offload.modules",
      "'core_attn' in offload.modules", "attn_proj without core_attn", "its input is what core_attn gives",
      ""},

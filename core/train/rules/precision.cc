@@ -27,7 +27,7 @@ constexpr Rule kRules[] = {
      "mixed_precision.first_bf16_layers == 0 and mixed_precision.last_bf16_layers == 0",
      "delayed scales do not go together with first_bf16_layers and last_bf16_layers",
      "the history of largest values belongs to all blocks at once",
-     "mixed_precision.fp8_recipe; mixed_precision.first_bf16_layers=0, mixed_precision.last_bf16_layers=0"},
+     "mixed_precision.fp8_recipe"},
     {"delayed-no-recompute", "mixed_precision.fp8_recipe",
      "fp8 and mixed_precision.fp8_recipe == 'delayed' and model.recompute == 'selective'",
      "not 'moe_act' in model.recompute_modules and not 'layernorm' in model.recompute_modules",

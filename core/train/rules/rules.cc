@@ -26,6 +26,7 @@ const std::vector<Definition>& definitions() {
       {"middle_stages", "dist.pp - end_stages"},
       {"decay_end", "scheduler.decay_steps if scheduler.decay_steps > 0 else train.steps"},
       {"experts", "model.moe.experts ?? 0"},
+      {"expert_ffn", "model.moe.ffn_hidden_size if model.moe.ffn_hidden_size > 0 else model.ffn_hidden_size"},
       {"fp8", "mixed_precision.fp8 != 'none'"},
       {"fp4", "mixed_precision.fp4 != 'none'"},
       {"graphs", "cuda_graph.type != 'none'"},
@@ -78,11 +79,12 @@ const RuleBook& recipe_rules() {
 
 std::map<std::string, ExpressionValue> rule_facts(const ConfigContainer& config, const Cluster& cluster) {
   std::map<std::string, ExpressionValue> facts;
-  if (cluster.world_size) facts["world_size"] = *cluster.world_size;
-  if (cluster.gpu) {
-    facts["gpu.name"] = std::string(cluster.gpu->name);
-    facts["gpu.compute_capability"] = cluster.gpu->compute_capability;
-    facts["gpu.per_domain"] = cluster.gpu->per_domain;
+  if (cluster.world_size > 0) facts["world_size"] = cluster.world_size;
+  if (!cluster.gpu.empty()) {
+    const GpuType& gpu = gpu_type(cluster.gpu);
+    facts["gpu.name"] = std::string(gpu.name);
+    facts["gpu.compute_capability"] = gpu.compute_capability;
+    facts["gpu.per_domain"] = gpu.per_domain;
   }
   layout_facts(config, facts);
   return facts;

@@ -5,7 +5,7 @@ namespace mtrain {
 namespace {
 
 constexpr Rule kRules[] = {
-    {"one-data-source", "dataset.path", "dataset.path != ''", "len(dataset.paths) == 0",
+    {"one-data-source", "dataset.path", "dataset.path != ''", "len(dataset.paths ?? []) == 0",
      "dataset.paths is given too", "path is one file, paths a blend", "dataset.path=''; dataset.paths=[]"},
     {"data-source", "dataset.path", "dataset.path == ''", "len(dataset.paths) > 0", "no data is named",
      "path is one file, paths a blend of several", ""},
@@ -48,9 +48,19 @@ constexpr Rule kRules[] = {
      "comm_overlap.tp; run.deterministic"},
     {"pp-needs-comm-order", "dist.order", "dist.order == 'tp-cp-ep-pp-dp'", "dist.zero < 3 or dist.pp == 1",
      "parameters of one stage would be gathered across nodes", "", "dist.order", Severity::warning},
-    {"packed-micro-batch", "train.micro_batch_size", "dataset.packed ?? false", "train.micro_batch_size == 1",
-     "packed samples come one in a micro-batch, not {train.micro_batch_size}",
-     "a pack is filled up to seq_length already", "train.micro_batch_size=1"},
+    {"packed-micro-batch", "train.micro_batch_size", "dataset.packing == 'offline'",
+     "train.micro_batch_size == 1", "packed samples come one in a micro-batch, not {train.micro_batch_size}",
+     "a pack fills a whole sample already", "train.micro_batch_size=1"},
+    {"in-batch-packing", "train.micro_batch_size", "dataset.packing == 'in_batch'",
+     "train.micro_batch_size > 1", "packing within a micro-batch of one sample packs nothing", "",
+     "train.micro_batch_size; dataset.packing"},
+    {"packed-graphs", "dataset.pad_to_max", "dataset.packing != 'none' and graphs", "dataset.pad_to_max",
+     "packed samples in a recorded graph need dataset.pad_to_max", "what is recorded has fixed shapes",
+     "dataset.pad_to_max"},
+    {"packed-length", "dataset.packed_length", "dataset.packed_length > 0",
+     "dataset.packed_length <= model.seq_length",
+     "{dataset.packed_length} tokens do not fit a sample of {model.seq_length}", "",
+     "dataset.packed_length=model.seq_length; model.seq_length=dataset.packed_length"},
 };
 
 }  // namespace

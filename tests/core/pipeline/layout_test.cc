@@ -39,7 +39,7 @@ TEST_CASE("what is no layout is refused with its reason") {
       {"Et*L", "wanted a whole number from 1 behind '*' (character 3)"},
       {"Et*0L", "wanted a whole number from 1 behind '*' (character 3)"},
       {"Et*99999999999L", "wanted a whole number from 1 behind '*' (character 3)"},
-      {"E((t*1000)*1000)*1000L", "more than 100000 letters (character 17)"},
+      {"E((t*1000)*1000)*1000L", "more than 100000 letters (character 16)"},
       {"((((((((((((((((((t))))))))))))))))))", "nested too deeply (character 17)"},
   };
   for (const auto& row : rows) {

@@ -1,0 +1,178 @@
+// Every rule between settings, broken and kept. Each row changes a sound recipe: the first change must break
+// the rule, the second must not.
+#include "mtrain/train/rules/rules.h"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <set>
+
+#include "mtrain/base/error.h"
+#include "mtrain/base/text.h"
+#include "mtrain/train/recipe.h"
+#include "recipes/rule_cases.h"
+
+using namespace mtrain;
+
+namespace {
+
+const char* base_recipe(std::string_view model) {
+  if (model == "gpt2")
+    return "model: {type: gpt2, layers: 12, hidden_size: 768, heads: 12, ffn_hidden_size: 3072, seq_length: "
+           "1024}\n"
+           "dataset: {type: gpt, path: x}\ntrain: {steps: 100}\n";
+  if (model == "moe")
+    return "model: {type: moe, layers: 32, hidden_size: 4096, heads: 32, kv_heads: 8, ffn_hidden_size: "
+           "14336, "
+           "seq_length: 4096, moe: {experts: 8, top_k: 2}}\n"
+           "dataset: {type: gpt, path: x}\ntrain: {steps: 100}\n";
+  return "model: {type: llama, layers: 32, hidden_size: 4096, heads: 32, kv_heads: 8, ffn_hidden_size: "
+         "14336, "
+         "seq_length: 4096}\n"
+         "dataset: {type: gpt, path: x}\ntrain: {steps: 100}\n";
+}
+
+std::vector<RuleCase> rule_cases() {
+  std::vector<RuleCase> all;
+  for (auto part : {world_cases(), part_cases(), setting_cases()})
+    all.insert(all.end(), part.begin(), part.end());
+  return all;
+}
+
+const PluginHost& plugins() {
+  static const PluginHost kHost({fs::path(MT_BINARY_DIR) / "lib" / "mtrain" / "plugins"});
+  return kHost;
+}
+
+/// The report of a recipe after changes, "key=value" separated by blanks; "world=N" and "gpu=NAME" describe
+/// the cluster.
+Report report_of(std::string_view model, const std::string& changes) {
+  RecipeRequest request{
+      .recipe = "base.yaml", .text = base_recipe(model), .directory = {}, .overrides = {}, .cluster = {}};
+  for (const auto& change : split(changes, ' ')) {
+    if (change.starts_with("world="))
+      request.cluster.world_size = std::stoll(change.substr(6));
+    else if (change.starts_with("gpu="))
+      request.cluster.gpu = change.substr(4);
+    else if (!change.empty())
+      request.overrides.push_back({change, static_cast<int>(request.overrides.size()) + 2});
+  }
+  return read_recipe(request, plugins()).report;
+}
+
+const Diagnostic* violation(const Report& report, const std::string& id) {
+  for (const auto& d : report.diagnostics())
+    if (d.code == "rule " + id) return &d;
+  return nullptr;
+}
+
+}  // namespace
+
+TEST_CASE("every rule is broken by one recipe and kept by another") {
+  for (const auto& row : rule_cases()) {
+    CAPTURE(row.id);
+    CAPTURE(row.broken);
+    CAPTURE(row.kept);
+    Report broken = report_of(row.model, row.broken), kept = report_of(row.model, row.kept);
+    CAPTURE(broken.text());
+    CAPTURE(kept.text());
+    const Diagnostic* found = violation(broken, row.id);
+    REQUIRE(found != nullptr);
+    CHECK_FALSE(found->message.empty());
+    CHECK(found->message.find('{') == std::string::npos);
+    CHECK(found->message.find('?') == std::string::npos);
+    CHECK(found->where);
+    CHECK(violation(kept, row.id) == nullptr);
+    for (const Report* report : {&broken, &kept})
+      for (const auto& d : report->diagnostics())
+        CHECK_MESSAGE((d.code.starts_with("rule ") || d.code == "not-built"), d.code, ": ", d.path, ": ",
+                      d.message);
+    // Six lines at most, in the form people see.
+    std::string shown = render(*found);
+    CHECK(std::count(shown.begin(), shown.end(), '\n') < 6);
+  }
+}
+
+TEST_CASE("no rule is without a case, no case without a rule, no id is used twice") {
+  std::set<std::string> rules, cases;
+  for (const auto& rule : recipe_rules().rules()) CHECK_MESSAGE(rules.insert(rule.id).second, rule.id);
+  for (const auto& row : rule_cases()) cases.insert(row.id);
+  for (const auto& id : rules) CHECK_MESSAGE(cases.contains(id), "no case for ", id);
+  for (const auto& id : cases) CHECK_MESSAGE(rules.contains(id), "no rule ", id);
+  MESSAGE(rules.size(), " rules");
+}
+
+TEST_CASE("rules name only what exists") {
+  SchemaCatalog catalog = schema_catalog(plugins());
+  std::set<std::string> known = {"world_size",     "gpu.name",          "gpu.compute_capability",
+                                 "gpu.per_domain", "layout.fault",      "layout.stages",
+                                 "layout.layers",  "layout.mtp_layers", "layout.mtp_stage"};
+  for (const auto& definition : recipe_rules().definitions()) known.insert(definition.name);
+  for (const auto& section : catalog.sections()) {
+    for (const auto& field : section.fields) known.insert(section.name + "." + field.path);
+    std::string kind = catalog.kind_of(section.name);
+    if (kind.empty()) continue;
+    for (const auto& name : catalog.components(kind))
+      for (const auto& field : catalog.component(kind, name)->fields)
+        known.insert(section.name + "." + field.path);
+  }
+  auto check_names = [&](const char* where, std::string_view expression) {
+    for (const auto& name : names_in(expression)) CHECK_MESSAGE(known.contains(name), where, ": ", name);
+  };
+  for (const auto& definition : recipe_rules().definitions())
+    check_names(definition.name, definition.expression);
+  for (const auto& rule : recipe_rules().rules()) {
+    CHECK_MESSAGE(known.contains(rule.path), rule.id, ": ", rule.path);
+    check_names(rule.id, rule.when);
+    check_names(rule.id, rule.must);
+    std::string_view says = rule.says;
+    for (size_t open = says.find('{'); open != std::string_view::npos; open = says.find('{', open + 1))
+      check_names(rule.id, says.substr(open + 1, says.find('}', open) - open - 1));
+    for (const auto& part : split(rule.mend, ';')) {
+      std::string_view mend = trim(part);
+      size_t equals = mend.find('=');
+      CHECK_MESSAGE(known.contains(std::string(mend.substr(0, equals))), rule.id, ": mend ", mend);
+      if (equals != std::string_view::npos) check_names(rule.id, mend.substr(equals + 1));
+    }
+  }
+}
+
+TEST_CASE("what a violation offers mends it") {
+  int offers = 0;
+  for (const auto& row : rule_cases()) {
+    Report broken = report_of(row.model, row.broken);
+    const Diagnostic* found = violation(broken, row.id);
+    REQUIRE(found != nullptr);
+    // "a=1, 2 or 4, or b=3": the first value of each.
+    std::string help = found->help;
+    for (size_t at = 0; at < help.size();) {
+      size_t next = std::min(help.find(", or ", at), help.size());
+      std::string offer = help.substr(at, next - at);
+      at = next + 5;
+      if (offer.find('=') == std::string::npos) continue;
+      size_t end = offer.find('[') == std::string::npos ? std::min(offer.find(", "), offer.find(" or "))
+                                                        : offer.size();
+      std::string change = offer.substr(0, end);
+      change.erase(std::remove(change.begin(), change.end(), ' '), change.end());
+      CAPTURE(row.id);
+      CAPTURE(change);
+      Report mended = report_of(row.model, row.broken + std::string(" ") + change);
+      CAPTURE(mended.text());
+      CHECK(violation(mended, row.id) == nullptr);
+      ++offers;
+    }
+  }
+  MESSAGE(offers, " offers tried");
+}
+
+TEST_CASE("all rules of a wild recipe are told at once, within a tenth of a second") {
+  std::string all;
+  for (const auto& row : rule_cases())
+    if (std::string_view(row.model) == "llama") all += row.broken + std::string(" ");
+  auto begin = std::chrono::steady_clock::now();
+  Report report = report_of("llama", all);
+  double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  MESSAGE(report.errors(), " errors in ", seconds, " s");
+  CHECK(report.errors() > 30);
+}
