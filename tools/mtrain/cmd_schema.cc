@@ -1,17 +1,31 @@
-// mtrain schema: the JSON Schema of recipes, for editors.
+// mtrain schema: every setting there is, for editors (JSON Schema), for reading (Markdown, manual page).
 #include <CLI/CLI.hpp>
 #include <iostream>
 
 #include "cli.h"
 #include "mtrain/train/recipe.h"
 #include "mtrain/train/recipe_schema.h"
+#include "mtrain/train/reference.h"
 
 namespace mtrain {
 
 void add_schema_command(CLI::App& app, Cli& cli) {
-  auto* command = app.add_subcommand("schema", "print the JSON Schema of recipes, plugins included");
-  command->footer("Example:\n  mtrain schema > schemas/recipe.schema.json");
-  command->callback([&cli] { std::cout << recipe_json_schema(schema_catalog(plugin_host(cli))); });
+  auto* command = app.add_subcommand("schema", "print every setting there is, plugins included");
+  auto format = std::make_shared<std::string>("json");
+  command->add_option("--format", *format, "JSON Schema, a Markdown page or a manual page")
+      ->check(CLI::IsMember({"json", "markdown", "man"}))
+      ->capture_default_str();
+  command->footer(
+      "Examples:\n"
+      "  mtrain schema > schemas/recipe.schema.json\n"
+      "  mtrain schema --format markdown > docs/config.md\n"
+      "  mtrain schema --format man | man -l -");
+  command->callback([&cli, format] {
+    SchemaCatalog catalog = schema_catalog(plugin_host(cli));
+    std::cout << (*format == "json"       ? recipe_json_schema(catalog)
+                  : *format == "markdown" ? reference_markdown(catalog)
+                                          : reference_man_page(catalog));
+  });
 }
 
 }  // namespace mtrain
