@@ -1,6 +1,7 @@
 #include "mtrain/config/container.h"
 
 #include <algorithm>
+#include <set>
 
 #include "mtrain/base/error.h"
 #include "mtrain/base/text.h"
@@ -225,6 +226,33 @@ void escape(Node& node) {
   for (auto& entry : node.entries()) escape(entry.value);
 }
 
+std::string first_part(const std::string& path) {
+  return path.substr(0, path.find('.'));
+}
+
+/// Reports the keys of a section without its `type` that no component of its kind has: one of them may be the
+/// type, mistyped.
+void check_untyped(const Schema& section, const Node& given, const KeyIndex& known,
+                   const SchemaCatalog& catalog, Report& report) {
+  std::string kind = catalog.kind_of(section.name);
+  std::set<std::string> names;
+  auto take = [&](const Schema& schema) {
+    for (const auto& spec : schema.fields) {
+      names.insert(first_part(spec.path));
+      for (const auto& old : spec.renamed_from) names.insert(first_part(old));
+    }
+  };
+  take(section);
+  for (const auto& name : catalog.components(kind)) take(*catalog.component(kind, name));
+  for (const auto& entry : given.entries()) {
+    if (names.contains(entry.key)) continue;
+    std::string path = join_path(section.name, entry.key);
+    auto& fault = report.error("unknown-key", path, entry.key_where, "no such setting");
+    auto near = known.suggest(path);
+    if (!near.empty()) fault.fix("did you mean " + join(near, " or ") + "?");
+  }
+}
+
 std::string history_line(std::string_view what, const std::string& value, const Location& where) {
   return cat(what, value, "   ", where ? where.text() : "nowhere", "\n");
 }
@@ -305,6 +333,7 @@ void ConfigContainer::read_section(const Schema& schema, const Schema* component
   // A section whose component is unknown cannot tell its settings from typos: only the core's are checked.
   bool open = !component && !catalog.kind_of(schema.name).empty();
   options.allow_unknown = open;
+  if (open && !given.get("type")) check_untyped(schema, given, known, catalog, report);
   std::vector<const Schema*> owners = {&schema};
   if (component) owners.push_back(component);
   auto parts = validate(given, owners, report, options);

@@ -106,7 +106,7 @@ ConfigRequest located(const RecipeRequest& wanted, const PluginHost& plugins, Re
   ConfigRequest request{.recipe = wanted.recipe, .text = wanted.text, .overrides = wanted.overrides};
   std::vector<SearchFolder> folders = search_folders(plugins.folders());
   for (const auto& folder : folders) request.search_path.push_back(folder.path);
-  recipe.directory = wanted.directory;
+  recipe.directory = wanted.directory.empty() ? fs::current_path() : wanted.directory;
   recipe.name = wanted.recipe;
   if (wanted.text) return request;
   if (wanted.recipe == "-") {

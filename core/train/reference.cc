@@ -3,20 +3,10 @@
 #include <algorithm>
 
 #include "mtrain/base/text.h"
+#include "mtrain/plugin/stamp.h"
 
 namespace mtrain {
 namespace {
-
-const char* resume_note(ResumeClass resume) {
-  switch (resume) {
-    case ResumeClass::safe:
-      return "";
-    case ResumeClass::impossible:
-      return "fixed for a run";
-    default:
-      return "a changed value changes a resumed run";
-  }
-}
 
 std::string replaced(std::string_view text, std::string_view what, std::string_view by) {
   std::string out;
@@ -33,7 +23,8 @@ std::string replaced(std::string_view text, std::string_view what, std::string_v
 std::vector<std::string> notes_of(const FieldSpec& spec) {
   std::vector<std::string> notes;
   if (!spec.example.empty()) notes.push_back("e.g. " + spec.example);
-  if (const char* resume = resume_note(spec.resume); *resume) notes.emplace_back(resume);
+  if (spec.resume == ResumeClass::impossible) notes.emplace_back("fixed for a run");
+  if (!spec.needs.empty()) notes.push_back(cat("needs ", spec.needs, ", not built yet"));
   if (spec.secret) notes.emplace_back("secret: never saved or shown");
   if (!spec.renamed_from.empty()) notes.push_back("also known as " + join(spec.renamed_from, ", "));
   return notes;
@@ -65,21 +56,26 @@ std::string code(std::string_view text) {
 
 std::string reference_markdown(const SchemaCatalog& catalog) {
   std::string out =
-      "# Settings\n\nEverything a recipe can say, by section. Written by `mtrain schema --format markdown`; a test "
-      "keeps it current. `mtrain\nconfig explain KEY` shows one setting.\n\nA setting is written in its section, or on "
-      "the command line as `section.setting=value`. Where a section has a `type`,\nthat component's settings stand in "
-      "the same section.\n";
+      "# Settings\n\nEverything a recipe can say, by section. Written by `mtrain schema --format markdown`; "
+      "a test "
+      "keeps it current. `mtrain\nconfig explain KEY` shows one setting.\n\nA setting is written in its "
+      "section, or on "
+      "the command line as `section.setting=value`. Where a section has a `type`,\nthat component's settings "
+      "stand in "
+      "the same section. What is `fixed for a run` cannot change when a run resumes.\n";
   each_part(catalog, [&](const std::string& title, const std::string& doc, const Schema& schema,
                          const std::string& prefix) {
     bool component = title != prefix;
-    out += cat(component ? "\n### " : "\n## ", title, "\n\n", doc, ".\n");
+    out += cat(component ? "\n### " : "\n## ", title, "\n\n", doc,
+               schema.needs.empty() ? "" : "; not built yet", ".\n");
     if (schema.fields.empty()) return;
     out += "\n| setting | value | default | meaning |\n|---|---|---|---|\n";
     for (const auto& spec : schema.fields) {
       std::string meaning = spec.doc;
       for (const auto& note : notes_of(spec)) meaning += "; " + note;
       std::string initial = spec.required ? "required" : code(spec.default_value);
-      out += cat("| `", spec.path, "` | ", cell(describe(spec)), " | ", initial, " | ", cell(meaning), " |\n");
+      out +=
+          cat("| `", spec.path, "` | ", cell(describe(spec)), " | ", initial, " | ", cell(meaning), " |\n");
     }
   });
   return out;
@@ -90,17 +86,19 @@ std::string reference_man_page(const SchemaCatalog& catalog) {
     std::string escaped = replaced(replaced(text, "\\", "\\e"), "-", "\\-");
     return escaped.starts_with('.') || escaped.starts_with('\'') ? "\\&" + escaped : escaped;
   };
-  std::string out = cat(".TH MTRAIN\\-RECIPE 5 \"\" \"mtrain ", MT_VERSION,
-                        "\" \"mtrain manual\"\n.SH NAME\nmtrain\\-recipe \\- the settings of a training recipe\n"
-                        ".SH DESCRIPTION\nA recipe is a YAML map of sections. Every setting can be changed on the "
-                        "command line as\n.IR section . setting = value .\n");
+  std::string out =
+      cat(".TH MTRAIN\\-RECIPE 5 \"\" \"mtrain ", MT_VERSION,
+          "\" \"mtrain manual\"\n.SH NAME\nmtrain\\-recipe \\- the settings of a training recipe\n"
+          ".SH DESCRIPTION\nA recipe is a YAML map of sections. Every setting can be changed on the "
+          "command line as\n.IR section . setting = value .\n");
   each_part(catalog, [&](const std::string& title, const std::string& doc, const Schema& schema,
                          const std::string& prefix) {
     out += cat(title == prefix ? ".SH \"" : ".SS \"", plain(title), "\"\n", plain(doc), ".\n");
     for (const auto& spec : schema.fields) {
-      out += cat(".TP\n.BR ", plain(prefix), ".", plain(spec.path), "\n", plain(spec.doc), ".\n",
-                 plain(cat(describe(spec), spec.required ? "; required" : cat("; default ", spec.default_value))),
-                 ".\n");
+      out += cat(
+          ".TP\n.BR ", plain(prefix), ".", plain(spec.path), "\n", plain(spec.doc), ".\n",
+          plain(cat(describe(spec), spec.required ? "; required" : cat("; default ", spec.default_value))),
+          ".\n");
       for (const auto& note : notes_of(spec)) out += plain(note) + ".\n";
     }
   });

@@ -71,9 +71,9 @@ const Diagnostic* violation(const Report& report, const std::string& id) {
 
 TEST_CASE("every rule is broken by one recipe and kept by another") {
   for (const auto& row : rule_cases()) {
-    CAPTURE(row.id);
-    CAPTURE(row.broken);
-    CAPTURE(row.kept);
+    CAPTURE(std::string(row.id));
+    CAPTURE(std::string(row.broken));
+    CAPTURE(std::string(row.kept));
     Report broken = report_of(row.model, row.broken), kept = report_of(row.model, row.kept);
     CAPTURE(broken.text());
     CAPTURE(kept.text());
@@ -155,7 +155,7 @@ TEST_CASE("what a violation offers mends it") {
                                                         : offer.size();
       std::string change = offer.substr(0, end);
       change.erase(std::remove(change.begin(), change.end(), ' '), change.end());
-      CAPTURE(row.id);
+      CAPTURE(std::string(row.id));
       CAPTURE(change);
       Report mended = report_of(row.model, row.broken + std::string(" ") + change);
       CAPTURE(mended.text());

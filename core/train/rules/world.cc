@@ -45,11 +45,11 @@ constexpr Rule kRules[] = {
     {"tp-overlap-needs-sp", "comm_overlap.tp", "comm_overlap.tp", "dist.sp",
      "hiding tensor-parallel communication needs dist.sp",
      "what is hidden is the gathering and scattering of the sequence", "comm_overlap.tp; dist.sp"},
-    {"micro-batch", "train.global_batch_size", "global_batch % train.micro_batch_size != 0", "false",
+    {"global-batch", "train.global_batch_size", "global_batch % train.micro_batch_size != 0", "false",
      "{global_batch} is no multiple of train.micro_batch_size ({train.micro_batch_size})",
      "global = micro x accumulation x data-parallel ranks, so that every update sees whole samples",
      "train.global_batch_size; train.micro_batch_size"},
-    {"global-batch", "train.global_batch_size",
+    {"data-parallel-batch", "train.global_batch_size",
      "global_batch % train.micro_batch_size == 0 and world_size % model_ranks == 0",
      "global_batch % (train.micro_batch_size * dp) == 0",
      "{global_batch} is no multiple of micro_batch_size ({train.micro_batch_size}) x {dp} data-parallel "

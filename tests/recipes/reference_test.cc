@@ -1,0 +1,43 @@
+#include "mtrain/train/reference.h"
+
+#include <doctest/doctest.h>
+
+#include <fstream>
+#include <sstream>
+
+#include "mtrain/base/text.h"
+#include "mtrain/train/recipe.h"
+
+using namespace mtrain;
+
+namespace {
+
+SchemaCatalog catalog() {
+  return schema_catalog(PluginHost({fs::path(MT_BINARY_DIR) / "lib" / "mtrain" / "plugins"}));
+}
+
+}  // namespace
+
+TEST_CASE("no setting is without documentation") {
+  for (const auto& path : undocumented(catalog())) CHECK_MESSAGE(false, path, " has no documentation");
+  SchemaCatalog silent = catalog();
+  silent.add_section({"extra", "something more", {FieldSpec{.path = "x"}}});
+  CHECK(undocumented(silent) == std::vector<std::string>{"extra.x of extra"});
+}
+
+TEST_CASE("the reference in docs/ is current") {
+  std::ifstream in(MT_SOURCE_DIR "/docs/config.md");
+  std::stringstream text;
+  text << in.rdbuf();
+  CHECK_MESSAGE(text.str() == reference_markdown(catalog()),
+                "stale: build/bin/mtrain schema --format markdown > docs/config.md");
+}
+
+TEST_CASE("tables and macros survive any documentation") {
+  SchemaCatalog odd;
+  odd.add_section(
+      {"s", "one | two", {FieldSpec{.path = "x", .doc = ".a | b\nc - \\d", .default_value = "'|'"}}});
+  std::string markdown = reference_markdown(odd), page = reference_man_page(odd);
+  CHECK(markdown.find("| `x` | string | `'\\|'` | .a \\| b c - \\d |\n") != std::string::npos);
+  CHECK(page.find("\n\\&.a | b\nc \\- \\ed.\n") != std::string::npos);
+}
