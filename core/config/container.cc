@@ -138,6 +138,7 @@ void compute(Node& tree, const ConfigRequest& request, const SchemaCatalog& cata
 KeyIndex all_names(const SchemaCatalog& catalog,
                    const std::vector<std::pair<std::string, const Schema*>>& chosen) {
   KeyIndex index;
+  for (const char* word : {"defaults", "patch", "sweep"}) index.add(word);
   for (const auto& schema : catalog.sections()) {
     index.add(schema.name);
     index.add_schema(schema, schema.name);

@@ -43,8 +43,10 @@ class Copy {
   ~Copy() { fs::remove_all(root_); }
   const fs::path& root() const { return root_; }
   Recipe read(const fs::path& recipe) const {
-    return read_recipe(
-        {.recipe = recipe.string(), .text = {}, .directory = {}, .overrides = {}, .cluster = {}}, plugins());
+    RecipeRequest request{
+        .recipe = recipe.string(), .text = {}, .directory = {}, .overrides = {}, .cluster = {}};
+    if (recipe.stem() != "quickstart") request.overrides.push_back({"++dataset.path=data/corpus", 2});
+    return read_recipe(request, plugins());
   }
   /// Reads the recipe while `file` holds `text`.
   Recipe read_with(const fs::path& recipe, const fs::path& file, const std::string& text) const {
@@ -65,6 +67,7 @@ struct Key {
   int line = 0;
   size_t key_at = 0, value_at = 0, value_end = 0;  // bytes; value_at 0: no scalar
   const FieldSpec* field = nullptr;
+  bool shadowed = false;
 };
 
 size_t offset_of(const std::string& text, const Location& where) {
@@ -101,19 +104,21 @@ const FieldSpec* field_of(const ConfigContainer& config, const std::string& path
 void collect(const Node& map, const std::string& path, const std::string& text, const ConfigContainer& config,
              std::vector<Key>& keys) {
   for (const auto& entry : map.entries()) {
-    if (path.empty() && (entry.key == "defaults" || entry.key == "patch" || entry.key == "sweep")) continue;
+    if (entry.key == "defaults" && !path.empty()) continue;
     Key key;
     key.name = entry.key;
     key.path = join_path(path, entry.key);
     key.line = entry.key_where.line;
     key.key_at = offset_of(text, entry.key_where);
     key.field = field_of(config, key.path);
+    const Node* value = config.root().find(key.path);
+    key.shadowed = value && value->loc().line != key.line;  // another file has the last word
     if (!entry.value.is_map() && !entry.value.is_null()) {
       key.value_at = offset_of(text, entry.value.loc());
       key.value_end = end_of_value(text, key.value_at);
     }
     keys.push_back(key);
-    if (entry.value.is_map()) collect(entry.value, key.path, text, config, keys);
+    if (entry.value.is_map() && entry.key != "sweep") collect(entry.value, key.path, text, config, keys);
   }
 }
 
@@ -196,7 +201,7 @@ void spoil_names(const Copy& copy, const fs::path& recipe, const fs::path& file,
 
 void spoil_values(const Copy& copy, const fs::path& recipe, const fs::path& file, const std::string& text,
                   const Key& key, Counts& counts) {
-  if (!key.field || key.value_at == 0) return;
+  if (!key.field || key.value_at == 0 || key.shadowed) return;
   for (const auto& value : bad_values(*key.field)) {
     Recipe read = copy.read_with(recipe, file, with(text, key.value_at, key.value_end, value));
     const Diagnostic* d = error_at(read.report, file, key.line);
@@ -240,8 +245,8 @@ void spoil(const Copy& copy, const fs::path& recipe, const fs::path& file, Count
   auto root = load_yaml(std::make_shared<Source>(SourceKind::file, file.string(), text), report);
   REQUIRE(root.has_value());
   // A group's file is written as it lies in its package.
-  std::string package =
-      file.parent_path() == copy.root() ? "" : fs::relative(file.parent_path(), copy.root()).string();
+  bool at_root = file.parent_path() == copy.root() || text.find("# @package _global_") != std::string::npos;
+  std::string package = at_root ? "" : fs::relative(file.parent_path(), copy.root()).string();
   std::vector<Key> keys;
   collect(*root, package, text, sound.config, keys);
   for (const auto& key : keys) {

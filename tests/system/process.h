@@ -28,6 +28,7 @@ struct Command {
   std::vector<std::string> arguments;
   std::vector<std::string> environment = {};  // "NAME=value", added
   double signal_after = 0;                    // seconds; 0: never
+  std::filesystem::path signal_file = {};     // they count from when this file has something in it
   int signal = SIGKILL;
 };
 
@@ -63,6 +64,16 @@ class Scratch {
   std::filesystem::path path_;
 };
 
+/// Waits until a file has something in it, two minutes at most; not at all without a name.
+inline void await_content(const std::filesystem::path& file) {
+  std::error_code error;
+  for (int i = 0; i < 12000 && !file.empty(); ++i) {
+    auto bytes = std::filesystem::file_size(file, error);
+    if (!error && bytes > 0) return;
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+}
+
 inline Outcome run(const Command& command) {
   static int serial = 0;
   std::string base = (std::filesystem::temp_directory_path() /
@@ -84,6 +95,7 @@ inline Outcome run(const Command& command) {
   if (posix_spawn(&pid, argv[0], &actions, nullptr, argv.data(), env.data()) != 0) return outcome;
   posix_spawn_file_actions_destroy(&actions);
   if (command.signal_after > 0) {
+    await_content(command.signal_file);
     std::this_thread::sleep_for(std::chrono::duration<double>(command.signal_after));
     ::kill(pid, command.signal);
   }
@@ -98,7 +110,9 @@ inline Outcome run(const Command& command) {
 }
 
 /// The executable under test.
-inline std::string mtrain_binary() { return MT_BINARY_DIR "/bin/mtrain"; }
+inline std::string mtrain_binary() {
+  return MT_BINARY_DIR "/bin/mtrain";
+}
 
 inline Outcome cli(std::vector<std::string> arguments, std::vector<std::string> environment = {}) {
   arguments.insert(arguments.begin(), mtrain_binary());
@@ -107,7 +121,8 @@ inline Outcome cli(std::vector<std::string> arguments, std::vector<std::string> 
 
 /// A recipe small enough to train in a second, on data that needs no file.
 inline std::string tiny_recipe() {
-  return "model: {type: llama, layers: 2, hidden_size: 32, heads: 4, kv_heads: 2, ffn_hidden_size: 80, seq_length: 32}\n"
+  return "model: {type: llama, layers: 2, hidden_size: 32, heads: 4, kv_heads: 2, ffn_hidden_size: 80, "
+         "seq_length: 32}\n"
          "dataset: mock\n"
          "train: {steps: 40, micro_batch_size: 2, global_batch_size: 4}\n"
          "optimizer: {lr: 2e-3}\n"

@@ -127,7 +127,7 @@ TEST_CASE("SIGTERM and SIGINT: a checkpoint at the step edge, 143 or 130, and th
   for (int signal : {SIGTERM, SIGINT}) {
     fs::path folder = scratch / std::to_string(signal);
     std::vector<std::string> slow = train(recipe, folder);
-    Outcome stopped = run({.arguments = slow, .environment = {"MTRAIN_FAULT=train.step:0:delay=30"}, .signal_after = 0.5, .signal = signal});
+    Outcome stopped = run({.arguments = slow, .environment = {"MTRAIN_FAULT=train.step:0:delay=30"}, .signal_after = 0.1, .signal_file = folder / "metrics.jsonl", .signal = signal});
     CHECK_MESSAGE(stopped.status == 128 + signal, stopped.err);
     CHECK(cli({"checkpoint", "verify", folder.string()}).status == 0);
     CHECK(run({.arguments = train(recipe, folder)}).status == 0);
