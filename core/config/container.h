@@ -94,6 +94,8 @@ class MT_API ConfigContainer {
 
   /// The resolved configuration as YAML; loading it again gives the same one. Secrets are left out.
   std::string to_yaml() const;
+  /// Tells of each fault of a report what the value at its place replaced.
+  void add_shadows(Report& report) const { report.add_shadows(composition_.tree, secrets_); }
   /// The recipe's text as it was read, the files it is composed of, and the overrides.
   const std::string& raw() const { return composition_.raw; }
   const Composition& composition() const { return composition_; }

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "mtrain/base/error.h"
+#include "mtrain/config/tree.h"
 #include "mtrain/config/yaml_write.h"
 
 namespace mtrain {
@@ -86,6 +87,16 @@ void Report::add(Report other) {
   for (auto& diagnostic : other.diagnostics_) diagnostics_.push_back(std::move(diagnostic));
 }
 
+void Report::add_shadows(const Node& tree, const std::vector<std::string>& secrets) {
+  for (auto& d : diagnostics_) {
+    const Node* node = d.path.empty() || !d.where ? nullptr : tree.find(d.path);
+    bool secret = std::find(secrets.begin(), secrets.end(), d.path) != secrets.end();
+    if (!node || secret || node->history().empty()) continue;
+    d.shadows = node->history().back().where;
+    d.shadowed_value = node->history().back().value;
+  }
+}
+
 void Report::sort() {
   std::stable_sort(diagnostics_.begin(), diagnostics_.end(),
                    [](const Diagnostic& a, const Diagnostic& b) { return a.where < b.where; });
@@ -97,12 +108,15 @@ std::string render(const Diagnostic& d) {
   if (!d.path.empty()) out += visible(d.path) + ": ";
   out += visible(d.message, 1000);
   if (d.where) {
+    std::string shadows;
     out += "\n  --> " + visible(d.where.text());
+    if (d.shadows)
+      shadows = fmt::format("   shadows {} ({})", visible(d.shadows.text()), visible(d.shadowed_value, 40));
     bool argument = d.where.source->kind() == SourceKind::command_line;
     if (argument && d.where.column <= 1)
-      out += ": " + visible(d.where.source->text(), 120);
-    else if (d.where.line > 0)
-      out += source_lines(d.where);
+      out += ": " + visible(d.where.source->text(), 120) + shadows;
+    else
+      out += shadows + (d.where.line > 0 ? source_lines(d.where) : "");
   }
   if (!d.notes.empty()) out += "\n  note: " + visible(join(d.notes, "; "), 400);
   if (!d.help.empty()) out += "\n  help: " + visible(d.help, 400);
@@ -143,6 +157,7 @@ std::string Report::json() const {
       item["line"] = d.where.line;
       item["column"] = d.where.column;
     }
+    if (d.shadows) item["shadows"] = {{"at", d.shadows.text()}, {"value", d.shadowed_value}};
     item["message"] = d.message;
     if (!d.notes.empty()) item["notes"] = d.notes;
     if (!d.help.empty()) item["help"] = d.help;

@@ -9,6 +9,8 @@
 
 namespace mtrain {
 
+class Node;
+
 enum class Severity : uint8_t { error, warning };
 
 struct Diagnostic {
@@ -19,6 +21,8 @@ struct Diagnostic {
   std::string message;  // what was wanted and got, without path and place
   std::vector<std::string> notes;
   std::string help;  // the edit that mends it
+  Location shadows;  // where the value stood that this one replaced; nowhere when there was none
+  std::string shadowed_value;
 
   Diagnostic& note(std::string text) { return notes.push_back(std::move(text)), *this; }
   Diagnostic& fix(std::string text) { return help = std::move(text), *this; }
@@ -35,6 +39,9 @@ class MT_API Report {
   size_t errors() const { return errors_; }
   size_t warnings() const { return diagnostics_.size() - errors_; }
   bool ok() const { return errors_ == 0; }
+  /// Tells of each fault what its value replaced; `tree` is the composed recipe. Settings in `secrets` are
+  /// passed over.
+  void add_shadows(const Node& tree, const std::vector<std::string>& secrets);
 
   /// Sorts: files in reading order, then the command line, then what has no place. Warnings stay among the
   /// errors.
@@ -42,8 +49,8 @@ class MT_API Report {
   /// At most six lines for each fault, `limit` faults, then the counts. Sorted. "" when there is nothing to
   /// say.
   std::string text(size_t limit = 20) const;
-  /// {"errors": n, "warnings": n, "diagnostics": [{severity, code, path, file, line, column, message, notes,
-  /// help}]}
+  /// {"errors": n, "warnings": n, "diagnostics": [{severity, code, path, file, line, column, shadows,
+  /// message, notes, help}]}
   std::string json() const;
   /// Throws Error(config) with text() when there is an error.
   void throw_if_errors() const;

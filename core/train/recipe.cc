@@ -169,6 +169,7 @@ Recipe read_recipe(const RecipeRequest& wanted, const PluginHost& plugins) {
   apply_hf_settings(request, catalog, recipe);
   read_settings(recipe.config, recipe.settings);
   check_rules(recipe.config, catalog, wanted.cluster, recipe.report);
+  recipe.config.add_shadows(recipe.report);
   if (!recipe.settings.run.name.empty()) recipe.name = recipe.settings.run.name;
   return recipe;
 }
