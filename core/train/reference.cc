@@ -4,6 +4,7 @@
 
 #include "mtrain/base/text.h"
 #include "mtrain/plugin/stamp.h"
+#include "mtrain/train/rules/rules.h"
 
 namespace mtrain {
 namespace {
@@ -102,6 +103,26 @@ std::string reference_man_page(const SchemaCatalog& catalog) {
       for (const auto& note : notes_of(spec)) out += plain(note) + ".\n";
     }
   });
+  return out;
+}
+
+std::string rules_markdown() {
+  std::string out =
+      "# Rules between settings\n\nWhat no single setting can say. `mtrain check RECIPE [--world-size N] "
+      "[--gpu TYPE]` "
+      "holds a recipe against all of them,\nand offers values that were tried. A rule about a setting that a "
+      "recipe does "
+      "not have does not apply, nor does one that\nasks for a number of ranks or a type of GPU that nobody "
+      "named. Written "
+      "by `mtrain schema --format rules`; a test keeps it\ncurrent.\n\n| rule | shown at | where | must hold "
+      "| because "
+      "|\n|---|---|---|---|---|\n";
+  for (const auto& rule : recipe_rules().rules())
+    out += cat("| ", rule.id, rule.severity == Severity::warning ? " (warning)" : "", " | `", rule.path,
+               "` | ", code(rule.when), " | ", code(rule.must), " | ", cell(rule.why), " |\n");
+  out += "\nNames that stand for expressions:\n\n| name | value |\n|---|---|\n";
+  for (const auto& definition : recipe_rules().definitions())
+    out += cat("| `", definition.name, "` | ", code(definition.expression), " |\n");
   return out;
 }
 

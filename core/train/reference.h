@@ -1,5 +1,5 @@
-// The reference of all settings, made from the same schemas that check a recipe: docs/config.md and the manual
-// page mtrain-recipe(5). Pure.
+// The reference of all settings, made from the same schemas that check a recipe: docs/config.md, docs/rules.md
+// and the manual page mtrain-recipe(5). Pure.
 #pragma once
 #include <string>
 
@@ -11,6 +11,8 @@ namespace mtrain {
 MT_API std::string reference_markdown(const SchemaCatalog& catalog);
 /// man(7) macros.
 MT_API std::string reference_man_page(const SchemaCatalog& catalog);
+/// docs/rules.md: the rules between settings.
+MT_API std::string rules_markdown();
 /// Paths of settings whose documentation is empty.
 MT_API std::vector<std::string> undocumented(const SchemaCatalog& catalog);
 

@@ -25,12 +25,16 @@ TEST_CASE("no setting is without documentation") {
   CHECK(undocumented(silent) == std::vector<std::string>{"extra.x of extra"});
 }
 
-TEST_CASE("the reference in docs/ is current") {
-  std::ifstream in(MT_SOURCE_DIR "/docs/config.md");
-  std::stringstream text;
-  text << in.rdbuf();
-  CHECK_MESSAGE(text.str() == reference_markdown(catalog()),
-                "stale: build/bin/mtrain schema --format markdown > docs/config.md");
+TEST_CASE("the references in docs/ are current") {
+  auto check_current = [](const char* file, const char* format, const std::string& wanted) {
+    std::ifstream in(cat(MT_SOURCE_DIR, "/docs/", file));
+    std::stringstream text;
+    text << in.rdbuf();
+    CHECK_MESSAGE(text.str() == wanted, "stale: build/bin/mtrain schema --format ", format, " > docs/", file);
+  };
+  check_current("config.md", "markdown", reference_markdown(catalog()));
+  check_current("rules.md", "rules", rules_markdown());
+  check_current("man/mtrain-recipe.5", "man", reference_man_page(catalog()));
 }
 
 TEST_CASE("tables and macros survive any documentation") {

@@ -9,6 +9,7 @@ set_target_properties(mtrain_core PROPERTIES EXPORT_NAME core)
 install(TARGETS mtrain mtrain_core EXPORT mtrainTargets RUNTIME DESTINATION bin LIBRARY DESTINATION lib)
 install(EXPORT mtrainTargets NAMESPACE mtrain:: DESTINATION ${MT_PACKAGE_DIR})
 
+install(FILES ${CMAKE_SOURCE_DIR}/docs/man/mtrain-recipe.5 DESTINATION share/man/man5)
 install(DIRECTORY ${CMAKE_SOURCE_DIR}/core/ DESTINATION include/mtrain FILES_MATCHING PATTERN "*.h")
 install(FILES ${CMAKE_BINARY_DIR}/generated/mtrain/plugin/abi_hash.h DESTINATION include/mtrain/plugin)
 foreach(folder recipes schemas)

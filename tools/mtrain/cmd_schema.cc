@@ -12,8 +12,10 @@ namespace mtrain {
 void add_schema_command(CLI::App& app, Cli& cli) {
   auto* command = app.add_subcommand("schema", "print every setting there is, plugins included");
   auto format = std::make_shared<std::string>("json");
-  command->add_option("--format", *format, "JSON Schema, a Markdown page or a manual page")
-      ->check(CLI::IsMember({"json", "markdown", "man"}))
+  command
+      ->add_option("--format", *format,
+                   "JSON Schema, a Markdown page, a manual page, or the rules between settings as Markdown")
+      ->check(CLI::IsMember({"json", "markdown", "man", "rules"}))
       ->capture_default_str();
   command->footer(
       "Examples:\n"
@@ -24,6 +26,7 @@ void add_schema_command(CLI::App& app, Cli& cli) {
     SchemaCatalog catalog = schema_catalog(plugin_host(cli));
     std::cout << (*format == "json"       ? recipe_json_schema(catalog)
                   : *format == "markdown" ? reference_markdown(catalog)
+                  : *format == "rules"    ? rules_markdown()
                                           : reference_man_page(catalog));
   });
 }
