@@ -116,6 +116,39 @@ void change(Composition& out, const std::vector<Override>& settings, const Confi
   for (const auto& override : settings) apply(out.tree, override, request, report);
 }
 
+/// "mixed_precision: bf16" where that is a config group: the recipe chooses an option of it.
+bool names_option(const Node::Entry& entry, const ConfigRepository& repository,
+                  const ComposeRequest& request) {
+  bool name = entry.value.is(NodeKind::string) && !entry.value.is_missing() &&
+              entry.value.as_text().find("${") == std::string::npos;
+  return name && request.has_presets && request.has_presets(entry.key) && repository.is_group(entry.key);
+}
+
+/// Moves such choices of a recipe into its defaults list; over one that stands there already.
+ConfigFile with_options_listed(const ConfigFile& recipe, const ConfigRepository& repository,
+                               const ComposeRequest& request) {
+  ConfigFile out = recipe;
+  auto& entries = out.body.entries();
+  auto first = std::stable_partition(entries.begin(), entries.end(), [&](const Node::Entry& entry) {
+    return !names_option(entry, repository, request);
+  });
+  if (first == entries.end()) return out;
+  Node list = Node::list();
+  list.at_location(out.defaults ? out.defaults->loc() : first->key_where);
+  if (out.defaults && out.defaults->is_list()) list = *out.defaults;
+  for (auto entry = first; entry != entries.end(); ++entry) {
+    bool listed = std::any_of(list.items().begin(), list.items().end(),
+                              [&](const Node& item) { return item.get(entry->key) != nullptr; });
+    Location where = entry->value.loc();
+    Node choice = Node::map().at_location(where);
+    choice.append(listed ? "override " + entry->key : entry->key, where, std::move(entry->value));
+    list.items().insert(listed ? list.items().end() : list.items().begin(), std::move(choice));
+  }
+  entries.erase(first, entries.end());
+  out.defaults = std::move(list);
+  return out;
+}
+
 }  // namespace
 
 std::optional<Composition> compose(const ComposeRequest& request, Report& report) {
@@ -142,6 +175,8 @@ std::optional<Composition> compose(const ComposeRequest& request, Report& report
     values.push_back(std::move(*override));
   }
   if (!recipe) return std::nullopt;
+  const ConfigFile listed = with_options_listed(*recipe, repository, request);
+  recipe = &listed;
   Composition out;
   out.file = *file;
   out.raw = recipe->body.loc().source->text();

@@ -26,6 +26,9 @@ struct ComposeRequest {
   std::function<void(Node& body)> expand;
   /// True when `key=value` says a component rather than a config group, where no such option is.
   std::function<bool(const std::string& key, const Node& value)> names_component;
+  /// True for a key of a recipe whose text names an option of the group of that name: "mixed_precision:
+  /// bf16".
+  std::function<bool(const std::string& key)> has_presets;
   /// How values of later files join those of earlier ones; `tree` is what the recipe says without such rules.
   std::function<MergeRules(const Node& tree)> merge_rules;
   /// The default of a setting that the tree does not say, for edits of lists.

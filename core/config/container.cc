@@ -108,11 +108,14 @@ MergeRules merge_rules(const Node& tree, const SchemaCatalog& catalog) {
 std::optional<Composition> composed(const ConfigRequest& request, const SchemaCatalog& catalog,
                                     Report& report) {
   ComposeRequest compose_request{
-      request.recipe, request.text, request.search_path, request.overrides, {}, {}, {}, {}};
+      request.recipe, request.text, request.search_path, request.overrides, {}, {}, {}, {}, {}};
   compose_request.expand = [&](Node& body) { expand_shorthands(body, catalog); };
   compose_request.names_component = [&](const std::string& key, const Node& value) {
     std::string kind = catalog.kind_of(key);
     return !kind.empty() && catalog.component(kind, value.as_text()) != nullptr;
+  };
+  compose_request.has_presets = [&](const std::string& key) {
+    return catalog.section(key) && catalog.kind_of(key).empty();
   };
   compose_request.merge_rules = [&](const Node& tree) { return merge_rules(tree, catalog); };
   compose_request.default_of = [&](const Node& tree, const std::string& path) {

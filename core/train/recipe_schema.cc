@@ -27,6 +27,14 @@ Json section_schema(const Schema& schema, const SchemaCatalog& catalog) {
   return json;
 }
 
+// A section of the core's own: its settings, or the name of an option of its group.
+Json section_or_preset(const Schema& section, const SchemaCatalog& catalog) {
+  Json settings = section_schema(section, catalog);
+  settings["title"] = section.name;
+  Json option = {{"title", section.name + ": an option of its config group"}, {"type", "string"}};
+  return {{"description", section.doc}, {"anyOf", {settings, option}}};
+}
+
 Json section_with_components(const Schema& section, const SchemaCatalog& catalog, const std::string& kind) {
   Json variants = Json::array();
   Json names = Json::array();
@@ -70,7 +78,7 @@ std::string recipe_json_schema(const SchemaCatalog& catalog) {
   for (const auto& section : catalog.sections()) {
     std::string kind = catalog.kind_of(section.name);
     root["properties"][section.name] =
-        kind.empty() ? section_schema(section, catalog) : section_with_components(section, catalog, kind);
+        kind.empty() ? section_or_preset(section, catalog) : section_with_components(section, catalog, kind);
   }
   return root.dump(1) + "\n";
 }

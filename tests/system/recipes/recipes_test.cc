@@ -290,6 +290,49 @@ TEST_CASE("peft=lora turns any recipe into one of low-rank adapters") {
   }
 }
 
+TEST_CASE("a preset may be named where its settings would stand") {
+  SchemaCatalog catalog = schema_catalog(plugins());
+  struct Choice {
+    const char* text;
+    std::vector<OverrideText> overrides;
+    const char *precision, *recipe;  // what comes of it
+    int64_t margin;
+  };
+  const std::vector<Choice> choices = {
+      {"mixed_precision: bf16_fp8_delayed\n", {}, "bf16", "delayed", 0},
+      {"mixed_precision: fp16_fp8_blockwise\n",
+       {{"mixed_precision.fp8_margin=2", 2}},
+       "fp16",
+       "blockwise",
+       2},
+      {"mixed_precision: bf16_mxfp8\n", {{"mixed_precision=fp16_fp8_current", 2}}, "fp16", "tensorwise", 0},
+      {"defaults: [{mixed_precision: fp16}, _self_]\nmixed_precision: bf16_mxfp8\n", {}, "bf16", "mxfp8", 0},
+  };
+  for (const auto& choice : choices) {
+    CAPTURE(choice.text);
+    ConfigRequest request{.recipe = "r.yaml",
+                          .text = cat("model: llama\ndataset: mock\ntrain: {steps: 1}\n", choice.text),
+                          .overrides = choice.overrides,
+                          .search_path = {kRecipes}};
+    Report report;
+    auto config = ConfigContainer::load(request, catalog, report);
+    CHECK(listed(missing_parts(report)) == "FP8 computation");
+    const Node& got = config.root().at("mixed_precision");
+    CHECK(got.at("dtype").as_text() == choice.precision);
+    CHECK(got.at("fp8_recipe").as_text() == choice.recipe);
+    CHECK(got.at("fp8_margin").as_int() == choice.margin);
+  }
+  Report report;
+  ConfigContainer::load({.recipe = "r.yaml",
+                         .text = "model: llama\ndataset: mock\ntrain: {steps: 1}\nmixed_precision: bf17\n",
+                         .overrides = {},
+                         .search_path = {kRecipes}},
+                        catalog, report);
+  CHECK(report.errors() == 1);
+  CHECK_MESSAGE(report.text().find("r.yaml:4:18") != std::string::npos, report.text());
+  CHECK_MESSAGE(report.text().find("bf16") != std::string::npos, report.text());
+}
+
 TEST_CASE("what is not built can be chosen away") {
   for (const char* name :
        {"gpt2_124m", "gpt3_175b", "llama2_7b", "llama32_1b", "llama3_8b", "llama3_70b", "llama31_405b"}) {
