@@ -230,6 +230,16 @@ void escape(Node& node) {
   for (auto& entry : node.entries()) escape(entry.value);
 }
 
+/// When a value was merged: the files in their order, then what patches and overrides say.
+int merge_order(const Composition& composition, const Location& where) {
+  if (!where) return 0;
+  int last = static_cast<int>(composition.files.size());
+  if (where.source->kind() == SourceKind::command_line) return last + 1;
+  for (int i = last; i-- > 0;)
+    if (composition.files[static_cast<size_t>(i)].file == where.source->name()) return i;
+  return last;
+}
+
 std::string first_part(const std::string& path) {
   return path.substr(0, path.find('.'));
 }
@@ -334,6 +344,7 @@ void ConfigContainer::read_section(const Schema& schema, const Schema* component
   ValidateOptions options;
   options.path = schema.name;
   options.known = &known;
+  options.order = [&](const Location& where) { return merge_order(composition_, where); };
   // A section whose component is unknown cannot tell its settings from typos: only the core's are checked.
   bool open = !component && !catalog.kind_of(schema.name).empty();
   options.allow_unknown = open;

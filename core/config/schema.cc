@@ -32,8 +32,9 @@ Node unplaced_default(const FieldSpec& spec) {
   return simple ? Node::plain(spec.default_value) : parse_yaml(spec.default_value, "default of " + spec.path);
 }
 
-bool from_command_line(const Node& node) {
-  return node.loc() && node.loc().source->kind() == SourceKind::command_line;
+/// The command line comes after all files.
+int usual_order(const Location& where) {
+  return where && where.source->kind() == SourceKind::command_line ? 1 : 0;
 }
 
 /// A setting as its owners see it. Several owners may name one setting; each checks it by its own spec.
@@ -118,17 +119,21 @@ class SectionReader {
     }
   }
 
-  /// False when the setting is said twice. An override counts, whichever of the setting's names it says.
+  /// False when the setting is said twice in one place. What is merged later counts, whichever of the
+  /// setting's names it says.
   bool give(Slot& slot, const Node::Entry& entry, const std::string& path) {
     if (!slot.given) {
       slot.given = &entry.value;
       slot.given_as = path;
       return true;
     }
-    bool before = from_command_line(*slot.given), now = from_command_line(entry.value);
+    auto order = [&](const Node& node) {
+      return options_.order ? options_.order(node.loc()) : usual_order(node.loc());
+    };
+    int before = order(*slot.given), now = order(entry.value);
     if (before != now) {
-      slot.shadowed = now ? slot.given : &entry.value;
-      if (!now) return true;
+      slot.shadowed = now > before ? slot.given : &entry.value;
+      if (now < before) return true;
       slot.given = &entry.value;
       slot.given_as = path;
       return true;

@@ -1,6 +1,7 @@
 // Schemas at work: checking a section against them, and their text forms (the file beside a plugin, JSON
 // Schema for editors). Stateless functions over values.
 #pragma once
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -34,6 +35,9 @@ struct ValidateOptions {
   std::string path;                 // where the section is: "model"; empty for a root
   const KeyIndex* known = nullptr;  // further names for suggestions; null: only the schemas' own
   bool allow_unknown = false;       // leave keys that no owner names alone
+  /// When two names of one setting are given, the one that was merged later counts: the larger figure.
+  /// Without it only the command line comes after files.
+  std::function<int(const Location&)> order;
 };
 
 /// Checks a section (a map, or null for an empty one) against the schemas of its owners, each of which may
