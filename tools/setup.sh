@@ -2,16 +2,18 @@
 # Installs what building mtrain needs and this Debian machine lacks; does nothing when all is there.
 #   tools/setup.sh            install what is missing
 #   tools/setup.sh --corpus   also the public-domain text of the quickstart
+#   tools/setup.sh --tests    also what only tests use: an independent JSON Schema validator
 #   tools/setup.sh --check    only say what is missing (exit status 1 when something is)
 set -euo pipefail
 
-check=0 corpus=0
+check=0 corpus=0 tests=0
 for argument in "$@"; do
   case "$argument" in
     --check) check=1 ;;
     --corpus) corpus=1 ;;
-    -h | --help) sed -n '2,5s/^# \{0,1\}//p' "$0"; exit 0 ;;
-    *) echo "setup: unknown option '$argument' (known: --check --corpus)" >&2; exit 2 ;;
+    --tests) tests=1 ;;
+    -h | --help) sed -n '2,6s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    *) echo "setup: unknown option '$argument' (known: --check --corpus --tests)" >&2; exit 2 ;;
   esac
 done
 
@@ -46,6 +48,11 @@ need doctest-dev
 if ((corpus)); then
   need bible-kjv has bible
   need bible-kjv-text
+fi
+
+if ((tests)); then
+  need python3-jsonschema
+  need python3-yaml
 fi
 
 if ((${#missing[@]} == 0)); then

@@ -16,7 +16,7 @@ case "$preset" in
   *) echo "test: unknown MT_PRESET '$preset' (known: release debug asan tsan)" >&2; exit 2 ;;
 esac
 
-"$root/tools/setup.sh"
+"$root/tools/setup.sh" --tests
 echo "test: configuring $build"
 configure "$preset" "$build"
 echo "test: building (a first build takes some minutes)"
