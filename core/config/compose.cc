@@ -12,6 +12,8 @@ namespace mtrain {
 namespace fs = std::filesystem;
 namespace {
 
+constexpr size_t kMaxPatches = 10000;
+
 /// The recipe's file: a path as it is, or a name in the search path.
 std::optional<std::string> recipe_file(const ComposeRequest& request, const ConfigRepository& repository,
                                        Report& report) {
@@ -87,6 +89,11 @@ std::vector<Override> patches(Node& tree, Report& report) {
   if (!list) return out;
   if (!list->is_list())
     report.error("wrong-type", "patch", list->loc(), "wanted a list of overrides, each a text such as 'k=v'");
+  if (list->size() > kMaxPatches) {
+    report.error("yaml-limit", "patch", list->loc(), cat("more than ", kMaxPatches, " patches"));
+    tree.erase("patch");
+    return out;
+  }
   for (const auto& item : list->items()) {
     if (!item.is(NodeKind::string)) {
       report.error("wrong-type", "patch", item.loc(),

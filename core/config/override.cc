@@ -12,7 +12,7 @@ namespace mtrain {
 namespace {
 
 constexpr size_t kMaxArgumentBytes = size_t{1} << 16;
-constexpr size_t kMaxFileBytes = size_t{1} << 20;
+constexpr size_t kMaxFileBytes = size_t{1} << 20, kMaxFileLines = 10000;
 
 /// Where the key ends: the first '=' outside of brackets and not escaped.
 size_t key_end(std::string_view text) {
@@ -62,13 +62,7 @@ bool is_group_key(std::string_view key) {
 
 /// Where the text stands. A text of a file that is there byte for byte shows places inside it.
 TextOrigin origin_of(const OverrideText& text) {
-  if (text.written && text.exact) {
-    TextOrigin out{text.written.source, 0, text.written, true};
-    const std::string& all = text.written.source->text();
-    for (int line = 1; line < text.written.line && out.offset != std::string::npos; ++line)
-      out.offset = all.find('\n', out.offset) + 1;
-    return out.offset = all.find(text.text, out.offset), out;
-  }
+  if (text.written && text.exact) return {text.written.source, 0, text.written, true, text.text};
   if (text.written) return {text.written.source, 0, text.written, false};
   std::string name = cat("command line, argument ", text.argument);
   std::string shown = text.raw ? cat(text.text, " ", *text.raw) : text.text;
@@ -180,7 +174,8 @@ bool reads_back(const std::string& text, const Node& node, bool nested) {
 
 std::string number_word(const Node& node) {
   std::string text = node.as_text();
-  if (auto whole = parse_integer(text)) return std::to_string(*whole);  // 0x10 is no number here
+  auto whole = text.starts_with("0x") ? parse_integer(text) : std::nullopt;
+  if (whole) return std::to_string(*whole);  // 0x10 is no number here
   std::string_view sign = text.starts_with('-') ? "-" : "";
   std::string_view body = std::string_view(text).substr(sign.size() + (text.starts_with('+') ? 1 : 0));
   if (body.starts_with(".i") || body.starts_with(".I")) return cat(sign, "inf");
@@ -218,6 +213,14 @@ std::string value_text(const Node& node, bool nested) {
 }
 
 }  // namespace
+
+Location TextOrigin::at(size_t position) const {
+  if (!exact) return where;
+  if (line.empty()) return locate(source, offset + position);
+  auto characters = std::count_if(line.begin(), line.begin() + static_cast<std::ptrdiff_t>(offset + position),
+                                  [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; });
+  return {source, where.line, where.column + static_cast<int>(characters)};
+}
 
 bool looks_like_override(std::string_view argument) {
   if (argument.starts_with("--")) return false;
@@ -261,6 +264,9 @@ std::vector<OverrideText> read_override_lines(const SourcePtr& source, Report& r
           .fix("one key=value on each line; a comment starts with '#'");
     else
       out.push_back({std::string(text), 0, where, true, {}});
+    if (out.size() <= kMaxFileLines) continue;
+    report.error("override", "", where, cat("more than ", kMaxFileLines, " overrides")).fix("write a recipe");
+    break;
   }
   return out;
 }

@@ -153,15 +153,19 @@ void edit_items(std::vector<Node>& items, const ListEdit& edit) {
 }
 
 void apply_edit(Node& root, const std::string& key, const Override& override) {
-  const Node* there = root.find(key);
-  Node list = Node::list();
-  if (there && there->is_list())
-    list = *there;
-  else if (there && there->is(NodeKind::string) && there->as_text().find("${") != std::string::npos)
+  Node* there = root.find(key);
+  if (there && there->is_list()) {
+    there->shadow(*there);
+    edit_items(there->items(), *override.edit);
+    there->at_location(override.where);
+    return;
+  }
+  if (there && there->is(NodeKind::string) && there->as_text().find("${") != std::string::npos)
     throw ApplyFault{cat("is computed from ", brief(*there), ": its items are not known yet"),
                      cat("write ", key, "=[…]")};
   else if (there && !there->is_null() && !there->is_missing())
     throw ApplyFault{cat("is no list: ", brief(*there)), ""};
+  Node list = Node::list();
   edit_items(list.items(), *override.edit);
   list.at_location(override.where);
   root.set(key, std::move(list));

@@ -9,7 +9,7 @@
 namespace mtrain {
 namespace {
 
-constexpr int kMaxDepth = 64;
+constexpr int kMaxDepth = 64, kMaxRanges = 16;
 
 bool digit(char c) {
   return c >= '0' && c <= '9';
@@ -45,8 +45,8 @@ Node unquoted(const std::string& text) {
   if (equals_ignoring_case(body, "inf")) return Node::plain(negative ? "-.inf" : ".inf");
   if (equals_ignoring_case(body, "nan")) return Node::plain(".nan");
   auto plain = without_separators(text);
-  bool numeric = plain && !body.empty() && (digit(body[0]) || body[0] == '.') && !body.starts_with("0x") &&
-                 !body.starts_with(".i") && !body.starts_with(".n");
+  bool starts = !body.empty() && (digit(body[0]) || (body[0] == '.' && body.size() > 1 && digit(body[1])));
+  bool numeric = plain && starts && !body.starts_with("0x");
   NodeKind kind = numeric ? resolve_scalar(*plain) : NodeKind::string;
   if (kind == NodeKind::integer || kind == NodeKind::number) return Node::plain(*plain);
   return Node::string(text);
@@ -239,7 +239,9 @@ class ValueParser {
     skip_blanks();
     if (!done() && std::string_view(",]})").find(text_[at_]) == std::string_view::npos)
       return error(cat("text behind ", name, "(…)")).fix("quote the value: key='…'"), Node();
+    if (use_ == ValueUse::single && name == "range") return several(), Node();  // before its values are made
     try {
+      if (name == "range" && ++ranges_ > kMaxRanges) throw FunctionFault{"too many ranges in one value", ""};
       OverrideValue value = call_function(name, std::move(arguments));
       place(value);
       return value;
@@ -358,6 +360,7 @@ class ValueParser {
   ValueUse use_;
   Report& report_;
   size_t at_ = 0;
+  int ranges_ = 0;  // made in this value: each may hold very many values
   bool failed_ = false;
   bool empty_ = false;  // the last element was nothing at all
 };

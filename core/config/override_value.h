@@ -11,15 +11,15 @@
 
 namespace mtrain {
 
-/// Where a text stands. `exact`: it is part of the source, from `offset` on; else every place in it is
-/// `where`.
+/// Where a text stands. `exact`: places inside it can be told; else every place in it is `where`.
 struct TextOrigin {
   SourcePtr source;
-  size_t offset = 0;
+  size_t offset = 0;  // of the text in the source, or in `line`
   Location where;
   bool exact = true;
+  std::string_view line = {};  // the source's text from `where` on, when it is a line of a longer one
 
-  Location at(size_t position) const { return exact ? locate(source, offset + position) : where; }
+  Location at(size_t position) const;
 };
 
 using OverrideValue = std::variant<Node, SweepValue, ListEdit>;

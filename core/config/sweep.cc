@@ -12,6 +12,8 @@ namespace {
 
 using Kind = SweepValue::Kind;
 
+constexpr size_t kMaxValues = 200000;  // of one sweep, over all its dimensions
+
 std::string signed_key(const Override& override) {
   const char* sign = override.kind == Override::Kind::add          ? "+"
                      : override.kind == Override::Kind::set_or_add ? "++"
@@ -74,6 +76,7 @@ class SweepReader {
     for (const auto& text : request_.overrides) {
       auto override = parse_override(text, report_, true);
       if (!override) continue;
+      if (!charge(*override)) return std::nullopt;
       said.insert(override->key);
       if (override->sweep)
         for (const auto& key : override->sweep->keys) said.insert(without_sign(key));
@@ -114,6 +117,7 @@ class SweepReader {
         text.text += entry.value.as_text();
       }
       auto override = parse_override(text, report_, true);
+      if (override && !charge(*override)) return;
       if (override) take(text, *override);
     }
   }
@@ -145,6 +149,16 @@ class SweepReader {
     }
     if (value.kind == Kind::zip && !are_keys(dimension)) return;
     out_.dimensions.push_back(std::move(dimension));
+  }
+
+  /// Counts the values of a sweep; false, and a fault, when there are too many to hold.
+  bool charge(const Override& override) {
+    if (!override.sweep) return true;
+    values_ += override.sweep->values.size();
+    for (const auto& member : override.sweep->members) values_ += member.values.size();
+    if (values_ <= kMaxValues) return true;
+    fault(override, cat("the sweep has more than ", kMaxValues, " values"), "write larger steps");
+    return false;
   }
 
   /// Whether the members of a zip can be set; reports those that cannot.
@@ -200,6 +214,7 @@ class SweepReader {
   const SweepRequest& request_;
   Report& report_;
   std::vector<const OverrideText*> texts_;
+  size_t values_ = 0;  // of all dimensions
   Sweep out_;
 };
 

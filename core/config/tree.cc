@@ -188,7 +188,7 @@ Node& Node::set(std::string_view path, Node value) {
       next = &at->append(part, value.where_, Node());
       next->where_ = value.where_;
     } else if (i + 1 == parts->size()) {
-      value.shadow(*next);
+      value.shadow(std::move(*next));
     }
     at = next;
   }
@@ -215,7 +215,7 @@ bool Node::erase(std::string_view path) {
 bool Node::merge_by_rule(Node& over, const MergeRule& rule) {
   bool maps = is_map() && over.is_map(), lists = is_list() && over.is_list();
   if (rule.kind == MergeKind::replace && maps) {
-    over.shadow(*this);
+    over.shadow(std::move(*this));
     *this = std::move(over);
     return true;
   }
@@ -242,7 +242,7 @@ void Node::merge(Node over, const MergeRules* rules) {
   if (rules && merge_by_rule(over, rules->rule)) return;
   if (!is_map() || !over.is_map()) {
     if (over.is_missing() && !is_null()) return;
-    over.shadow(*this);
+    over.shadow(std::move(*this));
     *this = std::move(over);
     return;
   }
@@ -273,6 +273,12 @@ void Node::merge(Node over, const MergeRules* rules) {
 void Node::shadow(const Node& replaced) {
   if (!replaced.where_) return;
   history_ = replaced.history_;
+  history_.push_back({replaced.where_, brief(replaced)});
+}
+
+void Node::shadow(Node&& replaced) {
+  if (!replaced.where_) return;
+  history_ = std::move(replaced.history_);
   history_.push_back({replaced.where_, brief(replaced)});
 }
 

@@ -109,8 +109,10 @@ class MT_API Node {
   const std::string& base_path() const { return base_path_; }
   Node& with_base_path(std::string path) { return base_path_ = std::move(path), *this; }
 
-  /// Adopts the history of the node it replaces, and that node's value.
+  /// Adopts the history of the node it replaces, and that node's value. The node may be this one, whose value
+  /// is about to change.
   void shadow(const Node& replaced);
+  void shadow(Node&& replaced);  // the same, without a copy: many overrides of one setting stay cheap
   /// Takes over history and expression of the node this one is another form of.
   Node& adopt_provenance(const Node& same);
   /// Same kinds, values, keys and order; places and history are not compared.

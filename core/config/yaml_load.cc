@@ -25,9 +25,18 @@ struct Event {
   std::string tag, value;
 };
 
-/// The parser takes '?' in [ ] and { } for the start of a key, so ??? is handed to it as characters that no
-/// text can hold.
-constexpr std::string_view kMissing = "???", kStandIn = "\x01\x02\x01";
+constexpr std::string_view kMissing = "???";
+
+/// The parser takes '?' in [ ] and { } for the start of a key, so ??? is handed to it as control characters,
+/// which no text can hold: one that no string of this text makes by an escape.
+std::string stand_in(std::string_view text) {
+  char c = 1;
+  auto escaped = [&](std::string_view zeros) {
+    return text.find(cat("\\", zeros, static_cast<char>('0' + c))) != std::string_view::npos;
+  };
+  while (c < 6 && (escaped("x0") || escaped("u000") || escaped("U0000000"))) ++c;
+  return std::string(kMissing.size(), c);
+}
 
 std::string replaced(std::string text, std::string_view from, std::string_view to) {
   for (size_t at = 0; (at = text.find(from, at)) != std::string::npos; at += to.size())
@@ -42,8 +51,8 @@ struct Stop {};
 /// recurse or grow.
 class EventList final : public YAML::EventHandler {
  public:
-  EventList(const TextIndex& text, const YamlLimits& limits, Report& report)
-      : text_(text), limits_(limits), report_(report) {}
+  EventList(const TextIndex& text, std::string stand_in, const YamlLimits& limits, Report& report)
+      : text_(text), stand_in_(std::move(stand_in)), limits_(limits), report_(report) {}
 
   std::vector<Event> events;
   int documents = 0;
@@ -110,11 +119,12 @@ class EventList final : public YAML::EventHandler {
       report_.error("yaml-limit", "", place(mark), cat("more than ", limits_.nodes, " values in one file"));
       throw Stop();
     }
-    events.push_back(
-        {type, static_cast<size_t>(std::max(mark.pos, 0)), anchor, tag, replaced(value, kStandIn, kMissing)});
+    events.push_back({type, static_cast<size_t>(std::max(mark.pos, 0)), anchor, tag,
+                      replaced(value, stand_in_, kMissing)});
   }
 
   const TextIndex& text_;
+  const std::string stand_in_;
   const YamlLimits& limits_;
   Report& report_;
   size_t aliases_ = 0, depth_ = 0;
@@ -404,9 +414,10 @@ std::optional<Node> load_yaml(SourcePtr source, Report& report, const YamlLimits
   }
   TextIndex text(source);
   if (!text.check_characters(report)) return std::nullopt;
-  EventList list(text, limits, report);
+  const std::string missing = stand_in(text.text());
+  EventList list(text, missing, limits, report);
   try {
-    std::istringstream stream(replaced(std::string(text.text()), kMissing, kStandIn));
+    std::istringstream stream(replaced(std::string(text.text()), kMissing, missing));
     YAML::Parser parser(stream);
     while (parser.HandleNextDocument(list)) {
     }

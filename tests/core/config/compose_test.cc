@@ -220,6 +220,9 @@ TEST_CASE("an option may be named after other choices") {
 }
 
 TEST_CASE("malformed lists and files are refused where they stand") {
+  std::string many_patches = "patch: [a=1";
+  for (int i = 0; i < 10000; ++i) many_patches += ", a=1";
+  many_patches += "]\n";
   check({
       {"defaults: 3\n", {}, "wanted a list"},
       {"defaults:\n- 3: x\n  4: y\n", {}, "an entry names one group"},
@@ -239,6 +242,7 @@ TEST_CASE("malformed lists and files are refused where they stand") {
       {"defaults:\n- nothing/here\n", {}, "there is no config nothing/here"},
       {"defaults:\n- db: mysql\n", {"db=../x"}, "wanted an option"},
       {"patch: 3\n", {}, "wanted a list of overrides"},
+      {many_patches.c_str(), {}, "more than 10000 patches"},
       {"patch: [{a: 1}]\n", {}, "wanted an override"},
       {"defaults:\n- db: mysql\npatch: ['db=pg']\n", {}, "override db: OPTION"},
       {"a: [1]\npatch: ['a=1,2']\n", {}, "recipe.yaml:2:9"},

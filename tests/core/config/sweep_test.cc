@@ -148,6 +148,12 @@ TEST_CASE("what no sweep can be is refused with its fix") {
       {{"a=chioce(1,2)"}, "did you mean choice"},
       {{"a=append(1),2"}, "beside further values"},
       {{"a=range(0,400)", "b=range(0,400)"}, "160000 trials"},
+      {{"a=range(0,99999)", "b=range(0,99999)", "c=range(0,99999)"}, "more than 200000 values"},
+      {{"z=zip(a1=range(9),a2=range(9),a3=range(9),a4=range(9),a5=range(9),a6=range(9),a7=range(9),a8=range("
+        "9),"
+        "b1=range(9),b2=range(9),b3=range(9),b4=range(9),b5=range(9),b6=range(9),b7=range(9),b8=range(9),"
+        "c=range(9))"},
+       "too many ranges"},
   };
   for (const auto& row : rows) {
     std::string all = join(row.overrides, " ");

@@ -73,6 +73,18 @@ TEST_CASE("every node knows its kind, text and place") {
   CHECK(root.find("list[2]") == nullptr);
 }
 
+TEST_CASE("a text of control characters is not taken for a missing value") {
+  for (const char* text : {R"(["\x01\x02\x01", ???])", R"(["\x01\x01\x01", ???])",
+                           R"(["\u0001\u0001\u0001", ???])", R"(["\U00000001\x01\u0001", "a\x02", ???])"}) {
+    CAPTURE(text);
+    Node list = parse_yaml(text);
+    CHECK_FALSE(list.items().front().is_missing());
+    CHECK(list.items().front().as_text()[0] == 1);
+    CHECK(list.items().front().as_text().size() == 3);
+    CHECK(list.items().back().is_missing());
+  }
+}
+
 TEST_CASE("aliases are copies") {
   Node root = parse_yaml("a: &x {k: [1]}\nb: *x\nc: [*x, *x]\n");
   root.set("b.k", Node::integer(7));
