@@ -57,6 +57,18 @@ const std::string& SchemaCatalog::note_of(const std::string& kind) const {
   return found == notes_.end() ? kNone : found->second;
 }
 
+std::vector<const FieldSpec*> SchemaCatalog::settings_at(std::string_view path,
+                                                         const std::string& component_name) const {
+  std::vector<const FieldSpec*> out;
+  size_t dot = path.find('.');
+  if (dot == std::string_view::npos) return out;
+  std::string_view name = path.substr(0, dot), setting = path.substr(dot + 1);
+  for (const Schema* owner : {section(name), component(kind_of(name), component_name)})
+    for (size_t i = 0; owner && i < owner->fields.size(); ++i)
+      if (owner->fields[i].path == setting) out.push_back(&owner->fields[i]);
+  return out;
+}
+
 std::string SchemaCatalog::kind_of(std::string_view section_name) const {
   const Schema* schema = section(section_name);
   if (!schema) return {};

@@ -189,8 +189,10 @@ std::optional<Composition> compose(const ComposeRequest& request, Report& report
   out.raw = recipe->body.loc().source->text();
   defaults.build(recipe);
   out.choices = defaults.choices();
+  out.defaults = defaults.lines();
   const auto files = defaults.files();
-  for (const auto& [config, package] : files) out.files.push_back({config->path, package, config->file});
+  for (const auto& [config, package] : files)
+    out.files.push_back({config->path, package, config->file, config->body.loc().source});
   std::vector<Override> settings;
   for (size_t i = 0; i < values.size(); ++i)
     if (!choices.contains(i) || defaults.is_value(values[i].key)) settings.push_back(std::move(values[i]));

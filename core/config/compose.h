@@ -38,6 +38,16 @@ struct ComposeRequest {
 /// One file of the final list, in the order of merging.
 struct ComposedFile {
   std::string path, package, file;
+  SourcePtr source;  // its text
+};
+
+/// One line of the defaults tree, as `config tree` shows it.
+struct DefaultsLine {
+  int depth = 0;
+  std::string entry;          // "db: mysql", "_self_", "server/apache"; of the first line, the recipe
+  std::string package, file;  // empty when the entry brings no file
+  Location where;             // who chose it
+  bool dropped = false;       // null, removed, or an optional file that is not there
 };
 
 struct Composition {
@@ -46,6 +56,7 @@ struct Composition {
   std::string raw;   // the recipe's own text
   std::string file;  // the recipe's file; its name when it was given as text
   std::vector<ComposedFile> files;
+  std::vector<DefaultsLine> defaults;
   std::map<std::string, std::string> choices;  // group -> option
 };
 

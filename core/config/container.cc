@@ -267,10 +267,6 @@ void check_untyped(const Schema& section, const Node& given, const KeyIndex& kno
   }
 }
 
-std::string history_line(std::string_view what, const std::string& value, const Location& where) {
-  return cat(what, value, "   ", where ? where.text() : "nowhere", "\n");
-}
-
 }  // namespace
 
 ConfigContainer ConfigContainer::load(const ConfigRequest& request, const SchemaCatalog& catalog,
@@ -390,23 +386,20 @@ std::string ConfigContainer::type_of(std::string_view name) const {
   return type && !type->is_null() ? type->as_text() : "";
 }
 
-std::string ConfigContainer::to_yaml() const {
+Node ConfigContainer::resolved() const {
   Node shown = root_;
   for (const auto& path : secrets_) shown.erase(path);
   for (const auto& path : derived_) shown.erase(path);  // they are computed again
   escape(shown);
-  return write_yaml(shown);
+  return shown;
 }
 
-std::string ConfigContainer::why(std::string_view path) const {
-  const Node& node = root_.at(path);
-  bool secret = std::find(secrets_.begin(), secrets_.end(), path) != secrets_.end();
-  auto shown = [&](std::string value) { return secret ? std::string("(secret)") : value; };
-  std::string computed = node.expression().empty() || secret ? "" : "   computed " + node.expression();
-  std::string out = history_line(cat(path, " = "), shown(brief(node)) + computed, node.loc());
-  for (auto it = node.history().rbegin(); it != node.history().rend(); ++it)
-    out += history_line("  shadowed ", shown(it->value), it->where);
-  return out;
+std::string ConfigContainer::to_yaml() const {
+  return write_yaml(resolved());
+}
+
+bool ConfigContainer::is_secret(std::string_view path) const {
+  return std::find(secrets_.begin(), secrets_.end(), path) != secrets_.end();
 }
 
 }  // namespace mtrain

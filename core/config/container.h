@@ -48,6 +48,9 @@ class MT_API SchemaCatalog {
   const Schema* component(const std::string& kind, const std::string& name) const;
   std::vector<std::string> components(const std::string& kind) const;
   const std::string& note_of(const std::string& kind) const;
+  /// The descriptions of the setting at a path of a recipe: the section's own, then that of the component of
+  /// this name. Empty when there is no such setting.
+  std::vector<const FieldSpec*> settings_at(std::string_view path, const std::string& component) const;
   /// The plugin kind that a section's `type` names; empty when the core owns the section alone.
   std::string kind_of(std::string_view section) const;
 
@@ -84,6 +87,10 @@ class MT_API ConfigContainer {
 
   /// All sections with every setting, canonical: a section's core part, then its component's.
   const Node& root() const { return root_; }
+  /// The same without secrets and with literal "${" escaped: what to_yaml() writes.
+  Node resolved() const;
+  bool is_secret(std::string_view path) const;
+  const std::vector<std::string>& secrets() const { return secrets_; }
   /// The core's own settings of a section, for read_config. Throws Error(bug) for a section that is not in
   /// the catalog.
   const Node& section(std::string_view name) const;
@@ -100,8 +107,8 @@ class MT_API ConfigContainer {
   const std::string& raw() const { return composition_.raw; }
   const Composition& composition() const { return composition_; }
   const std::vector<OverrideText>& overrides() const { return overrides_; }
-  /// Who set a value and which values it replaced, one line each, winner first. Throws Error(config) for an
-  /// unknown path.
+  /// Who set a value, what it was computed from and which values it replaced, one line each, winner first.
+  /// Throws Error(config) for an unknown path. provenance.h tells more.
   std::string why(std::string_view path) const;
 
  private:

@@ -1,6 +1,7 @@
 #include "mtrain/config/defaults_tree.h"
 
 #include <algorithm>
+#include <functional>
 
 #include "mtrain/base/text.h"
 #include "mtrain/config/yaml_write.h"
@@ -402,6 +403,29 @@ void DefaultsTree::collect(const DefaultsNode& node,
 std::vector<std::pair<const ConfigFile*, std::string>> DefaultsTree::files() const {
   std::vector<std::pair<const ConfigFile*, std::string>> out;
   collect(*root_, out);
+  return out;
+}
+
+std::vector<DefaultsLine> DefaultsTree::lines() const {
+  std::vector<DefaultsLine> out;
+  std::function<void(const DefaultsNode&, int)> walk = [&](const DefaultsNode& node, int depth) {
+    using Kind = DefaultsEntry::Kind;
+    Kind kind = node.parent == nullptr ? Kind::config : node.entry.kind;
+    DefaultsLine line{depth, node.entry.name.value_or("null"), "", "", node.entry.where, node.dropped};
+    if (kind == Kind::self) line.entry = "_self_";
+    if (kind == Kind::group)
+      line.entry = cat(node.key(), ": ",
+                       node.entry.is_list ? cat("[", join(node.entry.options, ", "), "]") : line.entry);
+    if (kind == Kind::config && node.parent) line.entry = node.config_path();
+    if (node.file && kind != Kind::self) {
+      line.file = node.file->file;
+      line.package = node.package();
+      if (!node.parent) line.entry = node.file->file;
+    }
+    out.push_back(std::move(line));
+    for (const auto& child : node.children) walk(*child, depth + 1);
+  };
+  if (root_) walk(*root_, 0);
   return out;
 }
 

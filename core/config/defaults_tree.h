@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "mtrain/config/compose.h"
 #include "mtrain/config/defaults_list.h"
 #include "mtrain/config/override.h"
 #include "mtrain/config/repository.h"
@@ -55,6 +56,7 @@ class DefaultsTree {
   void build(const ConfigFile* recipe);
   /// The files in the order of merging, with their packages.
   std::vector<std::pair<const ConfigFile*, std::string>> files() const;
+  std::vector<DefaultsLine> lines() const;
   const std::map<std::string, std::string>& choices() const { return choices_; }
 
  private:

@@ -1,74 +1,73 @@
 #include "mtrain/train/resume.h"
 
+#include "mtrain/base/error.h"
 #include "mtrain/base/log.h"
+#include "mtrain/config/diff.h"
+#include "mtrain/train/saved_config.h"
 
 namespace mtrain {
 namespace {
 
-struct Difference {
-  std::string path, before, now;
-  ResumeClass resume;
+// The changes of one class, as lines of a report.
+struct Changes {
+  std::vector<std::string> impossible, changes_result;
 };
 
-// Compares two resolved configurations and classes each difference by the schema of its owner.
-class Comparison {
- public:
-  Comparison(const ConfigContainer& now, SchemaCatalog catalog) : now_(now), catalog_(std::move(catalog)) {}
+ResumeClass resume_class(const SchemaCatalog& catalog, const std::string& path,
+                         const ConfigContainer& config) {
+  auto settings = catalog.settings_at(path, config.type_of(path.substr(0, path.find('.'))));
+  return settings.empty() ? ResumeClass::changes_result : settings.front()->resume;
+}
 
-  std::vector<Difference> run(const Node& before) {
-    walk("", before, now_.root());
-    return std::move(differences_);
+std::string describe(const Difference& d, const std::map<std::string, std::string>& origins) {
+  std::string before = d.before ? brief(*d.before) : "absent";
+  auto who = origins.find(d.path);
+  return cat(d.path, ": ", before, " -> ", brief(*d.after), "   (",
+             d.after->loc() ? d.after->loc().text() : "nowhere",
+             who == origins.end() ? "" : "; before: " + who->second, ")");
+}
+
+Changes compare(const Recipe& now, const SchemaCatalog& catalog, const Node& before,
+                const std::map<std::string, std::string>& origins) {
+  Changes out;
+  for (const auto& d : differences(before, now.config.root())) {
+    // A setting that is no more cannot have been changed by the user.
+    if (!d.after || (!d.before && !d.after->is_scalar())) continue;
+    ResumeClass resume = d.before ? resume_class(catalog, d.path, now.config) : ResumeClass::changes_result;
+    if (resume == ResumeClass::impossible) out.impossible.push_back(describe(d, origins));
+    if (resume == ResumeClass::changes_result) out.changes_result.push_back(describe(d, origins));
   }
+  return out;
+}
 
- private:
-  void walk(const std::string& path, const Node& before, const Node& now) {
-    if (!now.is_map()) {
-      if (!before.same_value(now)) differences_.push_back({path, brief(before), brief(now), resume_class(path)});
-      return;
-    }
-    for (const auto& entry : now.entries()) {
-      std::string at = join_path(path, entry.key);
-      const Node* other = before.get(entry.key);
-      if (other) walk(at, *other, entry.value);
-      else if (entry.value.is_scalar())
-        differences_.push_back({at, "absent", brief(entry.value), ResumeClass::changes_result});
-    }
-  }
-
-  ResumeClass resume_class(const std::string& path) const {
-    std::string section = path.substr(0, path.find('.')), rest = path.substr(std::min(path.size(), section.size() + 1));
-    for (const Schema* schema :
-         {catalog_.section(section), catalog_.component(catalog_.kind_of(section), now_.type_of(section))}) {
-      if (!schema) continue;
-      for (const auto& field : schema->fields)
-        if (field.path == rest) return field.resume;
-    }
-    return ResumeClass::changes_result;
-  }
-
-  const ConfigContainer& now_;
-  SchemaCatalog catalog_;
-  std::vector<Difference> differences_;
-};
+std::string lines(const std::vector<std::string>& items) {
+  return "\n  " + join(items, "\n  ");
+}
 
 }  // namespace
 
-void check_resume(const Recipe& recipe, const PluginHost& plugins, const CheckpointMeta& before, const CheckpointMeta& now,
-                  const std::string& checkpoint) {
-  Recipe old = recipe_from_text(before.config, cat(checkpoint, " (its recipe)"), before.directory, {}, plugins);
-  std::vector<Difference> differences = Comparison(recipe.config, schema_catalog(plugins)).run(old.config.root());
-  std::vector<std::string> impossible;
-  for (const auto& d : differences) {
-    std::string text = cat(d.path, ": ", d.before, " -> ", d.now);
-    if (d.resume == ResumeClass::impossible) impossible.push_back(text);
-    else if (d.resume == ResumeClass::changes_result) log_warn("resuming with another setting: ", text);
-  }
-  if (before.state.seed != now.state.seed) log_warn("resuming with another seed: data order and dropout change");
-  if (before.tokenizer != now.tokenizer) impossible.push_back(cat("tokenizer: ", before.tokenizer, " -> ", now.tokenizer));
-  if (before.data != now.data) impossible.push_back(cat("dataset files: ", printable(before.data), " -> ", printable(now.data)));
-  MT_USER_CHECK(impossible.empty(), ErrorClass::checkpoint,
-                cat(checkpoint, " cannot be continued by this recipe:\n  ", join(impossible, "\n  ")),
+void check_resume(const Recipe& recipe, const PluginHost& plugins, const CheckpointMeta& before,
+                  const CheckpointMeta& now, const std::string& checkpoint) {
+  std::string where = cat(checkpoint, " (its recipe)");
+  Recipe old = recipe_from_text(before.config, where, before.directory, {}, plugins);
+  SavedConfig saved;
+  if (before.saved != "{}") saved = saved_config_from_json(before.saved, where);
+  Changes changes = compare(recipe, schema_catalog(plugins), old.config.root(), origins_of(saved));
+  if (before.tokenizer != now.tokenizer)
+    changes.impossible.push_back(cat("tokenizer: ", before.tokenizer, " -> ", now.tokenizer));
+  if (before.data != now.data)
+    changes.impossible.push_back(cat("dataset files: ", printable(before.data), " -> ", printable(now.data)));
+  if (!changes.impossible.empty()) {
+    std::string message = cat(checkpoint, " cannot be continued by this recipe:", lines(changes.impossible));
+    if (!changes.changes_result.empty())
+      message += cat("\nthese would change the result:", lines(changes.changes_result));
+    throw Error(ErrorClass::checkpoint, message,
                 "undo these changes, or start a new run: run.dir=ANOTHER/FOLDER");
+  }
+  if (!changes.changes_result.empty())
+    log_warn("resuming with other settings, which changes the result:", lines(changes.changes_result));
+  if (before.state.seed != now.state.seed)
+    log_warn("resuming with another seed: data order and dropout change");
 }
 
 }  // namespace mtrain

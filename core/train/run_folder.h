@@ -1,13 +1,14 @@
-// RunFolder: what a training run leaves beside its checkpoints, so that it can be understood and repeated: the recipe as it
-// was written, the overrides, the resolved configuration, and the environment. Stateless.
+// RunFolder: what a training run leaves beside its checkpoints, so that it can be understood and repeated:
+// the recipe as it was written, the overrides, the resolved configuration, and the environment. Stateless.
 #pragma once
 #include "mtrain/train/recipe.h"
+#include "mtrain/train/saved_config.h"
 
 namespace mtrain {
 
-/// Creates the folder and writes config/{recipe.yaml, overrides.txt, resolved.yaml, environment.json}. Error(io) when it
-/// cannot be written: before the first step, not after it.
-MT_API void write_run_folder(const Recipe& recipe, const PluginHost& plugins);
+/// Writes what the run was told into its folder, and points the link `latest` beside it here when it lies in
+/// a folder called runs. Error(io) when it cannot be written: before the first step, not after it.
+MT_API void write_run_folder(const Recipe& recipe, const SavedConfig& saved);
 
 /// A recipe and the checkpoint folder it belongs to, found from what a user points at.
 struct SavedRun {
@@ -15,8 +16,10 @@ struct SavedRun {
   fs::path checkpoints;
   int64_t step = 0;
 };
-/// `path`: a run folder, a folder of checkpoints, or one step-N folder. Takes the newest valid checkpoint unless one is
-/// named. Error(checkpoint) when there is none. The recipe is the one kept in the checkpoint, with `overrides` on top.
-MT_API SavedRun open_saved_run(const fs::path& path, const std::vector<std::string>& overrides, const PluginHost& plugins);
+/// `path`: a run folder, a folder of checkpoints, or one step-N folder. Takes the newest valid checkpoint
+/// unless one is named. Error(checkpoint) when there is none. The recipe is the one kept in the checkpoint,
+/// with `overrides` on top.
+MT_API SavedRun open_saved_run(const fs::path& path, const std::vector<std::string>& overrides,
+                               const PluginHost& plugins);
 
 }  // namespace mtrain

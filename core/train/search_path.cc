@@ -50,6 +50,8 @@ std::vector<SearchFolder> search_folders(const std::vector<fs::path>& plugin_fol
 
 const char* name(SearchFolder::Kind kind) {
   switch (kind) {
+    case SearchFolder::Kind::recipe:
+      return "recipe's own";
     case SearchFolder::Kind::project:
       return "project";
     case SearchFolder::Kind::plugins:

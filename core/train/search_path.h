@@ -11,7 +11,7 @@
 namespace mtrain {
 
 struct SearchFolder {
-  enum class Kind : uint8_t { project, plugins, user, system, built_in };
+  enum class Kind : uint8_t { recipe, project, plugins, user, system, built_in };
   Kind kind;
   fs::path path;  // may be absent
 };

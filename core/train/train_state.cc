@@ -23,7 +23,8 @@ std::string to_json(const CheckpointMeta& m) {
               {"directory", m.directory},
               {"data", m.data},
               {"tokenizer", m.tokenizer},
-              {"version", m.version}}
+              {"version", m.version},
+              {"run", json::parse(m.saved.empty() ? "{}" : m.saved)}}
       .dump();
 }
 
@@ -45,6 +46,7 @@ CheckpointMeta meta_from_json(const std::string& text, const std::string& where)
     m.data = j.at("data").get<std::string>();
     m.tokenizer = j.at("tokenizer").get<std::string>();
     m.version = j.at("version").get<std::string>();
+    m.saved = j.contains("run") ? j.at("run").dump() : "{}";
     return m;
   } catch (const json::exception& e) {
     throw Error(ErrorClass::checkpoint, cat(where, " says nothing usable about its run: ", e.what()),

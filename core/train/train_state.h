@@ -11,10 +11,10 @@ struct TrainState {
   int64_t step = 0;              // updates attempted, skipped ones included
   int64_t consumed_samples = 0;  // the data cursor, over all ranks
   int64_t consumed_tokens = 0;
-  int64_t updates = 0;           // updates applied: the optimizer's own clock
+  int64_t updates = 0;  // updates applied: the optimizer's own clock
   double loss_scale = 1;
-  int64_t good_steps = 0;        // since the loss scale last changed
-  uint64_t seed = 0;             // with `step` the whole state of the counter-based random numbers
+  int64_t good_steps = 0;  // since the loss scale last changed
+  uint64_t seed = 0;       // with `step` the whole state of the counter-based random numbers
 };
 
 /// What a checkpoint says about the run that wrote it.
@@ -26,6 +26,7 @@ struct CheckpointMeta {
   std::string data;       // identity of the dataset
   std::string tokenizer;  // identity of the tokenizer
   std::string version;    // of mtrain
+  std::string saved;      // SavedConfig as JSON; "{}" in checkpoints of older versions
 };
 
 /// JSON; doubles come back bit for bit.

@@ -46,6 +46,7 @@ Trainer::Trainer(const Recipe& recipe, PluginHost& plugins, std::function<bool()
 
   store_.emplace(recipe.checkpoint_directory(), StoreOptions{.keep = static_cast<int>(s.checkpoint.keep)});
   state_.seed = static_cast<uint64_t>(s.rng.seed);
+  saved_ = mtrain::saved_config(recipe, plugins, dataset_->identity(), session_.tokenizer->identity());
   resume();
   loader_.emplace(*train_source_,
                   LoaderConfig{.seq_length = s.model.seq_length,
@@ -152,11 +153,14 @@ bool Trainer::update(const StepLoss& loss, double grad_norm, double lr) {
                               .step = state_.updates});
   } else if (!scaler_.dynamic() || !std::isfinite(loss.loss_sum)) {
     std::string what = cat(std::isfinite(loss.loss_sum) ? "gradient norm " : "loss ",
-                           std::isfinite(loss.loss_sum) ? grad_norm : loss.mean(), " at step ", state_.step + 1, " (samples ",
-                           state_.consumed_samples, " to ", state_.consumed_samples + s.global_batch() - 1, ")");
-    MT_USER_CHECK(s.train.on_nonfinite == "skip", ErrorClass::numeric, cat("not a finite ", what, "; nothing was updated"),
+                           std::isfinite(loss.loss_sum) ? grad_norm : loss.mean(), " at step ",
+                           state_.step + 1, " (samples ", state_.consumed_samples, " to ",
+                           state_.consumed_samples + s.global_batch() - 1, ")");
+    MT_USER_CHECK(s.train.on_nonfinite == "skip", ErrorClass::numeric,
+                  cat("not a finite ", what, "; nothing was updated"),
                   cat("lower optimizer.lr, raise scheduler.warmup_steps, look at those samples, or set "
-                      "train.on_nonfinite=skip; step ", saved_step_ < 0 ? 0 : saved_step_, " is saved"));
+                      "train.on_nonfinite=skip; step ",
+                      saved_step_ < 0 ? 0 : saved_step_, " is saved"));
     event(cat("warning: not a finite ", what, "; skipped"));
   }
   scaler_.update(finite);
@@ -197,7 +201,8 @@ CheckpointMeta Trainer::meta() const {
           .directory = recipe_.directory.string(),
           .data = dataset_->identity(),
           .tokenizer = session_.tokenizer->identity(),
-          .version = MT_VERSION};
+          .version = MT_VERSION,
+          .saved = to_json(saved_)};
 }
 
 void Trainer::resume() {
@@ -212,9 +217,11 @@ void Trainer::resume() {
     return;
   }
   MT_USER_CHECK(mode != "never", ErrorClass::checkpoint,
-                cat("checkpoint.resume=never, but ", store_->folder().string(), " holds the checkpoint of step ", *latest.step),
+                cat("checkpoint.resume=never, but ", store_->folder().string(),
+                    " holds the checkpoint of step ", *latest.step),
                 "choose another run.dir, or set checkpoint.resume=auto to continue it");
-  CheckpointMeta before = meta_from_json(store_->meta(*latest.step), store_->step_folder(*latest.step).string());
+  CheckpointMeta before =
+      meta_from_json(store_->meta(*latest.step), store_->step_folder(*latest.step).string());
   check_resume(recipe_, session_.plugins, before, meta(), store_->step_folder(*latest.step).string());
   load_state(*store_, *latest.step, session_.parameters, &*optimizer_state_);
   state_ = before.state;
@@ -248,7 +255,8 @@ DatasetContext dataset_context(const Session& session) {
           .tokenizer = session.tokenizer.get()};
 }
 
-EvalMetrics evaluate_split(Session& session, Interpreter& interpreter, const Dataset& dataset, Split split, int64_t batches) {
+EvalMetrics evaluate_split(Session& session, Interpreter& interpreter, const Dataset& dataset, Split split,
+                           int64_t batches) {
   auto start = std::chrono::steady_clock::now();
   const Settings& s = session.recipe.settings;
   auto source = dataset.split(split, batches * s.global_batch());

@@ -1,5 +1,5 @@
-// Trainer: the loop. Builds the run from a recipe, resumes if there is something to resume, then steps, evaluates and saves
-// until done or told to stop. For one rank's thread.
+// Trainer: the loop. Builds the run from a recipe, resumes if there is something to resume, then steps,
+// evaluates and saves until done or told to stop. For one rank's thread.
 #pragma once
 #include <functional>
 #include <memory>
@@ -13,6 +13,7 @@
 #include "mtrain/optim/optimizer_state.h"
 #include "mtrain/pipeline/interpreter.h"
 #include "mtrain/train/observer.h"
+#include "mtrain/train/saved_config.h"
 #include "mtrain/train/session.h"
 #include "mtrain/train/train_state.h"
 
@@ -30,6 +31,8 @@ class MT_API Trainer {
   void run();
   const TrainState& state() const { return state_; }
   const RunInfo& info() const { return info_; }
+  /// What is kept of the configuration in the run's folder and in its checkpoints.
+  const SavedConfig& saved_config() const { return saved_; }
   /// Evaluates the fixed validation batches; absent when the recipe asks for none.
   std::optional<EvalMetrics> evaluate();
 
@@ -60,6 +63,7 @@ class MT_API Trainer {
   Program program_;
   LossScaler scaler_;
   TrainState state_;
+  SavedConfig saved_;
   RunInfo info_;
   int64_t saved_step_ = -1;
 };
@@ -67,7 +71,7 @@ class MT_API Trainer {
 /// The datasets' context of a recipe.
 MT_API DatasetContext dataset_context(const Session& session);
 /// Mean loss of the first `batches` global batches of a split.
-MT_API EvalMetrics evaluate_split(Session& session, Interpreter& interpreter, const Dataset& dataset, Split split,
-                                  int64_t batches);
+MT_API EvalMetrics evaluate_split(Session& session, Interpreter& interpreter, const Dataset& dataset,
+                                  Split split, int64_t batches);
 
 }  // namespace mtrain

@@ -32,8 +32,12 @@ int run_cli(CLI::App& app, Cli& cli, std::vector<std::string> arguments);
 
 void add_train_command(CLI::App& app, Cli& cli);
 void add_check_command(CLI::App& app, Cli& cli);
+void add_rerun_command(CLI::App& app, Cli& cli);
+void add_recipes_command(CLI::App& app, Cli& cli);
+void add_completion_command(CLI::App& app, Cli& cli);
 void add_eval_command(CLI::App& app, Cli& cli);
 void add_generate_command(CLI::App& app, Cli& cli);
+void add_config_command(CLI::App& app, Cli& cli);
 void add_schema_command(CLI::App& app, Cli& cli);
 void add_data_command(CLI::App& app, Cli& cli);
 void add_plugins_command(CLI::App& app, Cli& cli);

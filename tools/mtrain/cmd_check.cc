@@ -3,16 +3,30 @@
 #include <iostream>
 
 #include "cli.h"
+#include "mtrain/base/error.h"
 #include "recipe_words.h"
 
 namespace mtrain {
 namespace {
 
-void check(const Cli& cli, const RecipeWords& words, bool resolved) {
+struct CheckOptions {
+  bool resolved = false, json = false;
+  Cluster cluster;
+};
+
+void check(Cli& cli, const RecipeWords& words, const CheckOptions& options) {
   PluginHost plugins = plugin_host(cli);
-  Recipe recipe = load_recipe(recipe_request(cli, words), plugins);
+  RecipeRequest request = recipe_request(cli, words);
+  request.cluster = options.cluster;
+  Recipe recipe = read_recipe(request, plugins);
+  if (options.json) {
+    std::cout << recipe.report.json() << '\n';
+    if (!recipe.report.ok()) cli.status = static_cast<int>(ErrorClass::config);
+    return;
+  }
+  recipe.report.throw_if_errors();
   print_warnings(cli, recipe);
-  if (resolved) {
+  if (options.resolved) {
     std::cout << recipe.config.to_yaml();
     return;
   }
@@ -34,13 +48,28 @@ void check(const Cli& cli, const RecipeWords& words, bool resolved) {
 void add_check_command(CLI::App& app, Cli& cli) {
   auto* command = app.add_subcommand("check", "check a recipe: every fault at once, with its place and fix");
   auto words = add_recipe_words(*command);
-  auto resolved = std::make_shared<bool>(false);
-  command->add_flag("--resolved", *resolved, "print every setting with its value, as YAML");
+  auto options = std::make_shared<CheckOptions>();
+  command->add_flag("--resolved", options->resolved, "print every setting with its value, as YAML");
+  command
+      ->add_option_function<std::string>(
+          "--format", [options](const std::string& format) { options->json = format == "json"; },
+          "text or json")
+      ->check(CLI::IsMember({"text", "json"}))
+      ->type_name("FORMAT");
+  command
+      ->add_option("--world-size", options->cluster.world_size,
+                   "check for this many ranks instead of this machine's")
+      ->check(CLI::PositiveNumber)
+      ->type_name("N");
+  command->add_option("--gpu", options->cluster.gpu, "check for ranks on this type of GPU, e.g. h100")
+      ->type_name("TYPE");
   command->footer(
+      "Exit status: 0 right, 10 faulty, 13 a plugin that it names cannot be used.\n"
       "Examples:\n"
       "  mtrain check recipes/quickstart.yaml\n"
-      "  mtrain check recipes/quickstart.yaml model.layers=8 --resolved");
-  command->callback([&cli, words, resolved] { check(cli, *words, *resolved); });
+      "  mtrain check recipes/quickstart.yaml model.layers=8 --resolved\n"
+      "  mtrain check quickstart dist.tp=2 --world-size 8 --gpu h100 --format json");
+  command->callback([&cli, words, options] { check(cli, *words, *options); });
 }
 
 }  // namespace mtrain

@@ -3,7 +3,7 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
-#include "cli.h"
+#include "config_commands.h"
 #include "mtrain/base/error.h"
 #include "mtrain/base/text.h"
 #include "mtrain/config/schema.h"
@@ -93,6 +93,10 @@ void inspect(const PluginHost& host, const std::string& word) {
 }
 
 }  // namespace
+
+void print_plugins(const Cli& cli) {
+  list_text(plugin_host(cli));
+}
 
 void add_plugins_command(CLI::App& app, Cli& cli) {
   auto* command = app.add_subcommand("plugins", "list and inspect the plugins");

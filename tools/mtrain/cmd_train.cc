@@ -1,51 +1,41 @@
 // mtrain train: the command that a bare recipe stands for.
 #include <CLI/CLI.hpp>
-#include <csignal>
 #include <iostream>
 
-#include "cli.h"
-#include "mtrain/base/log.h"
-#include "mtrain/train/observers/console.h"
-#include "mtrain/train/observers/metrics_file.h"
-#include "mtrain/train/observers/tensorboard.h"
-#include "mtrain/train/run_folder.h"
-#include "mtrain/train/signals.h"
-#include "mtrain/train/trainer.h"
+#include "config_commands.h"
 #include "recipe_words.h"
+#include "training.h"
 
 namespace mtrain {
 namespace {
 
-void add_observers(Trainer& trainer, const Recipe& recipe, bool quiet) {
-  const LoggerSection& log = recipe.settings.logger;
-  fs::path folder = recipe.run_directory();
-  if (!quiet && log.console != "off") {
-    ConsoleOptions options;
-    options.interval = log.interval;
-    if (log.console == "plain") options.mode = ConsoleMode::plain;
-    trainer.add_observer(make_console(options));
-  }
-  if (log.metrics) trainer.add_observer(make_metrics_file(folder / "metrics.jsonl", trainer.state().step));
-  if (log.tensorboard) trainer.add_observer(make_tensorboard(folder / "tensorboard"));
-}
+/// Hydra's names for looking instead of training.
+struct LookOptions {
+  std::string config, info, package;
+  bool resolve = false;
+  bool any() const { return !config.empty() || !info.empty() || resolve || !package.empty(); }
+};
 
-int train(const Cli& cli, const RecipeWords& words) {
-  SignalWatch signals;
-  std::signal(SIGPIPE, SIG_IGN);  // whoever watches may leave (`| head`); training goes on
-  if (cli.quiet) set_log_level(LogLevel::warn);
+void train(Cli& cli, const RecipeWords& words) {
   PluginHost plugins = plugin_host(cli);
   Recipe recipe = load_recipe(recipe_request(cli, words), plugins);
   print_warnings(cli, recipe);
-  make_directories(recipe.run_directory());
-  Trainer trainer(recipe, plugins, [&] { return signals.received() != 0; });
-  add_observers(trainer, recipe, cli.quiet);
-  write_run_folder(recipe, plugins);
-  int64_t steps = recipe.settings.train.steps;
-  if (trainer.info().first_step >= steps && steps > 0)
-    log_info("nothing to do: ", recipe.run_directory().string(), " already has ", trainer.info().first_step,
-             " of ", steps, " steps; raise train.steps or choose another run.dir");
-  trainer.run();
-  return signals.received() != 0 && trainer.state().step < steps ? 128 + signals.received() : 0;
+  cli.status = run_training(cli, recipe, plugins);
+}
+
+void look(Cli& cli, const RecipeWords& words, const LookOptions& options) {
+  RecipeRequest request = recipe_request(cli, words);
+  const std::string& info = options.info;
+  auto wants = [&](const char* what) { return info == what || info == "all"; };
+  if (wants("searchpath")) print_searchpath(cli, request.recipe, false);
+  if (wants("plugins")) print_plugins(cli);
+  if (wants("defaults")) print_tree(cli, request, false, true);
+  if (wants("defaults-tree")) print_tree(cli, request, false, false);
+  if (!info.empty() && !wants("config")) return;
+  ShowOptions show;
+  show.view = options.resolve ? ConfigView::resolved : ConfigView::raw;
+  show.path = options.package == "_global_" ? "" : options.package;
+  print_config(cli, request, show);
 }
 
 }  // namespace
@@ -54,14 +44,30 @@ void add_train_command(CLI::App& app, Cli& cli) {
   auto* command =
       app.add_subcommand("train", "train from a recipe; continues the run folder's newest checkpoint");
   auto words = add_recipe_words(*command);
+  auto options = std::make_shared<LookOptions>();
+  const char* look_group = "Look instead of training (Hydra's names; see also `mtrain config`)";
+  command->add_option("--cfg,-c", options->config, "print the configuration: job or all")
+      ->check(CLI::IsMember({"job", "all"}))
+      ->type_name("WHAT")
+      ->group(look_group);
+  command->add_option("--info", options->info, "all, config, defaults, defaults-tree, plugins or searchpath")
+      ->check(CLI::IsMember({"all", "config", "defaults", "defaults-tree", "plugins", "searchpath"}))
+      ->type_name("WHAT")
+      ->group(look_group);
+  command->add_flag("--resolve", options->resolve, "with every setting and its value")->group(look_group);
+  command->add_option("-p,--package", options->package, "one section or setting")
+      ->type_name("PATH")
+      ->group(look_group);
   command->footer(
       "Examples:\n"
       "  mtrain recipes/quickstart.yaml\n"
       "  mtrain train recipes/quickstart.yaml optimizer.lr=1e-3 train.steps=200 run.dir=runs/second\n"
+      "  mtrain train recipes/quickstart.yaml --cfg job --resolve -p optimizer\n"
       "Exit status: 0 done, 10 configuration, 11 data, 12 checkpoint, 13 plugin, 14 not a finite number, 18 "
       "input/output,\n"
       "130 or 143 stopped by a signal after saving.");
-  command->callback([&cli, words] { cli.status = train(cli, *words); });
+  command->callback(
+      [&cli, words, options] { options->any() ? look(cli, *words, *options) : train(cli, *words); });
 }
 
 }  // namespace mtrain

@@ -1,7 +1,9 @@
-// mtrain: trains language models from YAML recipes. Only the frame is here; each subcommand is a file of this folder.
+// mtrain: trains language models from YAML recipes. Only the frame is here; each subcommand is a file of this
+// folder.
 #include <CLI/CLI.hpp>
 
 #include "cli.h"
+#include "completion.h"
 
 int main(int argc, char** argv) {
   mtrain::Cli cli;
@@ -16,21 +18,30 @@ int main(int argc, char** argv) {
   app.add_flag("-q,--quiet", cli.quiet, "print results and errors only");
   app.footer(
       "Examples:\n"
-      "  mtrain recipes/quickstart.yaml                 train (the same as: mtrain train recipes/quickstart.yaml)\n"
+      "  mtrain recipes/quickstart.yaml                 train (the same as: mtrain train "
+      "recipes/quickstart.yaml)\n"
       "  mtrain recipes/quickstart.yaml train.steps=50  train with one setting changed\n"
-      "  mtrain plugins ls                              list the models, tokenizers, datasets and optimizers\n"
+      "  mtrain plugins ls                              list the models, tokenizers, datasets and "
+      "optimizers\n"
       "  mtrain doctor                                  check this machine\n"
       "Run `mtrain COMMAND --help` for the options of a command.");
 
   mtrain::add_train_command(app, cli);
   mtrain::add_check_command(app, cli);
+  mtrain::add_rerun_command(app, cli);
   mtrain::add_eval_command(app, cli);
   mtrain::add_generate_command(app, cli);
+  mtrain::add_config_command(app, cli);
+  mtrain::add_recipes_command(app, cli);
   mtrain::add_schema_command(app, cli);
   mtrain::add_data_command(app, cli);
   mtrain::add_plugins_command(app, cli);
   mtrain::add_doctor_command(app, cli);
   mtrain::add_checkpoint_command(app, cli);
+  mtrain::add_completion_command(app, cli);
 
-  return mtrain::run_cli(app, cli, std::vector<std::string>(argv + 1, argv + argc));
+  std::vector<std::string> words(argv + 1, argv + argc);
+  if (!words.empty() && words.front() == "__complete")
+    return mtrain::answer_completion(app, cli, {words.begin() + 1, words.end()});
+  return mtrain::run_cli(app, cli, std::move(words));
 }

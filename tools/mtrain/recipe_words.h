@@ -15,12 +15,28 @@ struct RecipeWords {
   std::vector<std::string> rest;
 };
 
-/// Adds RECIPE and KEY=VALUE… to a command.
-std::shared_ptr<RecipeWords> add_recipe_words(CLI::App& command);
+/// Adds RECIPE and KEY=VALUE… to a command; `first` is what its help shows for the former.
+std::shared_ptr<RecipeWords> add_recipe_words(CLI::App& command, const std::string& first = "RECIPE");
+
+/// Parts the words into overrides, each with its place on the command line, and up to `most` others, at least
+/// one.
+RecipeRequest sorted_words(const Cli& cli, const RecipeWords& words, size_t most,
+                           std::vector<std::string>& others);
 
 /// The recipe and the overrides, each with its place on the command line. Throws Error(usage) when no recipe
 /// is said.
 RecipeRequest recipe_request(const Cli& cli, const RecipeWords& words);
+
+/// The same for a command that also takes the path of a setting: of two words, the one that is no recipe is
+/// put into `key`, whichever stands first. `key` stays empty when there is one word. Throws Error(usage) when
+/// both are recipes, or neither.
+RecipeRequest recipe_request(const Cli& cli, const RecipeWords& words, const PluginHost& plugins,
+                             std::string& key);
+
+/// Reads a recipe to look at it. One with faults is shown as far as it goes: its report goes to standard
+/// error and the status becomes that of a faulty configuration. Throws Error(config) when nothing of it can
+/// be shown.
+Recipe inspect_recipe(Cli& cli, const RecipeRequest& request, const PluginHost& plugins);
 
 /// Shows the warnings of a recipe that is in order.
 void print_warnings(const Cli& cli, const Recipe& recipe);

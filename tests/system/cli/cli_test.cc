@@ -1,4 +1,5 @@
-// The command line as users meet it: exit statuses, one located message per mistake, and what each command leaves behind.
+// The command line as users meet it: exit statuses, one located message per mistake, and what each command
+// leaves behind.
 #include <doctest/doctest.h>
 
 #include <nlohmann/json.hpp>
@@ -19,7 +20,8 @@ size_t count(const std::string& text, const std::string& part) {
 }  // namespace
 
 TEST_CASE("--help everywhere, with examples") {
-  for (const char* command : {"", "train", "check", "eval", "generate", "data", "checkpoint", "plugins", "doctor"}) {
+  for (const char* command :
+       {"", "train", "check", "eval", "generate", "data", "checkpoint", "plugins", "doctor"}) {
     CAPTURE(command);
     std::vector<std::string> arguments = {"--help"};
     if (*command) arguments.insert(arguments.begin(), command);
@@ -53,7 +55,10 @@ TEST_CASE("each mistake: its exit status, one error, its place and the way out")
       {"bad batch", {"check", "RECIPE", "train.global_batch_size=5"}, 10, {"global-batch", "multiple"}},
       {"layout not built", {"check", "RECIPE", "dist.tp=2"}, 10, {"dist.tp"}},
       {"bad heads", {"train", "RECIPE", "RUN", "model.kv_heads=3"}, 10, {"kv_heads"}},
-      {"no data", {"train", "RECIPE", "RUN", "dataset.type=gpt", "+dataset.path=/nowhere/corpus"}, 11, {"/nowhere/corpus"}},
+      {"no data",
+       {"train", "RECIPE", "RUN", "dataset.type=gpt", "+dataset.path=/nowhere/corpus"},
+       11,
+       {"/nowhere/corpus"}},
       {"nothing saved", {"eval", "--from", "/nowhere"}, 12, {"/nowhere"}},
       {"must resume", {"train", "RECIPE", "RUN", "checkpoint.resume=must"}, 12, {"resume"}},
       {"absent weights", {"train", "RECIPE", "RUN", "model.init_from=/nowhere"}, 12, {"/nowhere"}},
@@ -67,16 +72,19 @@ TEST_CASE("each mistake: its exit status, one error, its place and the way out")
     Outcome outcome = cli(arguments);
     CHECK_MESSAGE(outcome.status == mistake.status, outcome.err);
     CHECK(count(outcome.err, "mtrain: error[") == 1);
-    for (const auto& text : mistake.says) CHECK_MESSAGE(outcome.err.find(text) != std::string::npos, outcome.err);
+    for (const auto& text : mistake.says)
+      CHECK_MESSAGE(outcome.err.find(text) != std::string::npos, outcome.err);
   }
 }
 
 TEST_CASE("all mistakes of a recipe come at once") {
   Scratch scratch("mtrain-all");
-  std::string recipe = scratch.write("bad.yaml", "model: {type: llama, layers: 0, heds: 4}\ndataset: mock\ntrain: {steps: ten}\n");
+  std::string recipe = scratch.write(
+      "bad.yaml", "model: {type: llama, layers: 0, heds: 4}\ndataset: mock\ntrain: {steps: ten}\n");
   Outcome outcome = cli({"check", recipe, "optimizer.lr=-1"});
   CHECK(outcome.status == 10);
-  for (const char* text : {"model.layers", "model.heds", "model.heads", "train.steps", "optimizer.lr", "bad.yaml:1:", "bad.yaml:3:"})
+  for (const char* text : {"model.layers", "model.heds", "model.heads", "train.steps", "optimizer.lr",
+                           "bad.yaml:1:", "bad.yaml:3:"})
     CHECK_MESSAGE(outcome.err.find(text) != std::string::npos, outcome.err);
 }
 
@@ -94,7 +102,8 @@ TEST_CASE("the resolved recipe of a run trains to the same bits") {
   std::string resolved = (scratch / "a" / "config" / "resolved.yaml").string();
   REQUIRE(cli({resolved, "run.dir=" + (scratch / "b").string(), "-q"}).status == 0);
   CHECK(digest(scratch / "a") == digest(scratch / "b"));
-  Outcome once = cli({"check", "--resolved", recipe, "run.dir=x"}), file = cli({"check", "--resolved", recipe, "run.dir=x"});
+  Outcome once = cli({"check", "--resolved", recipe, "run.dir=x"}),
+          file = cli({"check", "--resolved", recipe, "run.dir=x"});
   std::string path = scratch.write("once.yaml", once.out);
   CHECK(cli({"check", "--resolved", path}).out == once.out);
 }
@@ -103,15 +112,18 @@ TEST_CASE("micro-batch size and recompute never change the loss beyond rounding;
   Scratch scratch("mtrain-same");
   std::string recipe = scratch.write("tiny.yaml", tiny_recipe());
   auto losses = [&](const std::string& name, std::vector<std::string> overrides) {
-    overrides.insert(overrides.begin(), {recipe, "run.dir=" + (scratch / name).string(), "train.steps=10", "-q"});
+    overrides.insert(overrides.begin(),
+                     {recipe, "run.dir=" + (scratch / name).string(), "train.steps=10", "-q"});
     Outcome outcome = cli(overrides);
     CHECK_MESSAGE(outcome.status == 0, outcome.err);
     std::vector<double> values;
     std::stringstream lines(slurp(scratch / name / "metrics.jsonl"));
-    for (std::string line; std::getline(lines, line);) values.push_back(nlohmann::json::parse(line).at("loss").get<double>());
+    for (std::string line; std::getline(lines, line);)
+      values.push_back(nlohmann::json::parse(line).at("loss").get<double>());
     return values;
   };
-  auto base = losses("base", {}), same = losses("same", {}), whole = losses("micro", {"train.micro_batch_size=4"}),
+  auto base = losses("base", {}), same = losses("same", {}),
+       whole = losses("micro", {"train.micro_batch_size=4"}),
        replayed = losses("recompute", {"model.recompute=full"});
   REQUIRE(base.size() == 10);
   CHECK(base == same);
@@ -126,7 +138,8 @@ TEST_CASE("a loss that is not finite stops with 14, updates nothing, and can be 
   Outcome stop = cli({recipe, run_dir, "-q"}, {"MTRAIN_FAULT=train.loss:7:nan"});
   CHECK(stop.status == 14);
   CHECK_MESSAGE(stop.err.find("step 7") != std::string::npos, stop.err);
-  Outcome skip = cli({recipe, "run.dir=" + (scratch / "s").string(), "train.on_nonfinite=skip"}, {"MTRAIN_FAULT=train.loss:7:nan"});
+  Outcome skip = cli({recipe, "run.dir=" + (scratch / "s").string(), "train.on_nonfinite=skip"},
+                     {"MTRAIN_FAULT=train.loss:7:nan"});
   CHECK(skip.status == 0);
   CHECK(skip.out.find("skipped") != std::string::npos);
 }
@@ -148,7 +161,8 @@ TEST_CASE("generate: the same seed gives the same text, another one another") {
 
 TEST_CASE("resuming with another architecture or optimizer is refused by name") {
   Scratch scratch("mtrain-other");
-  std::string recipe = scratch.write("tiny.yaml", tiny_recipe()), run_dir = "run.dir=" + (scratch / "r").string();
+  std::string recipe = scratch.write("tiny.yaml", tiny_recipe()),
+              run_dir = "run.dir=" + (scratch / "r").string();
   REQUIRE(cli({recipe, run_dir, "train.steps=5", "-q"}).status == 0);
   Outcome other = cli({recipe, run_dir, "model.hidden_size=64", "-q"});
   CHECK(other.status == 12);
@@ -159,7 +173,8 @@ TEST_CASE("resuming with another architecture or optimizer is refused by name") 
 
 TEST_CASE("two jobs in one folder: the second is refused") {
   Scratch scratch("mtrain-two");
-  std::string recipe = scratch.write("tiny.yaml", tiny_recipe()), run_dir = "run.dir=" + (scratch / "r").string();
+  std::string recipe = scratch.write("tiny.yaml", tiny_recipe()),
+              run_dir = "run.dir=" + (scratch / "r").string();
   Outcome second;
   std::jthread other([&] {
     std::this_thread::sleep_for(std::chrono::milliseconds(400));

@@ -1,31 +1,15 @@
 // Where recipes and groups are found, how a recipe may be said, and what a recipe can ask about its run.
 #include <doctest/doctest.h>
 
-#include "../process.h"
+#include "shell.h"
 
 using namespace mtrain::testing;
 namespace fs = std::filesystem;
 
 namespace {
 
-/// Runs mtrain in a folder, with `home` as the user's configuration.
-Outcome cli_in(const fs::path& folder, const std::string& words, const fs::path& home = "/nowhere") {
-  return run(
-      {.arguments = {"/bin/sh", "-c", "cd " + folder.string() + " && exec " + mtrain_binary() + " " + words},
-       .environment = {"XDG_CONFIG_HOME=" + home.string()}});
-}
-
-void write(const fs::path& file, const std::string& text) {
-  fs::create_directories(file.parent_path());
-  std::ofstream(file, std::ios::binary) << text;
-}
-
 std::string named_run(const std::string& name) {
   return tiny_recipe() + "run: {name: " + name + "}\n";
-}
-
-bool has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
 }
 
 }  // namespace
@@ -33,11 +17,11 @@ bool has(const std::string& text, const std::string& part) {
 TEST_CASE("the nearest folder of the search path wins: recipe's own, project, plugins, user, built-in") {
   Scratch scratch("mtrain-search");
   fs::path work = scratch / "work", home = scratch / "home", plugins = scratch / "plugins";
-  write(work / "own.d/r.yaml", "defaults: [{scheduler: s}, _self_]\n" + tiny_recipe());
+  write_at(work / "own.d/r.yaml", "defaults: [{scheduler: s}, _self_]\n" + tiny_recipe());
   const std::vector<std::pair<fs::path, std::string>> places = {
       {home / "mtrain", "1"}, {plugins / "recipes", "2"}, {work / "recipes", "3"}, {work / "own.d", "4"}};
   for (const auto& [folder, warmup] : places) {
-    write(folder / "scheduler/s.yaml", "stable_steps: " + warmup + "\n");
+    write_at(folder / "scheduler/s.yaml", "stable_steps: " + warmup + "\n");
     Outcome outcome =
         cli_in(work, "--plugin-path " + plugins.string() + " check own.d/r.yaml --resolved", home);
     CHECK_MESSAGE(outcome.status == 0, outcome.err);
@@ -48,8 +32,8 @@ TEST_CASE("the nearest folder of the search path wins: recipe's own, project, pl
 TEST_CASE("a recipe is a path, a name, or standard input") {
   Scratch scratch("mtrain-names");
   fs::path work = scratch / "work";
-  write(work / "recipes/mine.yaml", named_run("project-one"));
-  write(work / "recipes/deep/er.yaml", named_run("deeper"));
+  write_at(work / "recipes/mine.yaml", named_run("project-one"));
+  write_at(work / "recipes/deep/er.yaml", named_run("deeper"));
   fs::create_directories(work / "mine");  // a folder of that name is no recipe
   Outcome by_name = cli_in(work, "check mine"), by_path = cli_in(work, "check recipes/mine.yaml"),
           group = cli_in(work, "check deep/er"), input = cli_in(work, "check - < recipes/mine.yaml"),
@@ -109,7 +93,7 @@ TEST_CASE("a recipe can ask about its run") {
 TEST_CASE("a plugin's name stays a value where no defaults list has the group") {
   Scratch scratch("mtrain-sugar");
   std::string recipe = scratch.write("tiny.yaml", tiny_recipe());
-  write(scratch / "optimizer/adamw.yaml", "beta2: 0.5\n");
+  write_at(scratch / "optimizer/adamw.yaml", "beta2: 0.5\n");
   Outcome value = cli({"check", recipe, "optimizer=adamw", "--resolved"});
   CHECK_MESSAGE(value.status == 0, value.err);
   CHECK_MESSAGE(!has(value.out, "beta2: 0.5"), value.out);

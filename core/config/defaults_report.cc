@@ -1,0 +1,96 @@
+#include "mtrain/config/defaults_report.h"
+
+#include <algorithm>
+
+#include "mtrain/base/text.h"
+#include "mtrain/config/json_write.h"
+#include "mtrain/config/provenance.h"
+
+namespace mtrain {
+namespace {
+
+struct Share {
+  int64_t settings = 0;
+  Node shadowed = Node::list();
+};
+
+std::string source_of(const Location& where) {
+  return where ? where.source->name() : "";
+}
+
+std::map<std::string, Share> shares(const Node& tree) {
+  std::map<std::string, Share> out;
+  each_leaf(tree, [&](const std::string& path, const Node& leaf) {
+    ++out[source_of(leaf.loc())].settings;
+    for (size_t i = 0; i < leaf.history().size(); ++i) {
+      std::string loser = source_of(leaf.history()[i].where);
+      std::string winner =
+          source_of(i + 1 < leaf.history().size() ? leaf.history()[i + 1].where : leaf.loc());
+      out[loser].shadowed.push(make_map({{"path", Node::string(path)}, {"by", Node::string(winner)}}));
+    }
+  });
+  return out;
+}
+
+std::string count(int64_t n, const char* what) {
+  return cat(n, " ", what, n == 1 ? "" : "s");
+}
+
+std::string file_text(const Node& file) {
+  std::string out = count(file.get("settings")->as_int(), "setting");
+  const Node& shadowed = *file.get("shadowed");
+  constexpr size_t kShown = 3;
+  for (size_t i = 0; i < std::min(shadowed.size(), kShown); ++i)
+    out += cat(i == 0 ? cat(", ", shadowed.size(), " shadowed: ") : ", ",
+               shadowed.items()[i].get("path")->as_text(), " by ", shadowed.items()[i].get("by")->as_text());
+  return shadowed.size() > kShown ? out + ", …" : out;
+}
+
+}  // namespace
+
+Node defaults_report(const Composition& composition) {
+  Node tree = Node::list(), files = Node::list();
+  for (const auto& line : composition.defaults)
+    tree.push(make_map({{"depth", Node::integer(line.depth)},
+                        {"entry", Node::string(line.entry)},
+                        {"file", Node::string(line.file)},
+                        {"package", Node::string(line.package)},
+                        {"where", Node::string(line.where.text())},
+                        {"dropped", Node::boolean(line.dropped)}}));
+  auto share = shares(composition.tree);
+  for (const auto& file : composition.files) {
+    Share& own = share[file.file];
+    files.push(make_map({{"file", Node::string(file.file)},
+                         {"package", Node::string(file.package)},
+                         {"settings", Node::integer(own.settings)},
+                         {"shadowed", own.shadowed},
+                         {"unused", Node::boolean(own.settings == 0)}}));
+  }
+  return make_map(
+      {{"recipe", Node::string(composition.file)}, {"tree", std::move(tree)}, {"files", std::move(files)}});
+}
+
+std::string defaults_text(const Node& report) {
+  std::string out;
+  for (const auto& line : report.get("tree")->items()) {
+    out.append(static_cast<size_t>(line.get("depth")->as_int()) * 2, ' ');
+    out += line.get("entry")->as_text();
+    const std::string& file = line.get("file")->as_text();
+    const std::string& package = line.get("package")->as_text();
+    if (line.get("depth")->as_int() > 0 && !file.empty())
+      out += cat("   ", file, package.empty() ? "" : " at " + package, "   chosen at ",
+                 line.get("where")->as_text());
+    if (line.get("dropped")->as_bool())
+      out += "   (nothing: null, removed, or an optional file that is not there)";
+    out += '\n';
+  }
+  out += "in the order of merging, later ones win:\n";
+  for (const auto& file : report.get("files")->items()) {
+    out += cat("  ", file.get("file")->as_text(), ": ", file_text(file));
+    if (file.get("unused")->as_bool()) out += "; none of them counts";
+    out += '\n';
+  }
+  return out;
+}
+
+}  // namespace mtrain

@@ -1,0 +1,15 @@
+// What each file of a composed recipe brings: the defaults tree, how many settings each file decides, and
+// which of its settings another file or the command line decides instead. Stateless.
+#pragma once
+#include <string>
+
+#include "mtrain/config/compose.h"
+
+namespace mtrain {
+
+/// {"recipe", "tree": [{"depth", "entry", "file", "package", "where", "dropped"}],
+///  "files": [{"file", "package", "settings", "shadowed": [{"path", "by"}], "unused"}]}
+MT_API Node defaults_report(const Composition& composition);
+MT_API std::string defaults_text(const Node& report);
+
+}  // namespace mtrain

@@ -1,0 +1,129 @@
+#include "mtrain/config/show.h"
+
+#include "mtrain/base/text.h"
+#include "mtrain/config/json_write.h"
+#include "mtrain/config/provenance.h"
+#include "mtrain/config/schema.h"
+#include "mtrain/config/yaml_write.h"
+
+namespace mtrain {
+namespace {
+
+/// The tree before its expressions were computed.
+Node as_written(const Node& node) {
+  if (!node.expression().empty()) return Node::string(node.expression());
+  Node out = node;
+  for (auto& item : out.items()) item = as_written(item);
+  for (auto& entry : out.entries()) entry.value = as_written(entry.value);
+  return out;
+}
+
+Node raw_view(const ConfigContainer& config) {
+  Node out = as_written(config.composition().tree);
+  for (const auto& path : config.secrets()) {
+    const Node* said = config.composition().tree.find(path);
+    if (said && said->expression().empty()) *out.find(path) = Node::plain("???");
+  }
+  return out;
+}
+
+/// True for a value that the recipe could leave out.
+bool is_default(const ConfigContainer& config, const SchemaCatalog& catalog, const std::string& path,
+                const Node& leaf) {
+  if (leaf.loc() && leaf.loc().source->kind() == SourceKind::built_in) return true;
+  std::string section = path.substr(0, path.find('.'));
+  auto specs = catalog.settings_at(path, config.type_of(section));
+  // The component's default counts before the section's.
+  for (auto spec = specs.rbegin(); spec != specs.rend(); ++spec)
+    if (!(*spec)->default_value.empty()) return default_value(**spec, section).same_value(leaf);
+  return false;
+}
+
+Node minimal_view(const ConfigContainer& config, const SchemaCatalog& catalog) {
+  Node out = Node::map();
+  each_leaf(config.resolved(), [&](const std::string& path, const Node& leaf) {
+    const Node* value = config.root().find(path);
+    if (!is_default(config, catalog, path, value ? *value : leaf)) out.set(path, leaf);
+  });
+  return out;
+}
+
+std::string plain_flag(const std::string& text) {
+  bool simple = !text.empty();
+  for (char c : text)
+    simple = simple && (std::isalnum(static_cast<unsigned char>(c)) ||
+                        std::string_view("_-./+").find(c) != std::string_view::npos);
+  return simple && resolve_scalar(text) == NodeKind::string && text != "~" ? text : "";
+}
+
+/// In single quotes only the quote itself and backslashes right before one are special.
+std::string quoted_flag(const std::string& text) {
+  std::string out = "'";
+  size_t slashes = 0;
+  for (char c : text) {
+    if (c == '\'') out.append(slashes + 1, '\\');
+    slashes = c == '\\' ? slashes + 1 : 0;
+    out += c;
+  }
+  out.append(slashes, '\\');
+  return out + "'";
+}
+
+std::string flags(const Node& root, const std::string& prefix) {
+  if (!root.is_map() || root.size() == 0) return cat(prefix, "=", override_value(root), "\n");
+  std::string out;
+  each_leaf(root, [&](const std::string& path, const Node& leaf) {
+    out += cat(prefix.empty() ? path : prefix + "." + path, "=", override_value(leaf), "\n");
+  });
+  return out;
+}
+
+std::string annotated(const ConfigContainer& config, const SchemaCatalog& catalog, const Node& shown,
+                      const std::string& prefix) {
+  WriteOptions options;
+  options.comment = [&](const std::string& rest, const Node&) {
+    std::string path = prefix.empty() ? rest : rest.empty() ? prefix : prefix + "." + rest;
+    const Node* value = config.root().find(path);
+    auto specs = catalog.settings_at(path, config.type_of(path.substr(0, path.find('.'))));
+    if (!value || specs.empty()) return std::string();
+    std::string origin = value->loc() ? value->loc().text() : "";
+    if (!value->expression().empty()) origin += cat(", ", value->expression());
+    return cat(origin, ": ", specs.front()->doc, " [", describe(*specs.front()), "]");
+  };
+  return write_yaml(shown, options);
+}
+
+}  // namespace
+
+std::string override_value(const Node& value) {
+  std::string out;
+  switch (value.kind()) {
+    case NodeKind::string:
+      out = value.is_missing() && !value.quoted() ? "???" : plain_flag(value.as_text());
+      return out.empty() ? quoted_flag(value.as_text()) : out;
+    case NodeKind::list:
+      for (const auto& item : value.items()) out += cat(out.empty() ? "" : ",", override_value(item));
+      return cat("[", out, "]");
+    case NodeKind::map:
+      for (const auto& entry : value.entries())
+        out += cat(out.empty() ? "" : ",", override_value(Node::string(entry.key)), ":",
+                   override_value(entry.value));
+      return cat("{", out, "}");
+    default:
+      return write_flow(value);
+  }
+}
+
+std::string show_config(const ConfigContainer& config, const SchemaCatalog& catalog,
+                        const ShowOptions& options) {
+  Node whole = options.view == ConfigView::raw       ? raw_view(config)
+               : options.view == ConfigView::minimal ? minimal_view(config, catalog)
+                                                     : config.resolved();
+  Node shown = options.path.empty() ? std::move(whole) : Node(whole.at(options.path));
+  if (options.format == ConfigFormat::flags) return flags(shown, options.path);
+  if (options.format == ConfigFormat::json) return write_json(shown) + "\n";
+  if (options.view == ConfigView::annotated) return annotated(config, catalog, shown, options.path);
+  return write_yaml(shown);
+}
+
+}  // namespace mtrain

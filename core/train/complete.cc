@@ -1,0 +1,205 @@
+#include "mtrain/train/complete.h"
+
+#include <algorithm>
+#include <set>
+
+#include "mtrain/base/error.h"
+#include "mtrain/config/repository.h"
+#include "mtrain/config/schema.h"
+#include "mtrain/config/show.h"
+#include "mtrain/train/recipe_list.h"
+
+namespace mtrain {
+namespace {
+
+constexpr size_t kMaxCandidates = 1000;
+
+bool is_run(const fs::path& folder) {
+  std::error_code ignored;
+  return fs::exists(folder / "config" / "resolved.yaml", ignored) ||
+         fs::is_directory(folder / "checkpoints", ignored) || fs::exists(folder / "manifest.json", ignored);
+}
+
+/// The entries of the folder that a typed path leads to, as they would be typed.
+template <class Accept>
+std::vector<Candidate> entries_of(const std::string& typed, const Accept& accept) {
+  std::string folder = typed.substr(0, typed.rfind('/') + 1), leaf = typed.substr(folder.size());
+  std::vector<Candidate> out;
+  std::error_code fault;
+  for (fs::directory_iterator it(folder.empty() ? fs::path(".") : fs::path(folder), fault), end;
+       !fault && it != end && out.size() < kMaxCandidates; it.increment(fault)) {
+    std::string name = it->path().filename().string();
+    if (!name.starts_with(leaf) || (name.starts_with('.') && !leaf.starts_with('.'))) continue;
+    if (auto candidate = accept(*it, folder + name)) out.push_back(std::move(*candidate));
+  }
+  std::sort(out.begin(), out.end(), [](const Candidate& a, const Candidate& b) { return a.text < b.text; });
+  return out;
+}
+
+void keep_matching(std::vector<Candidate>& list, const std::string& typed) {
+  std::set<std::string> seen;
+  std::erase_if(
+      list, [&](const Candidate& c) { return !c.text.starts_with(typed) || !seen.insert(c.text).second; });
+}
+
+/// What an override does before its key: "+", "++" or "~".
+std::string sign_of(const std::string& typed) {
+  for (const char* sign : {"++", "+", "~"})
+    if (typed.starts_with(sign)) return sign;
+  return "";
+}
+
+/// What a component is, in a few words.
+std::string doc_of(const Schema& component) {
+  return component.needs.empty() ? component.doc : "not built: " + component.needs;
+}
+
+/// The words for the value of one setting.
+void add_values(const FieldSpec& spec, const std::string& key, const SchemaCatalog& catalog,
+                std::vector<Candidate>& out) {
+  for (const auto& choice : spec.choices) out.push_back({key + choice, ""});
+  if (spec.type == FieldType::boolean)
+    for (const char* value : {"true", "false"}) out.push_back({key + value, ""});
+  if (!spec.plugin_kind.empty())
+    for (const auto& name : catalog.components(spec.plugin_kind))
+      out.push_back({key + name, doc_of(*catalog.component(spec.plugin_kind, name))});
+  if (!spec.example.empty()) out.push_back({key + spec.example, "e.g."});
+}
+
+std::vector<const Schema*> schemas_of(const std::string& section, const std::string& component,
+                                      const SchemaCatalog& catalog) {
+  std::vector<const Schema*> out;
+  const Schema* core = catalog.section(section);
+  if (!core) return out;
+  out.push_back(core);
+  std::string kind = catalog.kind_of(section);
+  for (const auto& name : catalog.components(kind))
+    if (component.empty() || name == component) out.push_back(catalog.component(kind, name));
+  return out;
+}
+
+/// The settings below a section, a level at a time.
+void add_keys(const std::string& typed, const std::vector<const Schema*>& schemas, const std::string& behind,
+              std::vector<Candidate>& out) {
+  std::string section = typed.substr(0, typed.find('.') + 1), rest = typed.substr(section.size());
+  for (const Schema* schema : schemas)
+    for (const auto& spec : schema->fields) {
+      if (!spec.path.starts_with(rest)) continue;
+      size_t dot = spec.path.find('.', rest.size());
+      if (dot == std::string::npos)
+        out.push_back({section + spec.path + behind, spec.doc});
+      else
+        out.push_back({section + spec.path.substr(0, dot + 1), "settings of " + spec.path.substr(0, dot)});
+    }
+}
+
+/// The recipe on the line as far as it can be read.
+std::optional<Recipe> recipe_of(const std::string& said, const PluginHost& plugins) {
+  if (said.empty() || said == "-") return std::nullopt;
+  RecipeRequest request;
+  request.recipe = said;
+  try {
+    Recipe recipe = read_recipe(request, plugins);
+    if (recipe.config.root().is_map()) return recipe;
+  } catch (const Error&) {
+    // What is wrong with it is said when it is used.
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::vector<Candidate> complete_file(const std::string& typed, const std::string& extension) {
+  return entries_of(typed,
+                    [&](const fs::directory_entry& entry, std::string path) -> std::optional<Candidate> {
+                      std::error_code ignored;
+                      if (entry.is_directory(ignored)) return Candidate{path + "/", "folder"};
+                      if (entry.path().extension() != extension) return std::nullopt;
+                      return Candidate{std::move(path), ""};
+                    });
+}
+
+std::vector<Candidate> complete_run(const std::string& typed) {
+  auto out =
+      entries_of(typed, [&](const fs::directory_entry& entry, std::string path) -> std::optional<Candidate> {
+        std::error_code ignored;
+        if (!entry.is_directory(ignored)) return std::nullopt;
+        bool run = is_run(entry.path());
+        return Candidate{run ? path : path + "/", run ? "run or checkpoint" : "folder"};
+      });
+  // Most runs lie in runs/.
+  if (typed.find('/') == std::string::npos && typed != "runs") {
+    auto more = complete_run("runs/");
+    out.insert(out.begin(), more.begin(), more.end());
+    keep_matching(out, typed);
+  }
+  return out;
+}
+
+std::vector<Candidate> complete_recipe(const std::string& typed, const std::vector<SearchFolder>& folders) {
+  std::vector<Candidate> out;
+  for (const auto& recipe : list_recipes(folders))
+    if (recipe.group.empty() || typed.find('/') != std::string::npos)
+      out.push_back({recipe.name, recipe.description});
+  keep_matching(out, typed);
+  auto files = complete_file(typed, ".yaml");
+  out.insert(out.end(), files.begin(), files.end());
+  keep_matching(out, typed);
+  return out;
+}
+
+std::vector<Candidate> complete_key(const std::string& typed, const SchemaCatalog& catalog) {
+  std::vector<Candidate> out;
+  if (typed.find('.') == std::string::npos)
+    for (const auto& section : catalog.sections()) out.push_back({section.name + ".", section.doc});
+  else
+    add_keys(typed, schemas_of(typed.substr(0, typed.find('.')), "", catalog), "", out);
+  keep_matching(out, typed);
+  return out;
+}
+
+std::vector<Candidate> complete_override(const std::string& typed, const std::string& recipe,
+                                         const PluginHost& plugins) {
+  SchemaCatalog catalog = schema_catalog(plugins);
+  std::vector<fs::path> folders;
+  if (!recipe.empty()) folders.push_back(fs::path(recipe).parent_path());
+  for (const auto& folder : search_folders(plugins.folders())) folders.push_back(folder.path);
+  ConfigRepository repository(folders);
+  std::string sign = sign_of(typed), key = typed.substr(sign.size(), typed.find('=') - sign.size());
+  std::string behind = sign == "~" ? "" : "=";
+  std::vector<Candidate> out;
+  if (typed.find('=') == std::string::npos && key.find('.') == std::string::npos) {
+    for (const auto& section : catalog.sections()) {
+      out.push_back({sign + section.name + ".", section.doc});
+      if (repository.is_group(section.name) || !catalog.kind_of(section.name).empty())
+        out.push_back({sign + section.name + behind, "choose one: " + section.doc});
+    }
+  } else {
+    auto known = recipe_of(recipe, plugins);
+    std::string section = key.substr(0, key.find('.'));
+    bool has_section = known && catalog.section(section);
+    std::string component = has_section ? known->config.type_of(section) : "";
+    if (typed.find('=') == std::string::npos) {
+      add_keys(key, schemas_of(section, component, catalog), behind, out);
+      for (auto& candidate : out) candidate.text = sign + candidate.text;
+    } else if (key.find('.') == std::string::npos) {
+      for (const auto& option : repository.options(key)) out.push_back({sign + key + "=" + option, ""});
+      for (const auto& name : catalog.components(catalog.kind_of(key)))
+        out.push_back({sign + key + "=" + name, doc_of(*catalog.component(catalog.kind_of(key), name))});
+    } else {
+      std::string before = sign + key + "=";
+      const Node* now = known ? known->config.root().find(key) : nullptr;
+      if (now && !now->is_map() && !known->config.is_secret(key))
+        out.push_back({before + override_value(*now), "as it is"});
+      for (const FieldSpec* spec : catalog.settings_at(key, component))
+        add_values(*spec, before, catalog, out);
+      std::string value = typed.substr(before.size());
+      if (value.find('/') != std::string::npos || value.starts_with('.'))
+        for (auto& file : complete_file(value, ".yaml")) out.push_back({before + file.text, file.doc});
+    }
+  }
+  keep_matching(out, typed);
+  return out;
+}
+
+}  // namespace mtrain

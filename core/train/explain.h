@@ -1,0 +1,21 @@
+// What is known about a setting, without any recipe: its type, range, default, meaning, names, and who uses
+// it. Stateless.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "mtrain/config/container.h"
+#include "mtrain/train/search_path.h"
+
+namespace mtrain {
+
+/// {"path", "asked", "settings": [{"owner", "type", "describe", "doc", "default", …}], "recipes": […]}; for a
+/// section,
+/// {"path", "doc", "sections": […]} with the settings inside it. Throws Error(config) with the nearest names
+/// when there is no such setting.
+MT_API Node explain_setting(const std::string& path, const SchemaCatalog& catalog,
+                            const std::vector<SearchFolder>& folders);
+/// The same as text.
+MT_API std::string explain_text(const Node& explained);
+
+}  // namespace mtrain

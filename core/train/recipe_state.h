@@ -1,0 +1,27 @@
+// Whether a recipe can run here, in one line: what `recipes ls` and `recipes verify` show. Stateless.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "mtrain/config/report.h"
+
+namespace mtrain {
+
+struct RecipeState {
+  enum class Kind : uint8_t {
+    ready,
+    incomplete,  // right, but something must still be said on the command line: its data
+    not_built,   // right, but needs parts that this build does not have
+    faulty,
+  };
+  Kind kind = Kind::ready;
+  std::vector<std::string> needs;  // what must be said, or what is not built
+  size_t errors = 0;               // other ones
+};
+
+MT_API RecipeState judge_recipe(const Report& report);
+/// "ready", "needs dataset.path", "not built: …", "3 errors".
+MT_API std::string describe(const RecipeState& state);
+MT_API const char* name(RecipeState::Kind kind);
+
+}  // namespace mtrain

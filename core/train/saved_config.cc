@@ -1,0 +1,249 @@
+#include "mtrain/train/saved_config.h"
+
+#include <sys/utsname.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "mtrain/base/error.h"
+#include "mtrain/base/hash.h"
+#include "mtrain/checkpoint/store.h"
+#include "mtrain/config/json_write.h"
+#include "mtrain/config/provenance.h"
+#include "mtrain/plugin/stamp.h"
+#include "mtrain/train/train_state.h"
+
+namespace mtrain {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr uint64_t kMaxText = 16 << 20;  // bytes of one saved text
+constexpr size_t kMinSecret = 3;         // a shorter text is no secret, and would be found everywhere
+
+std::string dump(const Json& json) {
+  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+/// "" when the file cannot be read: a hash is worth no failure.
+std::string hash_of_file(const fs::path& path) {
+  try {
+    return sha256(MappedFile(path).bytes());
+  } catch (const Error&) {
+    return {};
+  }
+}
+
+std::string processor() {
+  std::ifstream info("/proc/cpuinfo");
+  for (std::string line; std::getline(info, line);)
+    if (line.starts_with("model name")) return std::string(trim(line.substr(line.find(':') + 1)));
+  return "unknown";
+}
+
+Json environment_of(const Recipe& recipe, const PluginHost& plugins, const std::string& data,
+                    const std::string& tokenizer) {
+  utsname system{};
+  uname(&system);
+  Json binaries = Json::object(), loaded = Json::array();
+  for (const char* file : {"mtrain", "../lib/libmtrain_core.so"})
+    binaries[fs::path(file).filename().string()] = hash_of_file(program_directory() / file);
+  for (const auto& plugin : plugins.loaded())
+    loaded.push_back({{"kind", plugin.kind},
+                      {"name", plugin.name},
+                      {"identity", plugin.identity},
+                      {"path", plugin.path.string()},
+                      {"sha256", hash_of_file(plugin.path)}});
+  return {{"mtrain", MT_VERSION},
+          {"name", recipe.name},
+          {"recipe", recipe.config.composition().file},
+          {"directory", fs::absolute(recipe.directory).lexically_normal().string()},
+          {"host", system.nodename},
+          {"system", cat(system.sysname, " ", system.release, " ", system.machine)},
+          {"cpu", processor()},
+          {"cpu_threads", std::thread::hardware_concurrency()},
+          {"binaries", binaries},
+          {"plugins", loaded},
+          {"data", data},
+          {"tokenizer", tokenizer}};
+}
+
+/// The values, present and shadowed, of settings that must not be saved.
+std::vector<std::string> secret_values(const ConfigContainer& config) {
+  std::vector<std::string> out;
+  auto add = [&](const std::string& value) {
+    if (value.size() >= kMinSecret) out.push_back(value);
+  };
+  for (const auto& path : config.secrets()) {
+    for (const Node* root : {&config.root(), &config.composition().tree}) {
+      const Node* node = root->find(path);
+      if (!node) continue;
+      add(node->as_text());
+      for (const auto& old : node->history()) add(old.value);
+    }
+  }
+  return out;
+}
+
+std::string redacted(std::string text, const std::vector<std::string>& secrets) {
+  constexpr std::string_view kInstead = "???";
+  for (const auto& secret : secrets)
+    for (size_t at = 0; (at = text.find(secret, at)) != std::string::npos; at += kInstead.size())
+      text.replace(at, secret.size(), kInstead);
+  return text;
+}
+
+SavedConfig read_run_folder(const fs::path& folder) {
+  SavedConfig out;
+  auto text = [&](const char* name) { return read_file(folder / name, kMaxText); };
+  out.raw = text("recipe.yaml");
+  out.resolved = text("resolved.yaml");
+  std::error_code ignored;
+  for (auto [name, into] :
+       {std::pair{"provenance.json", &out.provenance}, {"environment.json", &out.environment}})
+    *into = fs::exists(folder / name, ignored) ? text(name) : "{}\n";
+  out.overrides = split(text("overrides.txt"), '\n');
+  if (!out.overrides.empty() && out.overrides.back().empty()) out.overrides.pop_back();
+  for (fs::recursive_directory_iterator it(folder / "files", ignored), end; !ignored && it != end;
+       it.increment(ignored))
+    if (it->is_regular_file(ignored))
+      out.files.emplace_back(it->path().lexically_relative(folder / "files").replace_extension().string(),
+                             read_file(it->path(), kMaxText));
+  return out;
+}
+
+}  // namespace
+
+SavedConfig saved_config(const Recipe& recipe, const PluginHost& plugins, const std::string& data,
+                         const std::string& tokenizer) {
+  const Composition& composition = recipe.config.composition();
+  auto secrets = secret_values(recipe.config);
+  SavedConfig out;
+  out.raw = redacted(recipe.config.raw(), secrets);
+  for (const auto& file : composition.files) {
+    if (file.file == composition.file || !file.source) continue;
+    std::string name = file.path.empty() ? fs::path(file.file).stem().string() : file.path;
+    bool known = false;
+    for (const auto& [other, text] : out.files) known = known || other == name;
+    if (!known) out.files.emplace_back(name, redacted(file.source->text(), secrets));
+  }
+  for (const auto& override : recipe.config.overrides())
+    out.overrides.push_back(redacted(override.text, secrets));
+  out.resolved = recipe.config.to_yaml();
+  out.provenance = redacted(write_json(provenance(recipe.config)) + "\n", secrets);
+  out.environment = dump(environment_of(recipe, plugins, data, tokenizer));
+  return out;
+}
+
+std::string to_json(const SavedConfig& config) {
+  Json files = Json::object();
+  for (const auto& [name, text] : config.files) files[name] = text;
+  return Json{{"raw", config.raw},
+              {"files", files},
+              {"overrides", config.overrides},
+              {"provenance", Json::parse(config.provenance)},
+              {"environment", Json::parse(config.environment)}}
+      .dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+SavedConfig saved_config_from_json(const std::string& text, const std::string& where) {
+  try {
+    Json json = Json::parse(text);
+    SavedConfig out;
+    out.raw = json.at("raw").get<std::string>();
+    for (const auto& [name, file] : json.at("files").items())
+      out.files.emplace_back(name, file.get<std::string>());
+    out.overrides = json.at("overrides").get<std::vector<std::string>>();
+    out.provenance = dump(json.at("provenance"));
+    out.environment = dump(json.at("environment"));
+    return out;
+  } catch (const nlohmann::json::exception& e) {
+    throw Error(ErrorClass::checkpoint,
+                cat(where, " does not say how its run was configured: ", printable(e.what())),
+                "it was written by another version of mtrain");
+  }
+}
+
+void write_saved_config(const SavedConfig& config, const fs::path& run_folder) {
+  fs::path folder = run_folder / "config";
+  make_directories(folder);
+  std::string overrides;
+  for (const auto& override : config.overrides) overrides += override + "\n";
+  write_file_atomic(folder / "recipe.yaml", config.raw);
+  write_file_atomic(folder / "overrides.txt", overrides);
+  write_file_atomic(folder / "resolved.yaml", config.resolved);
+  write_file_atomic(folder / "provenance.json", config.provenance);
+  write_file_atomic(folder / "environment.json", config.environment);
+  std::error_code ignored;
+  fs::remove_all(folder / "files", ignored);  // of an earlier start in this folder
+  for (const auto& [name, text] : config.files) {
+    fs::path file = folder / "files" / (name + ".yaml");
+    make_directories(file.parent_path());
+    write_file_atomic(file, text);
+  }
+}
+
+SavedConfig read_saved_config(const fs::path& path) {
+  std::error_code ignored;
+  if (fs::exists(path / "config" / "resolved.yaml", ignored)) return read_run_folder(path / "config");
+  CheckpointPlace place = locate_checkpoints(path);
+  CheckpointStore store(place.folder);
+  std::optional<int64_t> step = place.step;
+  if (!step)
+    for (const auto& info : store.list())
+      if (info.problem.empty()) step = info.step;
+  MT_USER_CHECK(step.has_value(), ErrorClass::checkpoint,
+                cat(path.string(), " holds no checkpoint that can be read"), "point at another run");
+  std::string where = store.step_folder(*step).string();
+  CheckpointMeta meta = meta_from_json(store.meta(*step), where);
+  SavedConfig out = saved_config_from_json(meta.saved, where);
+  out.resolved = meta.config;
+  return out;
+}
+
+SavedIdentity identity_of(const SavedConfig& config) {
+  Json json = Json::parse(config.environment, nullptr, false);
+  auto text = [&](const char* key) {
+    auto found = json.is_object() ? json.find(key) : json.end();
+    return json.is_object() && found != json.end() && found->is_string() ? found->get<std::string>()
+                                                                         : std::string();
+  };
+  return {text("name"), text("directory"), text("data"), text("tokenizer")};
+}
+
+std::map<std::string, std::string> origins_of(const SavedConfig& config) {
+  std::map<std::string, std::string> out;
+  Json json = Json::parse(config.provenance, nullptr, false);
+  if (!json.is_object()) return out;
+  for (const auto& [path, leaf] : json.items())
+    if (leaf.is_object() && leaf.contains("where") && leaf["where"].is_string()) out[path] = leaf["where"];
+  return out;
+}
+
+std::vector<std::string> changed_since(const SavedConfig& before, const SavedConfig& now) {
+  std::vector<std::string> out;
+  Json a = Json::parse(before.environment, nullptr, false), b = Json::parse(now.environment, nullptr, false);
+  if (!a.is_object() || !b.is_object()) return {"the environment of the saved run is not known"};
+  auto plugins = [](const Json& environment) {
+    std::map<std::string, std::string> hashes;
+    for (const auto& plugin : environment.value("plugins", Json::array()))
+      if (plugin.is_object())
+        hashes[cat(plugin.value("kind", ""), " ", plugin.value("name", ""))] = plugin.value("sha256", "");
+    return hashes;
+  };
+  auto names = b.value("binaries", Json::object());
+  for (const auto& [name, hash] : names.items())
+    if (a.value("binaries", Json::object()).value(name, "") != hash)
+      out.push_back(cat("another build of ", name));
+  auto old_plugins = plugins(a), new_plugins = plugins(b);
+  for (const auto& [name, hash] : new_plugins)
+    if (auto old = old_plugins.find(name); old != old_plugins.end() && old->second != hash)
+      out.push_back(cat("another build of the plugin ", name));
+  for (const char* what : {"data", "tokenizer"})
+    if (a.value(what, "") != b.value(what, ""))
+      out.push_back(cat("another ", what, ": ", printable(b.value(what, ""), 200)));
+  return out;
+}
+
+}  // namespace mtrain

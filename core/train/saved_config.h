@@ -1,0 +1,49 @@
+// SavedConfig: everything that says what a run was told and by which program, as text; kept in the run's
+// folder and in each of its checkpoints. Holds no secret and no environment variable. A value.
+#pragma once
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "mtrain/train/recipe.h"
+
+namespace mtrain {
+
+struct MT_API SavedConfig {
+  std::string raw;  // the recipe as it was written
+  std::vector<std::pair<std::string, std::string>>
+      files;  // the others it is composed of: "model/llama3_8b", text
+  std::vector<std::string> overrides;
+  std::string resolved;    // YAML
+  std::string provenance;  // JSON, see provenance.h
+  std::string environment;  // JSON: {"mtrain", "host", …, "name", "directory", "binaries", "plugins", "data",
+                            // "tokenizer"}
+};
+
+/// `data` and `tokenizer`: the identities of what the run reads.
+MT_API SavedConfig saved_config(const Recipe& recipe, const PluginHost& plugins, const std::string& data,
+                                const std::string& tokenizer);
+
+/// One JSON object; nothing for the texts that have places of their own in a checkpoint.
+MT_API std::string to_json(const SavedConfig& config);
+/// Throws Error(checkpoint) naming `where` for any other text.
+MT_API SavedConfig saved_config_from_json(const std::string& text, const std::string& where);
+
+/// Writes config/ below the folder. Error(io) when it cannot be written.
+MT_API void write_saved_config(const SavedConfig& config, const fs::path& run_folder);
+/// Reads what a run's folder, a folder of checkpoints (the newest valid one counts) or one step-N folder
+/// keeps. Error(checkpoint) when it keeps nothing of the kind.
+MT_API SavedConfig read_saved_config(const fs::path& path);
+
+/// What a saved run says about itself.
+struct SavedIdentity {
+  std::string name, directory, data, tokenizer;
+};
+MT_API SavedIdentity identity_of(const SavedConfig& config);
+/// Who set each value, as provenance says: {"optimizer.lr", "recipes/x.yaml:3:5"}.
+MT_API std::map<std::string, std::string> origins_of(const SavedConfig& config);
+/// What is not the same any more, one line each: program, library, plugins, data, tokenizer.
+MT_API std::vector<std::string> changed_since(const SavedConfig& before, const SavedConfig& now);
+
+}  // namespace mtrain

@@ -1,0 +1,134 @@
+// Completion: what may stand next, quickly, without running a plugin or writing a file; and through a real
+// bash.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+
+#include "shell.h"
+
+using namespace mtrain::testing;
+namespace fs = std::filesystem;
+
+namespace {
+
+struct Asked {
+  const char* words;  // as a shell would pass them, the last being typed
+  std::vector<std::string> offers, not_offers;
+};
+
+std::string candidates(const fs::path& folder, const std::string& words) {
+  Outcome outcome = cli_in(folder, "__complete -- " + words);
+  CHECK(outcome.status == 0);
+  CHECK(outcome.err.empty());
+  std::string out = "\n";
+  std::stringstream lines(outcome.out);
+  for (std::string line; std::getline(lines, line);) out += line.substr(0, line.find('\t')) + "\n";
+  return out;
+}
+
+void make_project(const Scratch& scratch) {
+  write_at(scratch / "recipes/tiny.yaml", "# Tiny.\n" + tiny_recipe());
+  write_at(scratch / "recipes/optimizer/fast.yaml", "lr: 1\n");
+  write_at(scratch / "other/deep.yaml", tiny_recipe());
+  write_at(scratch / "runs/first/config/resolved.yaml", "");
+  write_at(scratch / "runs/first/checkpoints/step-5/manifest.json", "");
+}
+
+}  // namespace
+
+TEST_CASE("what is offered where") {
+  Scratch scratch("mtrain-complete");
+  make_project(scratch);
+  const std::vector<Asked> table = {
+      {"''", {"train", "check", "config", "tiny", "other/"}, {"__complete", "deep"}},
+      {"che", {"check", "checkpoint"}, {"config"}},
+      {"config ''", {"show", "why", "diff", "explain", "migrate"}, {"train", "tiny"}},
+      {"check ''", {"tiny", "quickstart", "other/"}, {"check"}},
+      {"check other/", {"other/deep.yaml"}, {}},
+      {"check tiny op", {"optimizer.", "optimizer="}, {"model."}},
+      {"tiny optimizer=", {"optimizer=fast", "optimizer=adamw"}, {}},
+      {"tiny +optimizer=f", {"+optimizer=fast"}, {"+optimizer=adamw"}},
+      {"tiny optimizer.l", {"optimizer.lr="}, {"optimizer.beta1="}},
+      {"tiny ~optimizer.l", {"~optimizer.lr"}, {}},
+      {"tiny optimizer.lr=", {"optimizer.lr=0.002"}, {}},
+      {"tiny model.", {"model.layers=", "model.rope."}, {}},
+      {"tiny model.recompute=", {"model.recompute=none", "model.recompute=full"}, {}},
+      {"tiny model.tie_embeddings=t", {"model.tie_embeddings=true"}, {"model.tie_embeddings=false"}},
+      {"tiny model.type=", {"model.type=llama", "model.type=gpt2"}, {}},
+      {"tiny train.steps=5 dataset=m", {"dataset=mock"}, {}},
+      {"config show optimizer.", {"optimizer.lr"}, {"optimizer.lr="}},
+      {"config show tiny optimizer.", {"optimizer.lr"}, {}},
+      {"config show tiny optimizer.lr train.st", {"train.steps="}, {}},
+      {"config explain tra", {"train."}, {"tiny"}},
+      {"config show tiny --", {"--raw", "--minimal", "--format", "--plugin-path"}, {"--from"}},
+      {"config show --format ''", {"json", "yaml", "flags"}, {}},
+      {"check --format j", {"json"}, {"text"}},
+      {"rerun ''", {"runs/first"}, {"recipes/tiny.yaml"}},
+      {"rerun runs/", {"runs/first"}, {}},
+      {"eval --from runs/first/checkpoints/", {"runs/first/checkpoints/step-5"}, {}},
+      {"plugins inspect opt", {"optimizer_adamw"}, {"model_llama"}},
+      {"completion ''", {"bash", "zsh", "fish"}, {}},
+      {"tiny nonsense.", {}, {"nonsense."}},
+  };
+  for (const auto& asked : table) {
+    std::string offered = candidates(scratch.path(), asked.words);
+    for (const auto& word : asked.offers)
+      CHECK_MESSAGE(has(offered, "\n" + word + "\n"), std::string(asked.words), " should offer ", word,
+                    offered);
+    for (const auto& word : asked.not_offers)
+      CHECK_MESSAGE(!has(offered, "\n" + word + "\n"), std::string(asked.words), " should not offer ", word,
+                    offered);
+  }
+}
+
+TEST_CASE("hostile words end in silence") {
+  Scratch scratch("mtrain-complete-bad");
+  write_at(scratch / "bad.yaml", "model: [1, 2\n");
+  for (const char* words : {"bad.yaml model.", "bad.yaml model.type=", "'$(touch x)' ''", "--plugin-path",
+                            "\"$(printf '\\377')\"", "check bad.yaml '=' ", "x '~'", "x '+'", "x ''"})
+    candidates(scratch.path(), words);
+  CHECK_FALSE(fs::exists(scratch / "x"));
+}
+
+TEST_CASE("a TAB takes less than 50 ms") {
+  Scratch scratch("mtrain-complete-speed");
+  make_project(scratch);
+  for (const char* line :
+       {"mtrain ", "mtrain recipes/tiny.yaml optimizer.", "mtrain check tiny model.type="}) {
+    std::vector<double> seconds;
+    for (int i = 0; i < 21; ++i) {
+      auto start = std::chrono::steady_clock::now();
+      Outcome outcome = cli({"__complete", "--line", line});
+      seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+      CHECK_FALSE(outcome.out.empty());
+    }
+    std::sort(seconds.begin(), seconds.end());
+    MESSAGE(std::string(line), ": median ", seconds[10] * 1000, " ms");
+    CHECK(seconds[10] < 0.05);
+  }
+}
+
+TEST_CASE("the scripts: each is printed; bash completes with the real one") {
+  for (const char* shell : {"zsh", "fish"}) CHECK(has(cli({"completion", shell}).out, "__complete"));
+  CHECK(cli({"completion", "tcsh"}).status == 2);
+  if (!fs::exists("/bin/bash")) return;
+  Scratch scratch("mtrain-bash");
+  make_project(scratch);
+  scratch.write("ask.sh",
+                "source <(" + mtrain_binary() +
+                    " completion bash)\n"
+                    "ask() { COMP_LINE=$1; COMP_POINT=${#1}; COMP_WORDS=(" +
+                    mtrain_binary() +
+                    "); COMPREPLY=(); _mtrain;\n"
+                    "  printf '<%s>' \"${COMPREPLY[@]}\"; echo; }\n"
+                    "ask 'mtrain che'\nask 'mtrain tiny optimizer.l'\nask 'mtrain tiny model.recompute=f'\n"
+                    "ask 'mtrain check tiny optimizer=f'\nask 'mtrain check other/'\n");
+  Outcome bash = run({.arguments = {"/bin/bash", "-c", "cd " + scratch.path().string() + " && bash ask.sh"}});
+  CHECK_MESSAGE(bash.status == 0, bash.err);
+  CHECK(bash.out ==
+        "<check ><checkpoint >\n"
+        "<optimizer.lr=>\n"
+        "<full >\n"
+        "<fast >\n"
+        "<other/deep.yaml >\n");
+}

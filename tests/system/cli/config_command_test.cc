@@ -1,0 +1,227 @@
+// mtrain config: what is shown is what is meant, says where it comes from, and nothing is written by looking.
+#include <doctest/doctest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "shell.h"
+
+using namespace mtrain::testing;
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+namespace {
+
+/// A project with a group, a computed value and a shadowed one.
+std::string project(const Scratch& scratch) {
+  write_at(scratch / "optimizer/mine.yaml", "# ours\nlr: 1e-3\nbeta2: 0.9\n");
+  return scratch.write("r.yaml",
+                       "# A small one.\ndefaults: [{optimizer: mine}, _self_]\n"
+                       "model: {type: llama, layers: 2, hidden_size: 32, heads: 4, kv_heads: 2, "
+                       "ffn_hidden_size: 80, seq_length: 32}\n"
+                       "dataset: mock\n"
+                       "train: {steps: 40, micro_batch_size: 2, global_batch_size: 4}\n"
+                       "optimizer: {lr: 2e-3}\n"
+                       "scheduler: {warmup_steps: 4, min_lr: '${= ${optimizer.lr} / 10}'}\n");
+}
+
+std::string ok(const std::vector<std::string>& arguments) {
+  Outcome outcome = cli(arguments);
+  CHECK_MESSAGE(outcome.status == 0, outcome.err);
+  return outcome.out;
+}
+
+size_t files_below(const fs::path& folder) {
+  size_t n = 0;
+  for (auto it = fs::recursive_directory_iterator(folder); it != fs::recursive_directory_iterator(); ++it)
+    ++n;
+  return n;
+}
+
+}  // namespace
+
+TEST_CASE("config show: views, formats and the order of words") {
+  Scratch scratch("mtrain-show");
+  std::string r = project(scratch);
+  std::string resolved = ok({"config", "show", r});
+  CHECK(resolved == ok({"check", r, "--resolved"}));
+  CHECK(has(resolved, "min_lr: 2e-04"));
+  std::string raw = ok({"config", "show", r, "--raw"});
+  CHECK_MESSAGE(has(raw, "min_lr: \"${= ${optimizer.lr} / 10}\""), raw);
+  CHECK_FALSE(has(raw, "clip_grad"));
+  CHECK(has(ok({"config", "show", r, "--annotated"}), "r.yaml:6:17: peak learning rate"));
+
+  // What is shown loads to the same configuration, whatever the view and the notation.
+  for (std::vector<std::string> view : {std::vector<std::string>{"--minimal"},
+                                        {"--minimal", "--format", "json"},
+                                        {"--resolved", "--format", "json"},
+                                        {"--annotated"}}) {
+    std::vector<std::string> arguments = {"config", "show", r, "run.dir=x"};
+    arguments.insert(arguments.end(), view.begin(), view.end());
+    std::string again = scratch.write("again.yaml", ok(arguments));
+    CAPTURE(view[0]);
+    CHECK(ok({"config", "show", again}) == ok({"config", "show", r, "run.dir=x"}));
+  }
+  // Flags given to an empty recipe do the same.
+  std::vector<std::string> from_flags = {"config", "show", scratch.write("empty.yaml", "run: {dir: x}\n")};
+  std::stringstream lines(ok({"config", "show", r, "run.dir=x", "--minimal", "--format", "flags"}));
+  for (std::string line; std::getline(lines, line);) from_flags.push_back(line);
+  CHECK(ok(from_flags) == ok({"config", "show", r, "run.dir=x"}));
+
+  std::string section = ok({"config", "show", r, "optimizer", "optimizer.lr=5e-3"});
+  CHECK(section == ok({"config", "show", "optimizer", r, "optimizer.lr=5e-3"}));
+  CHECK(section == ok({"config", "show", "optimizer.lr=5e-3", "optimizer", r}));
+  CHECK(section.starts_with("type: adamw\nlr: 0.005\n"));
+  CHECK(ok({"config", "show", r, "optimizer.lr"}) == "0.002\n");
+  CHECK(ok({"config", "show", r, "optimizer.lr", "--format", "flags"}) == "optimizer.lr=0.002\n");
+  CHECK(cli({"config", "show", r, "optimizer.lrr"}).status == 10);
+  CHECK(cli({"config", "show", "optimizer", "model"}).status == 2);
+  CHECK(cli({"config", "show", r, "--format", "toml"}).status == 2);
+}
+
+TEST_CASE("config show of a faulty recipe: what there is, the report, and status 10") {
+  Scratch scratch("mtrain-show-bad");
+  Outcome outcome = cli({"config", "show", project(scratch), "train.steps=many", "optimizer.lrr=1"});
+  CHECK(outcome.status == 10);
+  CHECK(has(outcome.out, "hidden_size: 32"));
+  CHECK(has(outcome.err, "train.steps"));
+  CHECK(has(outcome.err, "did you mean optimizer.lr"));
+}
+
+TEST_CASE("config why: winner first, inputs, what it shadows") {
+  Scratch scratch("mtrain-why");
+  std::string r = project(scratch);
+  std::string why = ok({"config", "why", "scheduler.min_lr", r, "optimizer.lr=1e-2"});
+  CHECK_MESSAGE(why == "scheduler.min_lr = 0.001   computed ${= ${optimizer.lr} / 10}   " + r +
+                           ":7:38\n"
+                           "  optimizer.lr = 0.01   command line, argument 5\n"
+                           "    shadowed 2e-3   " +
+                           r +
+                           ":6:17\n"
+                           "    shadowed 1e-3   " +
+                           (scratch / "optimizer/mine.yaml").string() + ":2:5\n",
+                why);
+  json answer = json::parse(ok({"config", "why", r, "optimizer.lr", "--format", "json"}));
+  CHECK(answer.at("value") == 2e-3);
+  CHECK(answer.at("kind") == "file");
+  CHECK(answer.at("line") == 6);
+  CHECK(answer.at("shadowed").size() == 1);
+  CHECK(json::parse(ok({"config", "why", r, "--format", "json"})).at("scheduler.min_lr").at("inputs").at(0) ==
+        "optimizer.lr");
+  Outcome unknown = cli({"config", "why", "optimizer.rl", r});
+  CHECK(unknown.status == 10);
+  CHECK_MESSAGE(has(unknown.err, "optimizer.rl"), unknown.err);
+}
+
+TEST_CASE("config explain") {
+  std::string text = ok({"config", "explain", "optimizer.lr"});
+  CHECK_MESSAGE(has(text, "peak learning rate"), text);
+  CHECK_MESSAGE(has(text, "number >= 0"), text);
+  std::string old = ok({"config", "explain", "train.train_iters"});
+  CHECK_MESSAGE(has(old, "train.train_iters is called train.steps now"), old);
+  json answer = json::parse(ok({"config", "explain", "model.seq_length", "--format", "json"}));
+  CHECK(answer.at("settings").at(0).at("resume") == "changes_result");
+  CHECK(answer.at("recipes").at(0).contains("value"));
+  CHECK(json::parse(ok({"config", "explain", "optimizer", "--format", "json"})).at("sections").size() >= 2);
+  Outcome typo = cli({"config", "explain", "optimzer.lr"});
+  CHECK(typo.status == 10);
+  CHECK(has(typo.err, "did you mean optimizer.lr"));
+  CHECK(has(cli({"config", "explain", "micro_batch_size"}).err, "train.micro_batch_size"));
+}
+
+TEST_CASE("config tree and searchpath") {
+  Scratch scratch("mtrain-tree");
+  std::string r = project(scratch);
+  std::string text = ok({"config", "tree", r});
+  CHECK_MESSAGE(
+      has(text, "optimizer: mine   " + (scratch / "optimizer/mine.yaml").string() + " at optimizer"), text);
+  CHECK_MESSAGE(has(text, "1 setting, 1 shadowed: optimizer.lr by " + r), text);
+  json answer = json::parse(ok({"config", "tree", r, "optimizer.beta2=0.5", "--format", "json"}));
+  CHECK(answer.at("files").at(0).at("unused") == true);
+  CHECK(answer.at("tree").size() == 3);
+  write_at(scratch / "work/recipes/quickstart.yaml", "# mine\n");
+  Outcome path = cli_in(scratch / "work", "config searchpath");
+  CHECK_MESSAGE(has(path.out, "project               recipes   1 files"), path.out);
+  CHECK_MESSAGE(has(path.out, "shadowed by folders above: quickstart"), path.out);
+  CHECK(json::parse(ok({"config", "searchpath", r, "--format", "json"})).at(0).at("kind") == "recipe's own");
+}
+
+TEST_CASE("config diff: recipes, overrides, runs and checkpoints") {
+  Scratch scratch("mtrain-diff");
+  std::string r = project(scratch), run_dir = "run.dir=" + (scratch / "run").string();
+  CHECK(ok({"config", "diff", r, r}) == "no difference\n");
+  std::string text = ok({"config", "diff", r, "optimizer.lr=1e-2"});
+  CHECK_MESSAGE(has(text, "optimizer.lr\n  - 0.002   " + r + ":6:17\n  + 0.01   command line, argument 4\n"),
+                text);
+  CHECK_MESSAGE(has(text, "scheduler.min_lr\n"), text);
+  REQUIRE(cli({r, run_dir, "train.steps=2", "scheduler.warmup_steps=0", "-q"}).status == 0);
+  for (const char* saved : {"run", "run/checkpoints/step-2"}) {
+    json answer = json::parse(ok({"config", "diff", (scratch / saved).string(), r, "--format", "json"}));
+    bool found = false;
+    for (const auto& d : answer)
+      if (d.at("path") == "train.steps") {
+        found = true;
+        CHECK(d.at("a").at("value") == 2);
+        CHECK(d.at("a").at("where") == "command line, argument 3");
+        CHECK(d.at("b").at("value") == 40);
+      }
+    CHECK(found);
+  }
+  CHECK(cli({"config", "diff", r}).status == 2);
+}
+
+TEST_CASE("config migrate changes names and nothing else") {
+  Scratch scratch("mtrain-migrate");
+  std::string before =
+      "# my recipe\r\nmodel:   # big\n  type: llama\n  \"num_layers\": 2   # few\n  hidden_size : 32\n"
+      "dataset: mock\ntrain: {train_iters: 5, global_batch_size: 4}\n\n# end";
+  std::string after =
+      "# my recipe\r\nmodel:   # big\n  type: llama\n  layers: 2   # few\n  hidden_size : 32\n"
+      "dataset: mock\ntrain: {steps: 5, global_batch_size: 4}\n\n# end";
+  std::string file = scratch.write("old.yaml", before);
+  Outcome shown = cli({"config", "migrate", file});
+  CHECK_MESSAGE(shown.out == after, shown.out);
+  CHECK(has(shown.err, "old.yaml:4:3: model.num_layers -> model.layers"));
+  CHECK(slurp(file) == before);
+  CHECK(cli({"config", "migrate", "--write", file}).status == 0);
+  CHECK(slurp(file) == after);
+  CHECK(has(cli({"config", "migrate", file}).err, "nothing to change"));
+  write_at(scratch / "train/short.yaml", "train_iters: 5\n");
+  CHECK(ok({"config", "migrate", (scratch / "train/short.yaml").string()}) == "steps: 5\n");
+  std::string both = scratch.write("both.yaml", "train: {train_iters: 5, steps: 6}\n");
+  Outcome hand = cli({"config", "migrate", both});
+  CHECK(hand.status == 10);
+  CHECK(has(hand.err, "without a hand"));
+}
+
+TEST_CASE("Hydra's names for looking") {
+  Scratch scratch("mtrain-hydra");
+  std::string r = project(scratch);
+  CHECK(ok({"train", r, "--cfg", "job"}) == ok({"config", "show", r, "--raw"}));
+  CHECK(ok({r, "--cfg", "all", "--resolve"}) == ok({"config", "show", r}));
+  CHECK(ok({r, "-c", "job", "--resolve", "-p", "optimizer"}) == ok({"config", "show", r, "optimizer"}));
+  CHECK(ok({r, "--info", "defaults-tree"}) == ok({"config", "tree", r}));
+  CHECK(has(ok({r, "--info", "searchpath"}), "built-in"));
+  CHECK(has(ok({r, "--info", "plugins"}), "adamw"));
+  CHECK(has(ok({r, "--info", "defaults"}), "mine.yaml   at optimizer"));
+  std::string all = ok({r, "--info", "all"});
+  for (const char* part : {"built-in", "adamw", "optimizer: mine", "hidden_size"}) CHECK(has(all, part));
+}
+
+TEST_CASE("check in JSON; looking writes nothing") {
+  Scratch scratch("mtrain-look");
+  std::string r = project(scratch);
+  Outcome bad =
+      cli({"check", r, "train.steps=many", "--format", "json", "--world-size", "8", "--gpu", "h100"});
+  CHECK(bad.status == 10);
+  CHECK(json::parse(bad.out).at("diagnostics").at(0).at("path") == "train.steps");
+  CHECK(bad.err.empty());
+  CHECK(json::parse(ok({"check", r, "--format", "json"})).at("errors") == 0);
+  size_t before = files_below(scratch.path());
+  for (const char* words :
+       {"config show r.yaml", "config why r.yaml optimizer", "config tree r.yaml",
+        "config diff r.yaml optimizer.lr=1", "config explain model", "config searchpath",
+        "config migrate r.yaml", "recipes ls", "recipes cat r.yaml", "recipes verify r.yaml",
+        "r.yaml --cfg job", "check r.yaml", "config schema", "__complete r.yaml optimizer."})
+    CHECK_MESSAGE(cli_in(scratch.path(), words).status == 0, words);
+  CHECK(files_below(scratch.path()) == before);
+}

@@ -1,0 +1,74 @@
+// mtrain recipes: listing, copying, starting anew, verifying.
+#include <doctest/doctest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "shell.h"
+
+using namespace mtrain::testing;
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+TEST_CASE("recipes ls says what each is and whether it runs here") {
+  Scratch scratch("mtrain-ls");
+  write_at(scratch / "recipes/good.yaml",
+           "# yaml-language-server: $schema=x\n# The good one.\n" + tiny_recipe());
+  write_at(scratch / "recipes/bad.yaml", "# The bad one.\nmodel: {type: llama, layers: many}\n");
+  write_at(scratch / "recipes/open.yaml",
+           "# Wants a length.\nmodel: gpt2\ndataset: mock\ntrain: {steps: ???}\n");
+  write_at(scratch / "recipes/planned.yaml", "# Not yet.\n" + tiny_recipe() + "dist: {tp: 2}\n");
+  write_at(scratch / "recipes/optimizer/mine.yaml", "# An option.\nlr: 1\n");
+  json rows = json::parse(cli_in(scratch.path(), "recipes ls --json --groups").out);
+  std::map<std::string, json> by_name;
+  for (const auto& row : rows)
+    if (!row.at("shadowed").get<bool>()) by_name[row.at("name")] = row;
+  CHECK(by_name.at("good").at("description") == "The good one.");
+  CHECK(by_name.at("good").at("state") == "ready");
+  CHECK(by_name.at("bad").at("state") == "faulty");
+  CHECK(by_name.at("open").at("state") == "incomplete");
+  CHECK(by_name.at("open").at("needs").at(0) == "train.steps");
+  CHECK(by_name.at("planned").at("state") == "not_built");
+  CHECK(by_name.at("optimizer/mine").at("description") == "An option.");
+  CHECK(by_name.count("quickstart") == 1);
+  Outcome text = cli_in(scratch.path(), "recipes ls");
+  CHECK(has(text.out, "needs train.steps"));
+  CHECK_FALSE(has(text.out, "An option."));
+}
+
+TEST_CASE("recipes cp and new: a modeline, nothing overwritten, a recipe that is right") {
+  Scratch scratch("mtrain-cp");
+  Outcome copied = cli_in(scratch.path(), "recipes cp quickstart mine/one.yaml");
+  CHECK_MESSAGE(copied.status == 0, copied.err);
+  std::string text = slurp(scratch / "mine/one.yaml");
+  CHECK(text.starts_with("# yaml-language-server: $schema=/"));
+  std::string schema = text.substr(text.find('=') + 1, text.find('\n') - text.find('=') - 1);
+  CHECK(json::parse(slurp(schema)).at("title") == "mtrain recipe");
+  CHECK(has(text, cli({"recipes", "cat", "quickstart"}).out));
+  CHECK(cli_in(scratch.path(), "recipes cp quickstart mine/one.yaml").status == 2);
+  CHECK(cli_in(scratch.path(), "recipes cp mine/one.yaml two.yaml").status == 0);
+  CHECK(slurp(scratch / "two.yaml") == text);
+  Outcome absent = cli_in(scratch.path(), "recipes cp quikstart three.yaml");
+  CHECK(absent.status == 10);
+  CHECK(has(absent.err, "did you mean quickstart?"));
+  for (const char* model : {"llama", "gpt2"}) {
+    std::string file = std::string(model) + ".yaml";
+    CHECK(cli_in(scratch.path(), "recipes new --model " + std::string(model) + " --dataset mock " + file)
+              .status == 0);
+    Outcome checked = cli_in(scratch.path(), "check " + file);
+    CHECK_MESSAGE(checked.status == 0, checked.err, slurp(scratch / file));
+  }
+  CHECK(cli_in(scratch.path(), "recipes new --model lama x.yaml").status == 10);
+}
+
+TEST_CASE("recipes verify: a table, and status 10 for a faulty one") {
+  Scratch scratch("mtrain-verify");
+  std::string good = scratch.write("good.yaml", tiny_recipe()),
+              bad = scratch.write("bad.yaml", "model: {type: llama, layers: 0}\n");
+  CHECK(cli({"recipes", "verify", good}).status == 0);
+  Outcome both = cli({"recipes", "verify", good, bad});
+  CHECK(both.status == 10);
+  CHECK(has(both.out, "ready"));
+  CHECK(has(both.err, "model.layers"));
+  Outcome all = cli({"recipes", "verify"});
+  CHECK_MESSAGE(all.status == 0, all.out, all.err);
+}

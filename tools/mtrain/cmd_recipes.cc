@@ -1,0 +1,190 @@
+// mtrain recipes: what there is to start from.
+#include <algorithm>
+#include <iostream>
+
+#include "config_commands.h"
+#include "mtrain/base/error.h"
+#include "mtrain/config/json_write.h"
+#include "mtrain/train/new_recipe.h"
+#include "mtrain/train/recipe_list.h"
+#include "mtrain/train/recipe_state.h"
+
+namespace mtrain {
+namespace {
+
+constexpr uint64_t kMaxRecipe = 1 << 20;  // bytes
+
+/// One row of a table of recipes.
+struct Row {
+  std::string name, file, description;
+  RecipeState state;
+  bool group = false, shadowed = false;
+};
+
+RecipeState state_of(const std::string& file, const PluginHost& plugins, Report* report = nullptr) {
+  RecipeRequest request;
+  request.recipe = file;
+  try {
+    Recipe recipe = read_recipe(request, plugins);
+    if (report) *report = recipe.report;
+    return judge_recipe(recipe.report);
+  } catch (const Error& error) {
+    if (report) report->error("recipe", "", {}, error.message()).fix(error.hint());
+    return {.kind = RecipeState::Kind::faulty, .needs = {}, .errors = 1};
+  }
+}
+
+Node rows_node(const std::vector<Row>& rows) {
+  Node out = Node::list();
+  for (const auto& row : rows) {
+    Node needs = Node::list();
+    for (const auto& part : row.state.needs) needs.push(Node::string(part));
+    Node item = make_map({{"name", Node::string(row.name)},
+                          {"file", Node::string(row.file)},
+                          {"description", Node::string(row.description)},
+                          {"shadowed", Node::boolean(row.shadowed)}});
+    if (!row.group) {
+      item.append("state", {}, Node::string(name(row.state.kind)));
+      item.append("needs", {}, std::move(needs));
+    }
+    out.push(std::move(item));
+  }
+  return out;
+}
+
+std::string rows_text(const std::vector<Row>& rows) {
+  size_t width = 0;
+  for (const auto& row : rows) width = std::max(width, row.name.size());
+  std::string out;
+  for (const auto& row : rows) {
+    std::string padded = row.name;
+    padded.resize(width + 2, ' ');
+    out += padded + row.description;
+    if (!row.group) out += cat("\n", std::string(width + 2, ' '), describe(row.state));
+    if (row.shadowed)
+      out += cat("\n", std::string(width + 2, ' '), "not used: an earlier folder has one of this name");
+    out += '\n';
+  }
+  return out.empty() ? "no recipes; see `mtrain config searchpath`\n" : out;
+}
+
+void list(const Cli& cli, bool groups, bool json) {
+  PluginHost plugins = plugin_host(cli);
+  std::vector<Row> rows;
+  for (const auto& recipe : list_recipes(search_folders(plugins.folders()))) {
+    bool group = !recipe.group.empty();
+    if (group && !groups) continue;
+    rows.push_back({recipe.name, recipe.file.string(), recipe.description,
+                    group ? RecipeState() : state_of(recipe.file.string(), plugins), group, recipe.shadowed});
+  }
+  print_answer(json, rows_node(rows), rows_text(rows));
+}
+
+fs::path file_of(const Cli& cli, const std::string& said) {
+  auto folders = search_folders(plugin_host(cli).folders());
+  if (auto found = find_recipe(said, folders)) return found->file;
+  std::vector<std::string> names;
+  for (const auto& recipe : list_recipes(folders)) names.push_back(recipe.name);
+  auto near = nearest(said, names, 1);
+  throw Error(ErrorClass::config, cat("there is no recipe ", printable(said, 100)),
+              near.empty() ? "list them with `mtrain recipes ls`" : cat("did you mean ", near[0], "?"));
+}
+
+/// Writes a recipe that was not there.
+void create(const Cli& cli, const std::string& file, const std::string& text) {
+  std::error_code ignored;
+  MT_USER_CHECK(!fs::exists(fs::symlink_status(file, ignored)), ErrorClass::usage,
+                cat(printable(file), " is there already"), "choose another name, or remove it first");
+  if (fs::path(file).has_parent_path()) make_directories(fs::path(file).parent_path());
+  write_file_atomic(file, with_modeline(text, (shared_folder("schemas") / "recipe.schema.json").string()));
+  if (!cli.quiet) std::cout << file << ": check it with `mtrain check " << file << "`\n";
+}
+
+void verify(Cli& cli, const std::vector<std::string>& files, bool json) {
+  PluginHost plugins = plugin_host(cli);
+  std::vector<Row> rows;
+  std::vector<std::string> wanted = files;
+  if (files.empty())
+    for (const auto& recipe : list_recipes(search_folders(plugins.folders())))
+      if (recipe.group.empty() && !recipe.shadowed) wanted.push_back(recipe.file.string());
+  for (const auto& said : wanted) {
+    Report report;
+    std::string file = file_of(cli, said).string();
+    rows.push_back({file, file, "", state_of(file, plugins, &report)});
+    if (rows.back().state.kind != RecipeState::Kind::faulty) continue;
+    cli.status = static_cast<int>(ErrorClass::config);
+    if (!json) std::cerr << report.text() << '\n';
+  }
+  print_answer(json, rows_node(rows), rows_text(rows));
+}
+
+void add_list(CLI::App& recipes, Cli& cli) {
+  auto* command =
+      recipes.add_subcommand("ls", "list the recipes of the search path, and whether each runs here");
+  auto groups = std::make_shared<bool>(false), as_json = std::make_shared<bool>(false);
+  command->add_flag("--groups", *groups, "also the options of groups: optimizer/adamw, …");
+  command->add_flag("--json", *as_json, "the same as --format json");
+  auto json = add_json_format(*command);
+  command->footer("Examples:\n  mtrain recipes ls\n  mtrain recipes ls --groups --json");
+  command->callback([&cli, groups, as_json, json] { list(cli, *groups, *json || *as_json); });
+}
+
+void add_cat(CLI::App& recipes, Cli& cli) {
+  auto* command = recipes.add_subcommand("cat", "print a recipe's text");
+  auto said = std::make_shared<std::string>();
+  command->add_option("recipe", *said, "a name or a file")->required()->type_name("RECIPE");
+  command->footer(
+      "Examples:\n  mtrain recipes cat quickstart\n  mtrain config show quickstart   all its settings");
+  command->callback([&cli, said] { std::cout << read_file(file_of(cli, *said), kMaxRecipe); });
+}
+
+void add_copy(CLI::App& recipes, Cli& cli) {
+  auto* command = recipes.add_subcommand("cp", "copy a recipe, with a line that gives editors its schema");
+  auto said = std::make_shared<std::string>(), file = std::make_shared<std::string>();
+  command->add_option("recipe", *said, "a name or a file")->required()->type_name("RECIPE");
+  command->add_option("file", *file, "the new file")->required()->type_name("FILE");
+  command->footer(
+      "Relative paths in a recipe start at its own folder: mend them after copying to another.\n"
+      "Example:\n  mtrain recipes cp quickstart recipes/mine.yaml");
+  command->callback([&cli, said, file] { create(cli, *file, read_file(file_of(cli, *said), kMaxRecipe)); });
+}
+
+void add_new(CLI::App& recipes, Cli& cli) {
+  auto* command = recipes.add_subcommand("new", "write a recipe with every setting that must be said");
+  auto file = std::make_shared<std::string>(), model = std::make_shared<std::string>("llama"),
+       dataset = std::make_shared<std::string>("gpt");
+  command->add_option("file", *file, "the new file")->required()->type_name("FILE");
+  command->add_option("--model", *model, "the model plugin")->capture_default_str()->type_name("NAME");
+  command->add_option("--dataset", *dataset, "the dataset plugin")->capture_default_str()->type_name("NAME");
+  command->footer("Example:\n  mtrain recipes new recipes/mine.yaml --model gpt2 --dataset mock");
+  command->callback([&cli, file, model, dataset] {
+    create(cli, *file, new_recipe(schema_catalog(plugin_host(cli)), *model, *dataset));
+  });
+}
+
+void add_verify(CLI::App& recipes, Cli& cli) {
+  auto* command =
+      recipes.add_subcommand("verify", "check recipes, all of the search path when none is named");
+  auto files = std::make_shared<std::vector<std::string>>();
+  command->add_option("recipes", *files, "names or files")->type_name("RECIPE");
+  auto json = add_json_format(*command);
+  command->footer(
+      "Exit status: 10 when a recipe is faulty; one that needs parts that are not built is not.\n"
+      "Examples:\n  mtrain recipes verify\n  mtrain recipes verify recipes/mine.yaml");
+  command->callback([&cli, files, json] { verify(cli, *files, *json); });
+}
+
+}  // namespace
+
+void add_recipes_command(CLI::App& app, Cli& cli) {
+  auto* command = app.add_subcommand("recipes", "list, copy, start and verify recipes");
+  command->require_subcommand(1);
+  command->footer("Examples:\n  mtrain recipes ls\n  mtrain recipes cp quickstart recipes/mine.yaml");
+  add_list(*command, cli);
+  add_cat(*command, cli);
+  add_copy(*command, cli);
+  add_new(*command, cli);
+  add_verify(*command, cli);
+}
+
+}  // namespace mtrain

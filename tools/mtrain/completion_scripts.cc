@@ -1,0 +1,88 @@
+// mtrain completion: the scripts that shells read.
+#include <CLI/CLI.hpp>
+#include <iostream>
+
+#include "completion.h"
+
+namespace mtrain {
+namespace {
+
+constexpr const char* kBash = R"script(# bash completion of mtrain. To use it now:  source <(mtrain completion bash)
+# For every shell:  mtrain completion bash > ~/.local/share/bash-completion/completions/mtrain
+_mtrain() {
+  local line="${COMP_LINE:0:COMP_POINT}" IFS=$'\n' word keep="" break
+  # bash parts words at '=' and ':' and wants only what comes behind them.
+  local typed="${line##*[[:space:]]}"
+  for break in "=" ":"; do
+    if [[ "$COMP_WORDBREAKS" == *"$break"* && "$typed" == *"$break"* ]]; then
+      local before="${typed%"$break"*}$break"
+      [[ ${#before} -gt ${#keep} ]] && keep="$before"
+    fi
+  done
+  COMPREPLY=()
+  for word in $("${COMP_WORDS[0]}" __complete --line "$line" 2>/dev/null); do
+    word="${word%%$'\t'*}"
+    [[ "$word" == *[=./] ]] || word+=" "
+    COMPREPLY+=("${word#"$keep"}")
+  done
+}
+complete -o nospace -F _mtrain mtrain
+)script";
+
+constexpr const char* kZsh = R"script(#compdef mtrain
+# zsh completion of mtrain. To use it now:  source <(mtrain completion zsh)
+# For every shell:  mtrain completion zsh > a folder of $fpath, as _mtrain
+_mtrain() {
+  local -a lines open_words open_docs done_words done_docs
+  local line word doc
+  lines=("${(@f)$(${words[1]} __complete -- "${(@)words[2,CURRENT]}" 2>/dev/null)}")
+  for line in $lines; do
+    word="${line%%$'\t'*}"
+    doc="${line#*$'\t'}"
+    [[ -z "$word" ]] && continue
+    if [[ "$word" == *[=./] ]]; then
+      open_words+=("$word"); open_docs+=("$word  $doc")
+    else
+      done_words+=("$word"); done_docs+=("$word  $doc")
+    fi
+  done
+  (( $#open_words )) && compadd -Q -l -S '' -d open_docs -- $open_words
+  (( $#done_words )) && compadd -Q -l -d done_docs -- $done_words
+}
+if [[ "$funcstack[1]" == "_mtrain" ]]; then
+  _mtrain "$@"
+else
+  compdef _mtrain mtrain
+fi
+)script";
+
+constexpr const char* kFish = R"script(# fish completion of mtrain. To use it now:  mtrain completion fish | source
+# For every shell:  mtrain completion fish > ~/.config/fish/completions/mtrain.fish
+function __mtrain_complete
+  set -l words (commandline -opc)
+  $words[1] __complete -- $words[2..-1] (commandline -ct) 2>/dev/null
+end
+complete -c mtrain -f -a '(__mtrain_complete)'
+)script";
+
+}  // namespace
+
+std::string completion_script(const std::string& shell) {
+  return shell == "bash" ? kBash : shell == "zsh" ? kZsh : kFish;
+}
+
+void add_completion_command(CLI::App& app, Cli&) {
+  auto* command = app.add_subcommand("completion", "print the script by which a shell completes mtrain's words");
+  auto shell = std::make_shared<std::string>();
+  command->add_option("shell", *shell, "bash, zsh or fish")
+      ->required()
+      ->check(CLI::IsMember({"bash", "zsh", "fish"}))
+      ->type_name("SHELL");
+  command->footer(
+      "Examples:\n"
+      "  source <(mtrain completion bash)\n"
+      "  mtrain completion fish > ~/.config/fish/completions/mtrain.fish");
+  command->callback([shell] { std::cout << completion_script(*shell); });
+}
+
+}  // namespace mtrain

@@ -1,0 +1,32 @@
+// The subcommands of `mtrain config`, each added by the file that implements it.
+#pragma once
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <string>
+
+#include "cli.h"
+#include "mtrain/config/show.h"
+#include "recipe_words.h"
+
+namespace mtrain {
+
+void add_config_show(CLI::App& config, Cli& cli);
+void add_config_why(CLI::App& config, Cli& cli);
+void add_config_explain(CLI::App& config, Cli& cli);
+void add_config_tree(CLI::App& config, Cli& cli);
+void add_config_searchpath(CLI::App& config, Cli& cli);
+void add_config_diff(CLI::App& config, Cli& cli);
+void add_config_migrate(CLI::App& config, Cli& cli);
+
+/// Adds --format text|json; the answer is true when JSON is wanted.
+std::shared_ptr<bool> add_json_format(CLI::App& command);
+/// Prints a tree as JSON, or what `text` makes of it.
+void print_answer(bool json, const Node& answer, const std::string& text);
+
+/// What train --cfg and --info print, by the same code as the subcommands.
+void print_config(Cli& cli, const RecipeRequest& request, const ShowOptions& options);
+void print_tree(Cli& cli, const RecipeRequest& request, bool json, bool files_only);
+void print_plugins(const Cli& cli);
+void print_searchpath(const Cli& cli, const std::string& recipe, bool json);
+
+}  // namespace mtrain
