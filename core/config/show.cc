@@ -2,6 +2,7 @@
 
 #include "mtrain/base/text.h"
 #include "mtrain/config/json_write.h"
+#include "mtrain/config/override.h"
 #include "mtrain/config/provenance.h"
 #include "mtrain/config/schema.h"
 #include "mtrain/config/yaml_write.h"
@@ -48,32 +49,11 @@ Node minimal_view(const ConfigContainer& config, const SchemaCatalog& catalog) {
   return out;
 }
 
-std::string plain_flag(const std::string& text) {
-  bool simple = !text.empty();
-  for (char c : text)
-    simple = simple && (std::isalnum(static_cast<unsigned char>(c)) ||
-                        std::string_view("_-./+").find(c) != std::string_view::npos);
-  return simple && resolve_scalar(text) == NodeKind::string && text != "~" ? text : "";
-}
-
-/// In single quotes only the quote itself and backslashes right before one are special.
-std::string quoted_flag(const std::string& text) {
-  std::string out = "'";
-  size_t slashes = 0;
-  for (char c : text) {
-    if (c == '\'') out.append(slashes + 1, '\\');
-    slashes = c == '\\' ? slashes + 1 : 0;
-    out += c;
-  }
-  out.append(slashes, '\\');
-  return out + "'";
-}
-
 std::string flags(const Node& root, const std::string& prefix) {
-  if (!root.is_map() || root.size() == 0) return cat(prefix, "=", override_value(root), "\n");
+  if (!root.is_map() || root.size() == 0) return cat(prefix, "=", override_value_text(root), "\n");
   std::string out;
   each_leaf(root, [&](const std::string& path, const Node& leaf) {
-    out += cat(prefix.empty() ? path : prefix + "." + path, "=", override_value(leaf), "\n");
+    out += cat(prefix.empty() ? path : prefix + "." + path, "=", override_value_text(leaf), "\n");
   });
   return out;
 }
@@ -94,25 +74,6 @@ std::string annotated(const ConfigContainer& config, const SchemaCatalog& catalo
 }
 
 }  // namespace
-
-std::string override_value(const Node& value) {
-  std::string out;
-  switch (value.kind()) {
-    case NodeKind::string:
-      out = value.is_missing() && !value.quoted() ? "???" : plain_flag(value.as_text());
-      return out.empty() ? quoted_flag(value.as_text()) : out;
-    case NodeKind::list:
-      for (const auto& item : value.items()) out += cat(out.empty() ? "" : ",", override_value(item));
-      return cat("[", out, "]");
-    case NodeKind::map:
-      for (const auto& entry : value.entries())
-        out += cat(out.empty() ? "" : ",", override_value(Node::string(entry.key)), ":",
-                   override_value(entry.value));
-      return cat("{", out, "}");
-    default:
-      return write_flow(value);
-  }
-}
 
 std::string show_config(const ConfigContainer& config, const SchemaCatalog& catalog,
                         const ShowOptions& options) {

@@ -24,7 +24,5 @@ struct ShowOptions {
 /// are left out. Throws Error(config) for an unknown path.
 MT_API std::string show_config(const ConfigContainer& config, const SchemaCatalog& catalog,
                                const ShowOptions& options);
-/// A value in the grammar of overrides: what stands behind the '='.
-MT_API std::string override_value(const Node& value);
 
 }  // namespace mtrain

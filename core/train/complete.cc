@@ -6,7 +6,6 @@
 #include "mtrain/base/error.h"
 #include "mtrain/config/repository.h"
 #include "mtrain/config/schema.h"
-#include "mtrain/config/show.h"
 #include "mtrain/train/recipe_list.h"
 
 namespace mtrain {
@@ -190,7 +189,7 @@ std::vector<Candidate> complete_override(const std::string& typed, const std::st
       std::string before = sign + key + "=";
       const Node* now = known ? known->config.root().find(key) : nullptr;
       if (now && !now->is_map() && !known->config.is_secret(key))
-        out.push_back({before + override_value(*now), "as it is"});
+        out.push_back({before + override_value_text(*now), "as it is"});
       for (const FieldSpec* spec : catalog.settings_at(key, component))
         add_values(*spec, before, catalog, out);
       std::string value = typed.substr(before.size());

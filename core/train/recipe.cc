@@ -37,6 +37,7 @@ void apply_hf_settings(ConfigRequest request, const SchemaCatalog& catalog, Reci
   std::string file = (folder / "config.json").string();
   std::vector<const Schema*> schemas = {catalog.section("model")};
   if (const Schema* model = catalog.component("model", type->as_text())) schemas.push_back(model);
+  Location written{std::make_shared<Source>(SourceKind::file, file, ""), 0, 0};
   Report differing;
   try {
     for (const auto& setting : hf_settings(HfDir(folder).config_text(), file, schemas)) {
@@ -44,7 +45,8 @@ void apply_hf_settings(ConfigRequest request, const SchemaCatalog& catalog, Reci
       if (!ours) continue;
       bool said = ours->loc() && ours->loc().source->kind() != SourceKind::built_in;
       if (!said)
-        request.overrides.push_back({cat("++", setting.path, "=", brief(setting.value)), 0});
+        request.overrides.push_back(
+            {cat("++", setting.path, "=", override_value_text(setting.value)), 0, written});
       else if (brief(*ours) != brief(setting.value) &&
                !(ours->is_scalar() && same_number(*ours, setting.value)))
         differing

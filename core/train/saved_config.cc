@@ -129,7 +129,7 @@ SavedConfig saved_config(const Recipe& recipe, const PluginHost& plugins, const 
     if (!known) out.files.emplace_back(name, redacted(file.source->text(), secrets));
   }
   for (const auto& override : recipe.config.overrides())
-    out.overrides.push_back(redacted(override.text, secrets));
+    out.overrides.push_back(redacted(override_line(override), secrets));
   out.resolved = recipe.config.to_yaml();
   out.provenance = redacted(write_json(provenance(recipe.config)) + "\n", secrets);
   out.environment = dump(environment_of(recipe, plugins, data, tokenizer));

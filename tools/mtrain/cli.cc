@@ -12,6 +12,7 @@
 #include "mtrain/base/error.h"
 #include "mtrain/base/text.h"
 #include "mtrain/train/search_path.h"
+#include "recipe_words.h"
 
 namespace mtrain {
 namespace {
@@ -88,7 +89,7 @@ int report_usage(const CLI::App& app, const CLI::ParseError& error) {
 
 int parse_and_run(CLI::App& app, Cli& cli, std::vector<std::string> arguments) {
   try {
-    arguments = with_default_command(app, std::move(arguments));
+    arguments = joined_pairs(with_default_command(app, std::move(arguments)));
     std::reverse(arguments.begin(), arguments.end());  // CLI11 takes a vector from its end
     app.parse(std::move(arguments));
   } catch (const CLI::Success& help) {

@@ -5,12 +5,13 @@
 #include "cli.h"
 #include "mtrain/base/error.h"
 #include "recipe_words.h"
+#include "sweeping.h"
 
 namespace mtrain {
 namespace {
 
 struct CheckOptions {
-  bool resolved = false, json = false;
+  bool resolved = false, json = false, multirun = false, list = false;
   Cluster cluster;
 };
 
@@ -18,6 +19,7 @@ void check(Cli& cli, const RecipeWords& words, const CheckOptions& options) {
   PluginHost plugins = plugin_host(cli);
   RecipeRequest request = recipe_request(cli, words);
   request.cluster = options.cluster;
+  if (options.multirun || options.list) return check_sweep(cli, request, options.list);
   Recipe recipe = read_recipe(request, plugins);
   if (options.json) {
     std::cout << recipe.report.json() << '\n';
@@ -63,12 +65,15 @@ void add_check_command(CLI::App& app, Cli& cli) {
       ->type_name("N");
   command->add_option("--gpu", options->cluster.gpu, "check for ranks on this type of GPU, e.g. h100")
       ->type_name("TYPE");
+  command->add_flag("-m,--multirun", options->multirun, "check every combination of several values");
+  command->add_flag("--list", options->list, "list those combinations");
   command->footer(
       "Exit status: 0 right, 10 faulty, 13 a plugin that it names cannot be used.\n"
       "Examples:\n"
       "  mtrain check recipes/quickstart.yaml\n"
       "  mtrain check recipes/quickstart.yaml model.layers=8 --resolved\n"
-      "  mtrain check quickstart dist.tp=2 --world-size 8 --gpu h100 --format json");
+      "  mtrain check quickstart dist.tp=2 --world-size 8 --gpu h100 --format json\n"
+      "  mtrain check recipes/quickstart.yaml optimizer.lr=1e-3,2e-3 --list");
   command->callback([&cli, words, options] { check(cli, *words, *options); });
 }
 

@@ -4,7 +4,6 @@
 
 #include "mtrain/base/error.h"
 #include "mtrain/base/log.h"
-#include "mtrain/config/show.h"
 #include "mtrain/train/saved_config.h"
 #include "recipe_words.h"
 #include "training.h"
@@ -39,12 +38,14 @@ RecipeRequest rerun_request(const Cli& cli, const RecipeWords& words, const Save
   request.directory = identity.directory.empty() ? fs::current_path() : fs::path(identity.directory);
   // Its own folder, so that nothing of the old run is continued or written over; a user's own choice comes
   // later.
+  Location written{std::make_shared<Source>(SourceKind::command_line, "rerun", ""), 0, 0};
   std::vector<OverrideText> own = {
-      {cat("run.dir=", override_value(Node::string(new_folder_beside(run_of(names[0])).string()))), 0},
-      {"checkpoint.dir=''", 0},
-      {"checkpoint.resume=auto", 0}};
+      {cat("run.dir=", override_value_text(Node::string(new_folder_beside(run_of(names[0])).string()))), 0,
+       written},
+      {"checkpoint.dir=''", 0, written},
+      {"checkpoint.resume=auto", 0, written}};
   if (!identity.name.empty())
-    own.push_back({cat("run.name=", override_value(Node::string(identity.name))), 0});
+    own.push_back({cat("run.name=", override_value_text(Node::string(identity.name))), 0, written});
   request.overrides.insert(request.overrides.begin(), own.begin(), own.end());
   return request;
 }

@@ -4,16 +4,17 @@
 
 #include "config_commands.h"
 #include "recipe_words.h"
+#include "sweeping.h"
 #include "training.h"
 
 namespace mtrain {
 namespace {
 
-/// Hydra's names for looking instead of training.
-struct LookOptions {
+/// Hydra's names for looking instead of training, and for training many times.
+struct TrainOptions {
   std::string config, info, package;
-  bool resolve = false;
-  bool any() const { return !config.empty() || !info.empty() || resolve || !package.empty(); }
+  bool resolve = false, multirun = false, keep_going = false;
+  bool looks() const { return !config.empty() || !info.empty() || resolve || !package.empty(); }
 };
 
 void train(Cli& cli, const RecipeWords& words) {
@@ -23,7 +24,7 @@ void train(Cli& cli, const RecipeWords& words) {
   cli.status = run_training(cli, recipe, plugins);
 }
 
-void look(Cli& cli, const RecipeWords& words, const LookOptions& options) {
+void look(Cli& cli, const RecipeWords& words, const TrainOptions& options) {
   RecipeRequest request = recipe_request(cli, words);
   const std::string& info = options.info;
   auto wants = [&](const char* what) { return info == what || info == "all"; };
@@ -44,7 +45,7 @@ void add_train_command(CLI::App& app, Cli& cli) {
   auto* command =
       app.add_subcommand("train", "train from a recipe; continues the run folder's newest checkpoint");
   auto words = add_recipe_words(*command);
-  auto options = std::make_shared<LookOptions>();
+  auto options = std::make_shared<TrainOptions>();
   const char* look_group = "Look instead of training (Hydra's names; see also `mtrain config`)";
   command->add_option("--cfg,-c", options->config, "print the configuration: job or all")
       ->check(CLI::IsMember({"job", "all"}))
@@ -58,16 +59,26 @@ void add_train_command(CLI::App& app, Cli& cli) {
   command->add_option("-p,--package", options->package, "one section or setting")
       ->type_name("PATH")
       ->group(look_group);
+  command->add_flag("-m,--multirun", options->multirun, "train once for each combination of several values");
+  command->add_flag("--keep-going", options->keep_going, "with -m: go on when a trial is faulty or fails");
   command->footer(
       "Examples:\n"
       "  mtrain recipes/quickstart.yaml\n"
+      "  mtrain recipes/quickstart.yaml -m optimizer.lr=1e-3,2e-3 model.layers=2,4      in run.dir/0 … "
+      "run.dir/3\n"
       "  mtrain train recipes/quickstart.yaml optimizer.lr=1e-3 train.steps=200 run.dir=runs/second\n"
       "  mtrain train recipes/quickstart.yaml --cfg job --resolve -p optimizer\n"
       "Exit status: 0 done, 10 configuration, 11 data, 12 checkpoint, 13 plugin, 14 not a finite number, 18 "
       "input/output,\n"
       "130 or 143 stopped by a signal after saving.");
-  command->callback(
-      [&cli, words, options] { options->any() ? look(cli, *words, *options) : train(cli, *words); });
+  command->callback([&cli, words, options] {
+    if (options->looks())
+      look(cli, *words, *options);
+    else if (options->multirun)
+      train_sweep(cli, recipe_request(cli, *words), options->keep_going);
+    else
+      train(cli, *words);
+  });
 }
 
 }  // namespace mtrain

@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 #include <iostream>
+#include <map>
 
 #include "mtrain/base/error.h"
 #include "mtrain/train/search_path.h"
@@ -9,13 +10,17 @@
 namespace mtrain {
 namespace {
 
-/// The overrides among the words, numbered as they stand on the command line.
-class Numbering {
+constexpr char kPairSeparator = '\x1f';
+
+/// The words of a command line, looked for in their order.
+class Positions {
  public:
-  explicit Numbering(const Cli& cli) : words_(cli.words) {}
-  OverrideText operator()(const std::string& text) {
-    while (at_ < words_.size() && words_[at_] != text) ++at_;
-    return {text, static_cast<int>(at_ < words_.size() ? ++at_ : 0)};
+  explicit Positions(const Cli& cli) : words_(cli.words) {}
+  /// The number of the next word that `is` accepts, from 1; 0 when there is none.
+  template <class Accept>
+  int next(const Accept& is) {
+    while (at_ < words_.size() && !is(words_[at_])) ++at_;
+    return at_ < words_.size() ? static_cast<int>(++at_) : 0;
   }
 
  private:
@@ -36,26 +41,64 @@ std::shared_ptr<RecipeWords> add_recipe_words(CLI::App& command, const std::stri
       ->required()
       ->type_name(first);
   command.add_option("overrides", words->rest, "settings to change: key=value")->type_name("KEY=VALUE");
+  command
+      .add_option("-f,--file", words->files,
+                  "read settings from this file, one key=value a line (repeatable)")
+      ->allow_extra_args(false)
+      ->type_name("FILE");
+  command.add_option("--set", words->pairs, "set a key to a value that is taken as it is (repeatable)")
+      ->allow_extra_args(false)
+      ->type_name("KEY VALUE");
   return words;
 }
 
 RecipeRequest sorted_words(const Cli& cli, const RecipeWords& said, size_t most,
                            std::vector<std::string>& others) {
   RecipeRequest request;
-  Numbering numbered(cli);
+  std::multimap<int, OverrideText> overrides;  // by their places
+  Positions positions(cli), file_positions(cli), pair_positions(cli);
   std::vector<std::string> words = said.rest;
-  words.insert(words.begin(), said.first);
+  if (!said.first.empty()) words.insert(words.begin(), said.first);
   for (const auto& word : words) {
-    bool other = others.size() < most && (!looks_like_override(word) || is_file(word));
-    if (other)
+    if (others.size() < most && (!looks_like_override(word) || is_file(word))) {
       others.push_back(word);
-    else
-      request.overrides.push_back(numbered(word));
+      continue;
+    }
+    int at = positions.next([&](const std::string& w) { return w == word; });
+    overrides.emplace(at, OverrideText{word, at});
   }
+  Report report;
+  for (const auto& file : said.files) {
+    int at = file_positions.next(
+        [](const std::string& w) { return w.starts_with("-f") || w.starts_with("--file"); });
+    for (auto& override : read_override_file(file, report)) overrides.emplace(at, std::move(override));
+  }
+  report.throw_if_errors();
+  for (const auto& pair : said.pairs) {
+    size_t separator = pair.find(kPairSeparator);
+    MT_USER_CHECK(separator != std::string::npos, ErrorClass::usage, "--set wants a key and a value",
+                  "--set KEY VALUE");
+    int at = pair_positions.next([](const std::string& w) { return w == "--set"; });
+    overrides.emplace(at, OverrideText{pair.substr(0, separator), at, {}, false, pair.substr(separator + 1)});
+  }
+  for (auto& [at, override] : overrides) request.overrides.push_back(std::move(override));
   if (others.empty())
     throw Error(ErrorClass::usage, "no recipe is said, only settings",
                 "write mtrain COMMAND RECIPE key=value …");
   return request;
+}
+
+std::vector<std::string> joined_pairs(const std::vector<std::string>& arguments) {
+  std::vector<std::string> out;
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    if (arguments[i] == "--set" && i + 2 < arguments.size()) {
+      out.push_back(cat("--set=", arguments[i + 1], kPairSeparator, arguments[i + 2]));
+      i += 2;
+    } else {
+      out.push_back(arguments[i]);
+    }
+  }
+  return out;
 }
 
 RecipeRequest recipe_request(const Cli& cli, const RecipeWords& said) {

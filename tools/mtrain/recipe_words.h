@@ -13,13 +13,15 @@ namespace mtrain {
 struct RecipeWords {
   std::string first;  // the recipe, unless an override stands before it
   std::vector<std::string> rest;
+  std::vector<std::string> files;  // of -f
+  std::vector<std::string> pairs;  // of --set, as joined_pairs() makes them
 };
 
-/// Adds RECIPE and KEY=VALUE… to a command; `first` is what its help shows for the former.
+/// Adds RECIPE, KEY=VALUE…, -f and --set to a command; `first` is what its help shows for the former.
 std::shared_ptr<RecipeWords> add_recipe_words(CLI::App& command, const std::string& first = "RECIPE");
 
-/// Parts the words into overrides, each with its place on the command line, and up to `most` others, at least
-/// one.
+/// Parts the words into overrides, in the order of the command line and each with its place there, and up to
+/// `most` others, at least one.
 RecipeRequest sorted_words(const Cli& cli, const RecipeWords& words, size_t most,
                            std::vector<std::string>& others);
 
@@ -40,5 +42,8 @@ Recipe inspect_recipe(Cli& cli, const RecipeRequest& request, const PluginHost& 
 
 /// Shows the warnings of a recipe that is in order.
 void print_warnings(const Cli& cli, const Recipe& recipe);
+
+/// Makes one word of each "--set KEY VALUE", so that a value may look like an option.
+std::vector<std::string> joined_pairs(const std::vector<std::string>& arguments);
 
 }  // namespace mtrain

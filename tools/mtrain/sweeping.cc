@@ -1,0 +1,83 @@
+#include "sweeping.h"
+
+#include <iostream>
+
+#include "mtrain/base/error.h"
+#include "mtrain/train/recipe_state.h"
+#include "mtrain/train/sweep_trials.h"
+#include "recipe_words.h"
+#include "training.h"
+
+namespace mtrain {
+namespace {
+
+std::string title(const SweepTrial& trial) {
+  return cat("trial ", trial.request.trial, ": ", trial.label);
+}
+
+/// Validates all trials and tells what is wrong with them; the numbers of the faulty ones.
+std::vector<bool> faulty_trials(Cli& cli, const std::vector<SweepTrial>& trials, const PluginHost& plugins,
+                                bool list) {
+  std::vector<bool> faulty;
+  for (const auto& trial : trials) {
+    Report report;
+    int status = static_cast<int>(ErrorClass::config);
+    try {
+      report = read_recipe(trial.request, plugins).report;
+    } catch (const Error& error) {
+      report.error(name(error.error_class()), "", {}, error.message()).fix(error.hint());
+      status = error.exit_status();
+    }
+    faulty.push_back(!report.ok());
+    if (list) std::cout << title(trial) << "   " << describe(judge_recipe(report)) << '\n';
+    if (report.ok()) continue;
+    std::cerr << title(trial) << "\nmtrain: error[config]: " << report.text() << '\n';
+    if (cli.status == 0) cli.status = status;
+  }
+  return faulty;
+}
+
+int run_trial(const Cli& cli, const SweepTrial& trial, PluginHost& plugins) {
+  fs::path folder = load_recipe(trial.request, plugins).run_directory() / std::to_string(trial.request.trial);
+  RecipeRequest request = trial.request;
+  Location written{std::make_shared<Source>(SourceKind::command_line, "the sweep", ""), 0, 0};
+  request.overrides.push_back(
+      {cat("run.dir=", override_value_text(Node::string(folder.string()))), 0, written});
+  Recipe recipe = load_recipe(request, plugins);
+  print_warnings(cli, recipe);
+  return run_training(cli, recipe, plugins);
+}
+
+}  // namespace
+
+void check_sweep(Cli& cli, const RecipeRequest& request, bool list) {
+  PluginHost plugins = plugin_host(cli);
+  auto trials = sweep_trials(request, plugins);
+  auto faulty = faulty_trials(cli, trials, plugins, list);
+  size_t bad = static_cast<size_t>(std::count(faulty.begin(), faulty.end(), true));
+  if (!cli.quiet) std::cout << trials.size() << " trials, " << bad << " faulty\n";
+}
+
+void train_sweep(Cli& cli, const RecipeRequest& request, bool keep_going) {
+  PluginHost plugins = plugin_host(cli);
+  auto trials = sweep_trials(request, plugins);
+  auto faulty = faulty_trials(cli, trials, plugins, false);
+  if (cli.status != 0 && !keep_going) return;
+  for (size_t i = 0; i < trials.size(); ++i) {
+    if (faulty[i]) continue;
+    if (!cli.quiet) std::cout << title(trials[i]) << std::endl;
+    int status = 0;
+    try {
+      status = run_trial(cli, trials[i], plugins);
+    } catch (const Error& error) {
+      if (!keep_going) throw;
+      status = error.exit_status();
+      std::cerr << title(trials[i]) << "\nmtrain: error[" << name(error.error_class())
+                << "]: " << error.what() << '\n';
+    }
+    if (cli.status == 0) cli.status = status;
+    if (status > 128 || (status != 0 && !keep_going)) return;  // a signal ends the sweep in any case
+  }
+}
+
+}  // namespace mtrain
