@@ -22,9 +22,10 @@ void SchemaCatalog::add_unusable(const std::string& kind, const std::string& nam
   unusable_.insert_or_assign({kind, name}, Unusable{std::move(reason), std::move(remedy)});
 }
 
-void SchemaCatalog::throw_if_unusable(const std::string& kind, const std::string& name) const {
+const SchemaCatalog::Unusable* SchemaCatalog::unusable(const std::string& kind,
+                                                       const std::string& name) const {
   auto found = unusable_.find({kind, name});
-  if (found != unusable_.end()) throw Error(ErrorClass::plugin, found->second.reason, found->second.remedy);
+  return found == unusable_.end() ? nullptr : &found->second;
 }
 
 bool SchemaCatalog::has(const std::string& kind, const std::string& name) const {

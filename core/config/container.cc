@@ -152,7 +152,10 @@ KeyIndex all_names(const SchemaCatalog& catalog,
 
 void no_such_plugin(const std::string& kind, const std::string& path, const std::string& wanted,
                     const Location& where, const SchemaCatalog& catalog, Report& report) {
-  catalog.throw_if_unusable(kind, wanted);
+  if (const auto* bad = catalog.unusable(kind, wanted)) {
+    report.error("plugin", path, where, bad->reason).fix(bad->remedy);
+    return;
+  }
   auto names = catalog.components(kind);
   auto& fault =
       report.error("unknown-plugin", path, where, cat("there is no ", kind, " '", visible(wanted, 60), "'"));

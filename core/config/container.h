@@ -35,10 +35,13 @@ class MT_API SchemaCatalog {
   /// that failed.
   void explain_kind(const std::string& kind, std::string note) { notes_[kind] = std::move(note); }
 
-  /// A component whose plugin is there but cannot be used. A recipe that names it is refused with
-  /// Error(plugin).
+  /// A component whose plugin is there but cannot be used. A recipe that names it is at fault.
   void add_unusable(const std::string& kind, const std::string& name, std::string reason, std::string remedy);
-  void throw_if_unusable(const std::string& kind, const std::string& name) const;
+  /// Why and what to do about it; null for any other component.
+  struct Unusable {
+    std::string reason, remedy;
+  };
+  const Unusable* unusable(const std::string& kind, const std::string& name) const;
 
   /// True when there is a component of this name, be it one that cannot be used.
   bool has(const std::string& kind, const std::string& name) const;
@@ -58,9 +61,6 @@ class MT_API SchemaCatalog {
   std::vector<Schema> sections_;
   std::map<std::string, std::map<std::string, Schema>> components_;
   std::map<std::string, std::string> notes_;
-  struct Unusable {
-    std::string reason, remedy;
-  };
   std::map<std::pair<std::string, std::string>, Unusable> unusable_;
 };
 
@@ -80,7 +80,6 @@ class MT_API ConfigContainer {
  public:
   /// Reads and checks everything. The report gets all faults; the container is for use only when report.ok(),
   /// and for reading its values also when `not-built` is the only error.
-  /// Throws Error(plugin) when the recipe names a plugin that is there but cannot be used.
   static ConfigContainer load(const ConfigRequest& request, const SchemaCatalog& catalog, Report& report);
   /// As load(), and throws Error(config) with the whole report when there is an error.
   static ConfigContainer load_or_throw(const ConfigRequest& request, const SchemaCatalog& catalog);

@@ -37,8 +37,10 @@ std::string count(int64_t n, const char* what) {
 }
 
 std::string file_text(const Node& file) {
-  std::string out = count(file.get("settings")->as_int(), "setting");
   const Node& shadowed = *file.get("shadowed");
+  int64_t settings = file.get("settings")->as_int();
+  if (settings == 0 && shadowed.size() == 0) return "no settings of its own";
+  std::string out = count(settings, "setting");
   constexpr size_t kShown = 3;
   for (size_t i = 0; i < std::min(shadowed.size(), kShown); ++i)
     out += cat(i == 0 ? cat(", ", shadowed.size(), " shadowed: ") : ", ",
@@ -64,7 +66,7 @@ Node defaults_report(const Composition& composition) {
                          {"package", Node::string(file.package)},
                          {"settings", Node::integer(own.settings)},
                          {"shadowed", own.shadowed},
-                         {"unused", Node::boolean(own.settings == 0)}}));
+                         {"unused", Node::boolean(own.settings == 0 && own.shadowed.size() > 0)}}));
   }
   return make_map(
       {{"recipe", Node::string(composition.file)}, {"tree", std::move(tree)}, {"files", std::move(files)}});

@@ -169,8 +169,16 @@ std::string Report::json() const {
   return out.dump(2, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
+int Report::exit_status() const {
+  if (errors_ == 0) return 0;
+  bool plugins = std::all_of(diagnostics_.begin(), diagnostics_.end(), [](const Diagnostic& d) {
+    return d.severity != Severity::error || d.code == "plugin";
+  });
+  return static_cast<int>(plugins ? ErrorClass::plugin : ErrorClass::config);
+}
+
 void Report::throw_if_errors() const {
-  if (errors_ > 0) throw Error(ErrorClass::config, text());
+  if (errors_ > 0) throw Error(static_cast<ErrorClass>(exit_status()), text());
 }
 
 }  // namespace mtrain

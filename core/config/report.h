@@ -52,7 +52,10 @@ class MT_API Report {
   /// {"errors": n, "warnings": n, "diagnostics": [{severity, code, path, file, line, column, shadows,
   /// message, notes, help}]}
   std::string json() const;
-  /// Throws Error(config) with text() when there is an error.
+  /// The process's status: 0, 10 for a faulty configuration, 13 when all that is wrong are plugins that
+  /// cannot be used.
+  int exit_status() const;
+  /// Throws Error with text() and that status when there is an error.
   void throw_if_errors() const;
 
  private:

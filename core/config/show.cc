@@ -80,6 +80,10 @@ std::string show_config(const ConfigContainer& config, const SchemaCatalog& cata
   Node whole = options.view == ConfigView::raw       ? raw_view(config)
                : options.view == ConfigView::minimal ? minimal_view(config, catalog)
                                                      : config.resolved();
+  // A computed setting is left out of the whole, where it could not be said; asked for, it is shown.
+  bool hidden =
+      options.view != ConfigView::raw && !config.is_secret(options.path) && !whole.find(options.path);
+  if (hidden) whole = config.root();
   Node shown = options.path.empty() ? std::move(whole) : Node(whole.at(options.path));
   if (options.format == ConfigFormat::flags) return flags(shown, options.path);
   if (options.format == ConfigFormat::json) return write_json(shown) + "\n";

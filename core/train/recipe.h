@@ -43,8 +43,7 @@ struct MT_API Recipe {
 MT_API SchemaCatalog schema_catalog(const PluginHost& plugins);
 
 /// Reads a recipe and checks it against all schemas and rules. Every fault is in the recipe's report; it is
-/// for use only when report.ok(). Throws Error(plugin) when it names a plugin that is there but cannot be
-/// used.
+/// for use only when report.ok().
 MT_API Recipe read_recipe(const RecipeRequest& request, const PluginHost& plugins);
 /// The same, and throws Error(config) with all faults at once.
 MT_API Recipe load_recipe(const RecipeRequest& request, const PluginHost& plugins);

@@ -41,7 +41,7 @@ std::string recipe_description(std::string_view text) {
     line = trim(line.substr(
         line.find_first_not_of('#') == std::string_view::npos ? line.size() : line.find_first_not_of('#')));
     if (!line.empty() && !line.starts_with("yaml-language-server:") && !line.starts_with("@package"))
-      return std::string(line);
+      return std::string(line.substr(0, std::min(line.find(". "), line.size() - 1) + 1));
   }
   return {};
 }

@@ -13,13 +13,13 @@ struct ListedRecipe {
   std::string group;  // empty for a whole recipe
   fs::path file;
   SearchFolder::Kind kind;
-  std::string description;  // its first comment line
+  std::string description;  // the first sentence of its first comment
   bool shadowed = false;    // an earlier folder has one of this name
 };
 
 /// All files of the search path: whole recipes first, each part by name, those of earlier folders first.
 MT_API std::vector<ListedRecipe> list_recipes(const std::vector<SearchFolder>& folders);
-/// The first comment of a recipe's text that is meant for people.
+/// The first sentence of the first comment line of a recipe's text that is meant for people.
 MT_API std::string recipe_description(std::string_view text);
 
 /// A file that says a setting, and what it says.

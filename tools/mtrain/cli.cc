@@ -34,6 +34,8 @@ bool is_command(const CLI::App& app, const std::string& word) {
 size_t words_of_option(const CLI::App& app, const std::string& word) {
   std::string option_name = word.substr(0, word.find('='));
   const auto* option = app.get_option_no_throw(option_name);
+  if (!option && is_command(app, "train"))
+    option = app.get_subcommand("train")->get_option_no_throw(option_name);
   if (!option && word.starts_with("--") && word.size() > 2) {
     std::vector<std::string> names;
     for (const auto* known : app.get_options()) names.push_back(known->get_name());
@@ -89,7 +91,7 @@ int report_usage(const CLI::App& app, const CLI::ParseError& error) {
 
 int parse_and_run(CLI::App& app, Cli& cli, std::vector<std::string> arguments) {
   try {
-    arguments = joined_pairs(with_default_command(app, std::move(arguments)));
+    arguments = with_default_command(app, joined_pairs(arguments));
     std::reverse(arguments.begin(), arguments.end());  // CLI11 takes a vector from its end
     app.parse(std::move(arguments));
   } catch (const CLI::Success& help) {
@@ -146,7 +148,7 @@ std::vector<std::string> with_default_command(const CLI::App& app, std::vector<s
             ? cat("commands: ", join(names, ", "), "; a recipe is a file, e.g. recipes/quickstart.yaml")
             : cat("did you mean `mtrain ", near.front(), "`? commands: ", join(names, ", ")));
   }
-  arguments.insert(arguments.begin() + static_cast<std::ptrdiff_t>(at), "train");
+  arguments.insert(arguments.begin(), "train");  // which takes the options of the program too
   return arguments;
 }
 

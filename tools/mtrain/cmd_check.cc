@@ -23,7 +23,7 @@ void check(Cli& cli, const RecipeWords& words, const CheckOptions& options) {
   Recipe recipe = read_recipe(request, plugins);
   if (options.json) {
     std::cout << recipe.report.json() << '\n';
-    if (!recipe.report.ok()) cli.status = static_cast<int>(ErrorClass::config);
+    cli.status = recipe.report.exit_status();
     return;
   }
   recipe.report.throw_if_errors();

@@ -30,16 +30,22 @@ Side read_side(Cli& cli, const std::string& said, const std::vector<OverrideText
                const PluginHost& plugins) {
   Side side;
   std::error_code ignored;
-  if (fs::is_directory(said, ignored) && overrides.empty()) {
+  RecipeRequest request;
+  request.recipe = said;
+  request.overrides = overrides;
+  if (fs::is_directory(said, ignored)) {
     SavedConfig saved = read_saved_config(said);
+    if (!overrides.empty()) {
+      request.text = saved.resolved;
+      request.directory = identity_of(saved).directory;
+      side.root = inspect_recipe(cli, request, plugins).config.resolved();
+      return side;
+    }
     side.root = parse_yaml(saved.resolved, said);
     side.saved_origins = origins_of(saved);
     side.saved = true;
     return side;
   }
-  RecipeRequest request;
-  request.recipe = said;
-  request.overrides = overrides;
   side.root = inspect_recipe(cli, request, plugins).config.resolved();
   return side;
 }

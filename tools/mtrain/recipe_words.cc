@@ -143,8 +143,9 @@ Recipe inspect_recipe(Cli& cli, const RecipeRequest& request, const PluginHost& 
   if (recipe.report.ok()) {
     print_warnings(cli, recipe);
   } else {
-    std::cerr << "mtrain: error[config]: " << recipe.report.text() << '\n';
-    cli.status = static_cast<int>(ErrorClass::config);
+    cli.status = recipe.report.exit_status();
+    std::cerr << "mtrain: error[" << name(static_cast<ErrorClass>(cli.status))
+              << "]: " << recipe.report.text() << '\n';
   }
   return recipe;
 }

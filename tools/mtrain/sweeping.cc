@@ -21,9 +21,10 @@ std::vector<bool> faulty_trials(Cli& cli, const std::vector<SweepTrial>& trials,
   std::vector<bool> faulty;
   for (const auto& trial : trials) {
     Report report;
-    int status = static_cast<int>(ErrorClass::config);
+    int status = 0;
     try {
       report = read_recipe(trial.request, plugins).report;
+      status = report.exit_status();
     } catch (const Error& error) {
       report.error(name(error.error_class()), "", {}, error.message()).fix(error.hint());
       status = error.exit_status();

@@ -31,6 +31,11 @@ TEST_CASE("-f FILE and --set KEY VALUE, in the order of the command line") {
   CHECK(cli({"check", r, "--set", "train.steps"}).status == 2);
   Outcome bare = cli({r, "--set", "run.dir", (scratch / "r").string(), "--set", "train.steps", "0", "-q"});
   CHECK_MESSAGE(bare.status == 0, bare.err);
+  // Options may stand before a bare recipe.
+  Outcome before = cli({"-q", "--set", "run.dir", (scratch / "q").string(), "-f",
+                        scratch.write("n.txt", "train.steps=0\n"), r});
+  CHECK_MESSAGE(before.status == 0, before.err);
+  CHECK(fs::exists(scratch / "q"));
 }
 
 TEST_CASE("check -m validates and lists every trial") {
