@@ -8,6 +8,7 @@
 #include "mtrain/config/schema.h"
 #include "mtrain/config/yaml_write.h"
 #include "mtrain/train/recipe_list.h"
+#include "mtrain/train/rules/rules.h"
 
 namespace mtrain {
 namespace {
@@ -180,9 +181,16 @@ Node explain_setting(const std::string& asked, const SchemaCatalog& catalog,
     users.push(make_map({{"recipe", Node::string(use.name)},
                          {"value", Node::string(use.value)},
                          {"where", Node::string(use.where.text())}}));
+  Node rules = Node::list();
+  for (const Rule* rule : recipe_rules().about(path))
+    rules.push(make_map({{"id", Node::string(rule->id)},
+                         {"when", Node::string(rule->when)},
+                         {"must", Node::string(rule->must)},
+                         {"why", Node::string(rule->why)}}));
   return make_map({{"path", Node::string(path)},
                    {"asked", Node::string(asked)},
                    {"settings", std::move(settings)},
+                   {"rules", std::move(rules)},
                    {"recipes", std::move(users)}});
 }
 
@@ -197,6 +205,12 @@ std::string explain_text(const Node& explained) {
     size_t slash = owner.find('/');
     out += cat(path, slash == std::string::npos ? "" : cat("   of the plugin ", owner.substr(slash + 1)),
                "\n", setting_text(setting));
+  }
+  for (const auto& rule : explained.get("rules")->items()) {
+    const std::string& when = rule.get("when")->as_text();
+    out += cat("  rule        ", rule.get("id")->as_text(), ": ", rule.get("must")->as_text(),
+               when.empty() ? "" : cat("   (when ", when, ")"), "\n              ",
+               rule.get("why")->as_text(), "\n");
   }
   const Node& users = *explained.get("recipes");
   constexpr size_t kShown = 12;

@@ -9,8 +9,8 @@
 
 namespace mtrain {
 
-/// {"path", "asked", "settings": [{"owner", "type", "describe", "doc", "default", …}], "recipes": […]}; for a
-/// section,
+/// {"path", "asked", "settings": [{"owner", "type", "describe", "doc", "default", …}], "rules": [{"id",
+/// "when", "must", "why"}], "recipes": […]}; for a section,
 /// {"path", "doc", "sections": […]} with the settings inside it. Throws Error(config) with the nearest names
 /// when there is no such setting.
 MT_API Node explain_setting(const std::string& path, const SchemaCatalog& catalog,

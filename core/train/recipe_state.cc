@@ -26,7 +26,9 @@ RecipeState judge_recipe(const Report& report) {
   std::vector<std::string> missing, parts;
   for (const auto& d : report.diagnostics()) {
     if (d.severity != Severity::error) continue;
-    if (d.code == "missing")
+    // Which data a recipe trains on is for its user to say; that it must be said is a rule, as there are
+    // several ways.
+    if (d.code == "missing" || d.code == "rule data-source")
       add(missing, d.path);
     else if (d.code == "not-built")
       add(parts, part_of(d.message));

@@ -51,6 +51,8 @@ void add_check_command(CLI::App& app, Cli& cli) {
   auto* command = app.add_subcommand("check", "check a recipe: every fault at once, with its place and fix");
   auto words = add_recipe_words(*command);
   auto options = std::make_shared<CheckOptions>();
+  std::vector<std::string> gpus;
+  for (const auto& gpu : gpu_types()) gpus.emplace_back(gpu.name);
   command->add_flag("--resolved", options->resolved, "print every setting with its value, as YAML");
   command
       ->add_option_function<std::string>(
@@ -64,7 +66,7 @@ void add_check_command(CLI::App& app, Cli& cli) {
       ->check(CLI::PositiveNumber)
       ->type_name("N");
   command->add_option("--gpu", options->cluster.gpu, "check for ranks on this type of GPU, e.g. h100")
-      ->type_name("TYPE");
+      ->type_name(cat("{", join(gpus, ","), "}"));
   command->add_flag("-m,--multirun", options->multirun, "check every combination of several values");
   command->add_flag("--list", options->list, "list those combinations");
   command->footer(

@@ -63,6 +63,7 @@ TEST_CASE("what is offered where") {
       {"config show tiny --", {"--raw", "--minimal", "--format", "--plugin-path"}, {"--from"}},
       {"config show --format ''", {"json", "yaml", "flags"}, {}},
       {"check --format j", {"json"}, {"text"}},
+      {"check --gpu h", {"h100", "h200"}, {"a100"}},
       {"rerun ''", {"runs/first"}, {"recipes/tiny.yaml"}},
       {"rerun runs/", {"runs/first"}, {}},
       {"eval --from runs/first/checkpoints/", {"runs/first/checkpoints/step-5"}, {}},
