@@ -216,7 +216,8 @@ TEST_CASE("check in JSON; looking writes nothing") {
       cli({"check", r, "train.steps=many", "--format", "json", "--world-size", "8", "--gpu", "h100"});
   CHECK(bad.status == 10);
   std::vector<std::string> paths;
-  for (const auto& d : json::parse(bad.out).at("diagnostics")) paths.push_back(d.at("path"));
+  json report = json::parse(bad.out);
+  for (const auto& d : report.at("diagnostics")) paths.push_back(d.at("path"));
   for (const char* path : {"train.steps", "train.global_batch_size"})  // 2 x 8 ranks > 4
     CHECK_MESSAGE(std::count(paths.begin(), paths.end(), path) == 1, bad.out);
   CHECK(bad.err.empty());
