@@ -1,13 +1,16 @@
 #include "tests/fuzz/entries.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
 
 #include "mtrain/base/error.h"
+#include "mtrain/base/text.h"
 #include "mtrain/config/defaults_list.h"
 #include "mtrain/config/expression.h"
 #include "mtrain/config/interpolate.h"
+#include "mtrain/config/rules.h"
 #include "mtrain/config/sweep.h"
 #include "mtrain/config/units.h"
 #include "mtrain/config/yaml_load.h"
@@ -143,6 +146,31 @@ void expression(std::string_view text) {
   interpolate(tree, scope(), report);
   told(report);
   if (report.ok()) want(parse_yaml(write_yaml(tree)).same_value(tree), "a computed tree can be written");
+}
+
+void rules(std::string_view text) {
+  size_t first = std::min(text.find('\n'), text.size());
+  size_t second = std::min(text.find('\n', std::min(first + 1, text.size())), text.size());
+  std::string condition(text.substr(0, first));
+  std::string mend =
+      first < second ? cat("a; b.c; s; f; a=", text.substr(first + 1, second - first - 1)) : "a";
+  Report report;
+  auto root = load_yaml(source(text.substr(std::min(second + 1, text.size()))), report);
+  if (!root) return told(report);
+  FieldSpec integer{.type = FieldType::integer, .min = -5, .max = 50}, flag{.type = FieldType::boolean};
+  FieldSpec word{.choices = {"one", "two"}};
+  RuleInput input{&*root, {{"world_size", int64_t{12}}}, [&](const std::string& path) -> const FieldSpec* {
+                    return path == "s" ? &word : path == "f" ? &flag : path == "q" ? nullptr : &integer;
+                  }};
+  std::string says = cat("{", condition, "} and {a}");
+  RuleBook book({{"given", "a", "", condition.c_str(), says.c_str(), "because", mend.c_str()},
+                 {"nested", "b.c", condition.c_str(), "b.c > (a ?? 1)", "{b.c}", "", "b.c; a=2"},
+                 {"defined", "s", "", "d != 3 or s in ['one']", "", "", "s"}},
+                {{"d", "a + 1"}, {"e", condition.c_str()}});
+  book.check(input, report);
+  book.about("a");
+  names_in(text);
+  told(report);
 }
 
 }  // namespace mtrain::fuzz

@@ -12,11 +12,14 @@ void yaml(std::string_view text);
 void override_lines(std::string_view text);
 /// Interpolations and arithmetic.
 void expression(std::string_view text);
+/// Rules: the first line is a condition, the second an expression that should mend it, the rest the settings.
+void rules(std::string_view text);
 
 struct Entry {
   const char* name;  // of its folder of seeds
   void (*run)(std::string_view text);
 };
-constexpr Entry kEntries[] = {{"yaml", yaml}, {"override", override_lines}, {"expression", expression}};
+constexpr Entry kEntries[] = {
+    {"yaml", yaml}, {"override", override_lines}, {"expression", expression}, {"rules", rules}};
 
 }  // namespace mtrain::fuzz
