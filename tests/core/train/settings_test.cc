@@ -82,6 +82,6 @@ TEST_CASE("what is planned gives way to what is installed") {
   add_planned(catalog);
   CHECK(catalog.component("optimizer", "lion")->doc == "a plugin's");
   CHECK(catalog.component("model", "moe") == nullptr);
-  CHECK_THROWS(catalog.throw_if_unusable("model", "moe"));
+  CHECK(catalog.unusable("model", "moe") != nullptr);
   CHECK(catalog.component("model", "bert")->needs == "the BERT model");
 }
