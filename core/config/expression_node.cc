@@ -1,12 +1,13 @@
 #include "mtrain/config/expression_node.h"
 
+#include "mtrain/base/error.h"
 #include "mtrain/base/text.h"
 #include "mtrain/config/yaml_write.h"
 
 namespace mtrain {
 namespace {
 
-ExpressionScalar scalar_value(const Node& node, size_t offset) {
+ExpressionScalar scalar_value(const Node& node, size_t offset) try {
   switch (node.kind()) {
     case NodeKind::null:
       return std::monostate();
@@ -21,6 +22,8 @@ ExpressionScalar scalar_value(const Node& node, size_t offset) {
     default:
       throw ExpressionError(cat("cannot compute with ", describe(node.kind())), offset);
   }
+} catch (const Error& error) {
+  throw ExpressionError(error.message(), offset);  // a number that does not fit
 }
 
 Node scalar_node(const ExpressionScalar& value) {

@@ -114,14 +114,12 @@ class Mender {
   }
 
   /// To four digits: nobody wants to paste 1.0000000000000002e-06.
-  static double rounded(double value) {
-    return std::stod(fmt::format("{:.4g}", value));
-  }
+  static double rounded(double value) { return std::stod(fmt::format("{:.4g}", value)); }
 
   std::string searched(const Rule& rule, const std::string& path) {
     const FieldSpec* field = input_.field(path);
-    const Node* node = values_.setting(path);
-    if (!field || !node) return "";
+    auto now = field ? value_now(path) : std::nullopt;
+    if (!now) return "";
     std::vector<ExpressionValue> good;
     int trials = 0;
     auto offer = [&](ExpressionValue value) {
@@ -129,15 +127,26 @@ class Mender {
       if (!violates(rule) && ++trials <= kMaxTrials && !breaks_another()) good.push_back(std::move(value));
       values_.end_trial();
     };
-    if (field->type == FieldType::integer && node->is(NodeKind::integer)) {
-      search_integers(*field, node->as_int(), good, offer);
-    } else if (field->type == FieldType::boolean && node->is(NodeKind::boolean)) {
-      offer(!node->as_bool());
+    const auto* whole = std::get_if<int64_t>(&*now);
+    const bool* flag = std::get_if<bool>(&*now);
+    if (field->type == FieldType::integer && whole) {
+      search_integers(*field, *whole, good, offer);
+    } else if (field->type == FieldType::boolean && flag) {
+      offer(!*flag);
     } else {
       for (const auto& choice : field->choices)
-        if (choice != node->as_text() && good.size() < kMaxOffers) offer(choice);
+        if (ExpressionValue(choice) != *now && good.size() < kMaxOffers) offer(choice);
     }
     return good.empty() ? "" : cat(path, "=", listed(good));
+  }
+
+  std::optional<ExpressionValue> value_now(const std::string& path) const {
+    try {
+      const Node* node = values_.setting(path);
+      return node ? std::optional(expression_value(*node)) : std::nullopt;
+    } catch (const ExpressionError&) {
+      return std::nullopt;
+    }
   }
 
   template <class Offer>
@@ -148,9 +157,11 @@ class Mender {
       bool above = !field.min || (field.exclusive_min ? x > *field.min : x >= *field.min);
       return above && (!field.max || (field.exclusive_max ? x < *field.max : x <= *field.max));
     };
-    for (int64_t step = 1; step <= kSearchSpan && good.size() < kMaxOffers; ++step)
-      for (int64_t value : {now - step, now + step})
-        if (allowed(value)) offer(value);
+    for (int64_t step = 1; step <= kSearchSpan && good.size() < kMaxOffers; ++step) {
+      int64_t below = 0, above = 0;
+      if (!__builtin_sub_overflow(now, step, &below) && allowed(below)) offer(below);
+      if (!__builtin_add_overflow(now, step, &above) && allowed(above)) offer(above);
+    }
   }
 
   bool breaks_another() const {
