@@ -274,7 +274,7 @@ TEST_CASE("the deepest allowed recipe loads on a small stack") {
   };
   pthread_attr_t attributes;
   pthread_attr_init(&attributes);
-  pthread_attr_setstacksize(&attributes, kSlow > 1 ? 4 << 20 : 256 << 10);
+  pthread_attr_setstacksize(&attributes, kSlow > 5 ? 4 << 20 : 256 << 10);
   pthread_t thread;
   std::function<void()> call = work;
   REQUIRE(pthread_create(

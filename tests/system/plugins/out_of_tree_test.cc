@@ -35,8 +35,9 @@ struct Installed {
   }
   fs::path build(const std::string& name) const {
     fs::path out = folder / ("build-" + name);
-    must({MT_CMAKE, "-S", (kSources / name).string(), "-B", out.string(), "-DCMAKE_BUILD_TYPE=Release",
-          "-DCMAKE_CXX_COMPILER=" MT_CXX, "-DCMAKE_PREFIX_PATH=" + prefix.string()});
+    must({MT_CMAKE, "-G", MT_GENERATOR, "-S", (kSources / name).string(), "-B", out.string(),
+          "-DCMAKE_BUILD_TYPE=Release", "-DCMAKE_CXX_COMPILER=" MT_CXX,
+          "-DCMAKE_PREFIX_PATH=" + prefix.string()});
     must({MT_CMAKE, "--build", out.string()});
     return out;
   }
