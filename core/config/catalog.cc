@@ -58,15 +58,32 @@ const std::string& SchemaCatalog::note_of(const std::string& kind) const {
   return found == notes_.end() ? kNone : found->second;
 }
 
+std::vector<const Schema*> SchemaCatalog::owners(std::string_view section_name,
+                                                 const std::string& component_name) const {
+  std::vector<const Schema*> out;
+  const Schema* core = section(section_name);
+  if (!core) return out;
+  out.push_back(core);
+  if (const Schema* part = component(kind_of(section_name), component_name)) out.push_back(part);
+  return out;
+}
+
+std::vector<const Schema*> SchemaCatalog::all_owners(std::string_view section_name) const {
+  std::vector<const Schema*> out = owners(section_name, "");
+  if (auto of_kind = components_.find(kind_of(section_name)); !out.empty() && of_kind != components_.end())
+    for (const auto& [name, schema] : of_kind->second) out.push_back(&schema);
+  return out;
+}
+
 std::vector<const FieldSpec*> SchemaCatalog::settings_at(std::string_view path,
                                                          const std::string& component_name) const {
   std::vector<const FieldSpec*> out;
   size_t dot = path.find('.');
   if (dot == std::string_view::npos) return out;
   std::string_view name = path.substr(0, dot), setting = path.substr(dot + 1);
-  for (const Schema* owner : {section(name), component(kind_of(name), component_name)})
-    for (size_t i = 0; owner && i < owner->fields.size(); ++i)
-      if (owner->fields[i].path == setting) out.push_back(&owner->fields[i]);
+  for (const Schema* owner : owners(name, component_name))
+    for (const auto& spec : owner->fields)
+      if (spec.path == setting) out.push_back(&spec);
   return out;
 }
 

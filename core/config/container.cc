@@ -69,38 +69,34 @@ std::string owner_of(const std::string& expression, const std::string& path) {
   return {};
 }
 
+/// The schemas of a section and of the component that the recipe names in it.
+std::vector<const Schema*> owners_in(const Node& tree, const std::string& name,
+                                     const SchemaCatalog& catalog) {
+  const Schema* section = catalog.section(name);
+  if (!section) return {};
+  return catalog.owners(name, wanted_component(*section, tree.get(name)));
+}
+
 /// The default of a setting that the recipe does not say.
 std::optional<Node> default_of(const std::string& path, const Node& tree, const SchemaCatalog& catalog) {
   size_t dot = path.find('.');
   if (dot == std::string::npos) return std::nullopt;
   std::string name = path.substr(0, dot), setting = path.substr(dot + 1);
-  const Schema* section = catalog.section(name);
-  if (!section) return std::nullopt;
-  std::string kind = catalog.kind_of(name);
-  const Schema* component =
-      kind.empty() ? nullptr : catalog.component(kind, wanted_component(*section, tree.get(name)));
-  for (const Schema* owner : {component, section}) {
-    if (!owner) continue;
-    for (const auto& spec : owner->fields)
+  auto owners = owners_in(tree, name, catalog);
+  for (auto owner = owners.rbegin(); owner != owners.rend(); ++owner)  // a component's own setting comes first
+    for (const auto& spec : (*owner)->fields)
       if (spec.path == setting && (!spec.required || !spec.derived.empty()))
-        return default_or_derived(spec, owner == section ? name : name + "/" + owner->name);
-  }
+        return default_or_derived(spec, *owner == owners.front() ? name : name + "/" + (*owner)->name);
   return std::nullopt;
 }
 
 /// How the settings of the sections and of the components they name join over several files.
 MergeRules merge_rules(const Node& tree, const SchemaCatalog& catalog) {
   MergeRules out;
-  for (const auto& section : catalog.sections()) {
-    std::string kind = catalog.kind_of(section.name);
-    const Schema* component =
-        kind.empty() ? nullptr : catalog.component(kind, wanted_component(section, tree.get(section.name)));
-    for (const Schema* owner : {&section, component}) {
-      if (!owner) continue;
+  for (const auto& section : catalog.sections())
+    for (const Schema* owner : owners_in(tree, section.name, catalog))
       for (const auto& spec : owner->fields)
         if (spec.merge.kind != MergeKind::deep) out.add(section.name + "." + spec.path, spec.merge);
-    }
-  }
   return out;
 }
 

@@ -51,6 +51,11 @@ class MT_API SchemaCatalog {
   const Schema* component(const std::string& kind, const std::string& name) const;
   std::vector<std::string> components(const std::string& kind) const;
   const std::string& note_of(const std::string& kind) const;
+  /// Who says what a section of a recipe may hold: the section's own schema, then that of the component of this
+  /// name. Empty when there is no such section.
+  std::vector<const Schema*> owners(std::string_view section, const std::string& component) const;
+  /// The same with every component that the section could name.
+  std::vector<const Schema*> all_owners(std::string_view section) const;
   /// The descriptions of the setting at a path of a recipe: the section's own, then that of the component of
   /// this name. Empty when there is no such setting.
   std::vector<const FieldSpec*> settings_at(std::string_view path, const std::string& component) const;
@@ -106,9 +111,6 @@ class MT_API ConfigContainer {
   const std::string& raw() const { return composition_.raw; }
   const Composition& composition() const { return composition_; }
   const std::vector<OverrideText>& overrides() const { return overrides_; }
-  /// Who set a value, what it was computed from and which values it replaced, one line each, winner first.
-  /// Throws Error(config) for an unknown path. provenance.h tells more.
-  std::string why(std::string_view path) const;
 
  private:
   struct Part {

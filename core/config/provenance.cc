@@ -213,8 +213,4 @@ Node provenance(const ConfigContainer& config) {
   return out;
 }
 
-std::string ConfigContainer::why(std::string_view path) const {
-  return why_text(*this, path);
-}
-
 }  // namespace mtrain

@@ -65,18 +65,6 @@ void add_values(const FieldSpec& spec, const std::string& key, const SchemaCatal
   if (!spec.example.empty()) out.push_back({key + spec.example, "e.g."});
 }
 
-std::vector<const Schema*> schemas_of(const std::string& section, const std::string& component,
-                                      const SchemaCatalog& catalog) {
-  std::vector<const Schema*> out;
-  const Schema* core = catalog.section(section);
-  if (!core) return out;
-  out.push_back(core);
-  std::string kind = catalog.kind_of(section);
-  for (const auto& name : catalog.components(kind))
-    if (component.empty() || name == component) out.push_back(catalog.component(kind, name));
-  return out;
-}
-
 /// The settings below a section, a level at a time.
 void add_keys(const std::string& typed, const std::vector<const Schema*>& schemas, const std::string& behind,
               std::vector<Candidate>& out) {
@@ -152,7 +140,7 @@ std::vector<Candidate> complete_key(const std::string& typed, const SchemaCatalo
   if (typed.find('.') == std::string::npos)
     for (const auto& section : catalog.sections()) out.push_back({section.name + ".", section.doc});
   else
-    add_keys(typed, schemas_of(typed.substr(0, typed.find('.')), "", catalog), "", out);
+    add_keys(typed, catalog.all_owners(typed.substr(0, typed.find('.'))), "", out);
   keep_matching(out, typed);
   return out;
 }
@@ -179,7 +167,8 @@ std::vector<Candidate> complete_override(const std::string& typed, const std::st
     bool has_section = known && catalog.section(section);
     std::string component = has_section ? known->config.type_of(section) : "";
     if (typed.find('=') == std::string::npos) {
-      add_keys(key, schemas_of(section, component, catalog), behind, out);
+      add_keys(key, component.empty() ? catalog.all_owners(section) : catalog.owners(section, component), behind,
+               out);
       for (auto& candidate : out) candidate.text = sign + candidate.text;
     } else if (key.find('.') == std::string::npos) {
       for (const auto& option : repository.options(key)) out.push_back({sign + key + "=" + option, ""});

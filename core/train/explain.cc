@@ -20,12 +20,8 @@ struct Owner {
 
 std::vector<Owner> owners_of(const std::string& section, const SchemaCatalog& catalog) {
   std::vector<Owner> out;
-  const Schema* core = catalog.section(section);
-  if (!core) return out;
-  out.push_back({section, core});
-  std::string kind = catalog.kind_of(section);
-  for (const auto& name : catalog.components(kind))
-    out.push_back({section + "/" + name, catalog.component(kind, name)});
+  for (const Schema* owner : catalog.all_owners(section))
+    out.push_back({out.empty() ? section : section + "/" + owner->name, owner});
   return out;
 }
 

@@ -7,6 +7,7 @@
 #include "mtrain/plugin/sidecar.h"
 #include "mtrain/train/hf_import.h"
 #include "mtrain/train/planned.h"
+#include "mtrain/train/resolvers.h"
 #include "mtrain/train/rules/rules.h"
 #include "mtrain/train/search_path.h"
 
@@ -87,22 +88,6 @@ std::string standard_input() {
   return text;
 }
 
-// What a recipe can ask about the run it belongs to: ${run:name}, ${recipe_dir:}, ${world_size:}.
-void add_resolvers(ConfigRequest& request, const Recipe& recipe, const RecipeRequest& wanted) {
-  std::string name = recipe.name, file = request.recipe;
-  int64_t trial = wanted.trial, world = std::max<int64_t>(1, wanted.cluster.world_size);
-  request.resolvers["run"] = [=](const std::vector<Node>& arguments) {
-    std::string what = arguments.size() == 1 ? arguments[0].as_text() : "";
-    if (what == "name") return Node::string(name);
-    if (what == "recipe") return Node::string(file);
-    if (what == "trial") return Node::integer(trial);
-    throw Error(ErrorClass::config, "run knows name, recipe and trial", "e.g. ${run:name}");
-  };
-  request.resolvers["recipe_dir"] = [directory = fs::absolute(recipe.directory).lexically_normal().string()](
-                                        const std::vector<Node>&) { return Node::string(directory); };
-  request.resolvers["world_size"] = [=](const std::vector<Node>&) { return Node::integer(world); };
-}
-
 // Finds the recipe and says what it is called and where its paths start.
 ConfigRequest located(const RecipeRequest& wanted, const PluginHost& plugins, Recipe& recipe) {
   ConfigRequest request{.recipe = wanted.recipe, .text = wanted.text, .overrides = wanted.overrides};
@@ -164,7 +149,7 @@ SchemaCatalog schema_catalog(const PluginHost& plugins) {
 Recipe read_recipe(const RecipeRequest& wanted, const PluginHost& plugins) {
   Recipe recipe;
   ConfigRequest request = located(wanted, plugins, recipe);
-  add_resolvers(request, recipe, wanted);
+  add_resolvers(request, {recipe.name, recipe.directory, wanted.cluster, wanted.trial});
   SchemaCatalog catalog = schema_catalog(plugins);
   recipe.config = ConfigContainer::load(request, catalog, recipe.report);
   if (!recipe.config.root().is_map()) return recipe;

@@ -89,16 +89,10 @@ size_t end_of_value(const std::string& text, size_t at) {
 }
 
 const FieldSpec* field_of(const ConfigContainer& config, const std::string& path) {
-  size_t dot = path.find('.');
-  if (dot == std::string::npos) return nullptr;
-  std::string section = path.substr(0, dot), rest = path.substr(dot + 1);
-  std::string kind = catalog().kind_of(section);
-  for (const Schema* schema : {catalog().section(section),
-                               kind.empty() ? nullptr : catalog().component(kind, config.type_of(section))})
-    if (schema)
-      for (const auto& spec : schema->fields)
-        if (spec.path == rest) return &spec;
-  return nullptr;
+  std::string section = path.substr(0, path.find('.'));
+  if (!catalog().section(section)) return nullptr;  // defaults, sweep, patch
+  auto found = catalog().settings_at(path, config.type_of(section));
+  return found.empty() ? nullptr : found.front();
 }
 
 void collect(const Node& map, const std::string& path, const std::string& text, const ConfigContainer& config,

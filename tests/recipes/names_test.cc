@@ -10,13 +10,13 @@ using namespace mtrain;
 
 namespace {
 
-Recipe read(const std::string& body, std::vector<OverrideText> overrides = {}) {
+Recipe read(const std::string& body, std::vector<OverrideText> overrides = {}, Cluster cluster = {}) {
   RecipeRequest request{
       .recipe = MT_SOURCE_DIR "/recipes/names.yaml",
       .text = "defaults: [model: llama3_8b, _self_]\ndataset: {type: gpt, path: x}\n" + body,
       .directory = {},
       .overrides = std::move(overrides),
-      .cluster = {}};
+      .cluster = std::move(cluster)};
   fs::path before = fs::current_path();
   fs::current_path(MT_SOURCE_DIR);  // whose recipes/ is searched
   Recipe out = read_recipe(request, PluginHost({fs::path(MT_BINARY_DIR) / "lib" / "mtrain" / "plugins"}));
@@ -48,4 +48,19 @@ TEST_CASE("two names in one file are a conflict") {
   Recipe recipe = read("train: {steps: 10, train_iters: 11}\n");
   CHECK_FALSE(recipe.report.ok());
   CHECK(recipe.report.text().find("error[conflict]") != std::string::npos);
+}
+
+TEST_CASE("a recipe asks about its surroundings") {
+  std::string body =
+      "train: {steps: 10}\nlogger: {wandb_project: \"${file_text:recipes/tokenizer/byte.yaml}\"}\n"
+      "run: {name: \"${run:name} on ${gpu:name} of ${gpu:memory_gb} GB\", dir: \"${cwd:}/x\"}\n";
+  Recipe recipe = read(body, {}, {.world_size = 8, .gpu = "h200"});
+  CHECK(recipe.config.root().at("run.name").as_text().ends_with("names.yaml on h200 of 141 GB"));
+  CHECK(recipe.config.root().at("run.dir").as_text() == MT_SOURCE_DIR "/x");
+  CHECK(recipe.config.root().at("logger.wandb_project").as_text().starts_with("# "));
+  std::string nameless = read(body).report.text();
+  CHECK(nameless.find("no type of GPU was named") != std::string::npos);
+  std::string missing = read("train: {steps: 10}\nrun: {name: \"${file_text:nothing.txt}\"}\n").report.text();
+  CHECK(missing.find("nothing.txt") != std::string::npos);
+  CHECK(missing.find("names.yaml:4") != std::string::npos);
 }

@@ -49,7 +49,7 @@ size_t words_of_option(const CLI::App& app, const std::string& word) {
 
 int report(const char* error_class, const std::string& message, const std::string& hint, int status) {
   std::cout.flush();
-  std::cerr << "mtrain: error[" << error_class << "]: " << message << '\n';
+  std::cerr << headline(error_class, message);
   if (!hint.empty()) std::cerr << "  help: " << hint << '\n';
   return status;
 }
@@ -126,6 +126,12 @@ void occupy_standard_streams() {
 }
 
 }  // namespace
+
+std::string headline(const char* error_class, const std::string& message) {
+  // A report of several lines starts on its own, so that its places line up.
+  const char* behind = message.find('\n') == std::string::npos ? " " : "\n";
+  return cat("mtrain: error[", error_class, "]:", behind, message, "\n");
+}
 
 PluginHost plugin_host(const Cli& cli) {
   return PluginHost(plugin_folders(cli.plugin_path));

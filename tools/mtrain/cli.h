@@ -23,6 +23,9 @@ struct Cli {
 /// A host over the search path of this command line. Loads nothing yet.
 PluginHost plugin_host(const Cli& cli);
 
+/// "mtrain: error[config]: message" with a line end, as every failure is told.
+std::string headline(const char* error_class, const std::string& message);
+
 /// Puts `train` before a bare recipe: {"r.yaml", "a=1"} becomes {"train", "r.yaml", "a=1"}. Throws
 /// Error(usage) when the first word is neither a command nor like a recipe.
 std::vector<std::string> with_default_command(const CLI::App& app, std::vector<std::string> arguments);

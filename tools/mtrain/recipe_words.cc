@@ -4,6 +4,7 @@
 #include <iostream>
 #include <map>
 
+#include "cli.h"
 #include "mtrain/base/error.h"
 #include "mtrain/train/search_path.h"
 
@@ -144,8 +145,7 @@ Recipe inspect_recipe(Cli& cli, const RecipeRequest& request, const PluginHost& 
     print_warnings(cli, recipe);
   } else {
     cli.status = recipe.report.exit_status();
-    std::cerr << "mtrain: error[" << name(static_cast<ErrorClass>(cli.status))
-              << "]: " << recipe.report.text() << '\n';
+    std::cerr << headline(name(static_cast<ErrorClass>(cli.status)), recipe.report.text());
   }
   return recipe;
 }

@@ -2,6 +2,7 @@
 
 #include <iostream>
 
+#include "cli.h"
 #include "mtrain/base/error.h"
 #include "mtrain/train/recipe_state.h"
 #include "mtrain/train/sweep_trials.h"
@@ -32,7 +33,7 @@ std::vector<bool> faulty_trials(Cli& cli, const std::vector<SweepTrial>& trials,
     faulty.push_back(!report.ok());
     if (list) std::cout << title(trial) << "   " << describe(judge_recipe(report)) << '\n';
     if (report.ok()) continue;
-    std::cerr << title(trial) << "\nmtrain: error[config]: " << report.text() << '\n';
+    std::cerr << title(trial) << '\n' << headline("config", report.text());
     if (cli.status == 0) cli.status = status;
   }
   return faulty;
@@ -73,8 +74,7 @@ void train_sweep(Cli& cli, const RecipeRequest& request, bool keep_going) {
     } catch (const Error& error) {
       if (!keep_going) throw;
       status = error.exit_status();
-      std::cerr << title(trials[i]) << "\nmtrain: error[" << name(error.error_class())
-                << "]: " << error.what() << '\n';
+      std::cerr << title(trials[i]) << '\n' << headline(name(error.error_class()), error.what());
     }
     if (cli.status == 0) cli.status = status;
     if (status > 128 || (status != 0 && !keep_going)) return;  // a signal ends the sweep in any case

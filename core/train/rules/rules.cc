@@ -49,21 +49,6 @@ void layout_facts(const ConfigContainer& config, std::map<std::string, Expressio
   facts["layout.mtp_stage"] = mtp_stage;
 }
 
-const FieldSpec* field_of(const SchemaCatalog& catalog, const ConfigContainer& config,
-                          const std::string& path) {
-  size_t dot = path.find('.');
-  if (dot == std::string::npos) return nullptr;
-  std::string section = path.substr(0, dot), setting = path.substr(dot + 1);
-  std::string kind = catalog.kind_of(section);
-  const Schema* component = kind.empty() ? nullptr : catalog.component(kind, config.type_of(section));
-  for (const Schema* schema : {catalog.section(section), component}) {
-    if (!schema) continue;
-    for (const auto& spec : schema->fields)
-      if (spec.path == setting) return &spec;
-  }
-  return nullptr;
-}
-
 }  // namespace
 
 const RuleBook& recipe_rules() {
@@ -95,7 +80,11 @@ void check_rules(const ConfigContainer& config, const SchemaCatalog& catalog, co
   RuleInput input;
   input.root = &config.root();
   input.facts = rule_facts(config, cluster);
-  input.field = [&](const std::string& path) { return field_of(catalog, config, path); };
+  input.field = [&](const std::string& path) {
+    std::string section = path.substr(0, path.find('.'));
+    auto found = catalog.settings_at(path, catalog.section(section) ? config.type_of(section) : "");
+    return found.empty() ? nullptr : found.front();
+  };
   recipe_rules().check(input, report);
 }
 

@@ -8,6 +8,7 @@
 #include "core/config/config_testing.h"
 #include "mtrain/base/error.h"
 #include "mtrain/base/text.h"
+#include "mtrain/config/provenance.h"
 #include "mtrain/config/yaml_load.h"
 
 using namespace mtrain;
@@ -129,7 +130,7 @@ TEST_CASE("an override counts whichever of a setting's names it says") {
     CHECK(report.warnings() == 1);
     CHECK(config.root().at("optimizer.lr").as_double() == row.lr);
     std::string shadowed = cat("shadowed ", row.shadowed);
-    CHECK_MESSAGE(config.why("optimizer.lr").find(shadowed) != std::string::npos, config.why("optimizer.lr"));
+    CHECK_MESSAGE(why_text(config, "optimizer.lr").find(shadowed) != std::string::npos, why_text(config, "optimizer.lr"));
   }
   CHECK(faults("train: {steps: 1}\noptimizer: {lr: 1, learning_rate: 2}\n").find("error[conflict]") !=
         std::string::npos);
@@ -138,10 +139,10 @@ TEST_CASE("an override counts whichever of a setting's names it says") {
 TEST_CASE("why tells who set a value") {
   auto config = ConfigContainer::load_or_throw(
       request("train: {steps: 7}\n", {"train.steps=8", "train.steps=9"}), catalog());
-  CHECK(config.why("train.steps") ==
+  CHECK(why_text(config, "train.steps") ==
         "train.steps = 9   command line, argument 3\n  shadowed 8   command line, argument 2\n  shadowed 7   "
         "r.yaml:1:16\n");
-  CHECK(config.why("optimizer.lr") == "optimizer.lr = 3e-04   default of optimizer/adamw\n");
+  CHECK(why_text(config, "optimizer.lr") == "optimizer.lr = 3e-04   default of optimizer/adamw\n");
 }
 
 TEST_CASE("an unknown component is named with the nearest, the list and where it was looked for") {
@@ -177,7 +178,7 @@ TEST_CASE("interpolations reach defaults, and their faults are said once") {
       catalog());
   CHECK(config.root().at("train.steps").as_int() == 100);
   CHECK(config.root().at("optimizer.momentum").as_double() == 0.05);
-  CHECK(config.why("train.steps").find("computed ${= 100 * train.micro_batch_size}") != std::string::npos);
+  CHECK(why_text(config, "train.steps").find("computed ${= 100 * train.micro_batch_size}") != std::string::npos);
   std::string text = faults("train: {steps: \"${train.step}\"}\n");
   CHECK(text.find("there is no train.step") != std::string::npos);
   CHECK(text.ends_with("1 error"));
@@ -191,7 +192,7 @@ TEST_CASE("a literal interpolation and a secret survive or vanish as they should
       ConfigContainer::load_or_throw(request("train: {steps: 1}\noptimizer: {key: '\\${x}'}\n"), catalog());
   CHECK(read_config<AdamW>(config.component("optimizer")).key == "${x}");
   CHECK(config.to_yaml().find("key") == std::string::npos);
-  CHECK(config.why("optimizer.key").find("${x}") == std::string::npos);
+  CHECK(why_text(config, "optimizer.key").find("${x}") == std::string::npos);
 }
 
 TEST_CASE("faults of YAML, overrides and settings share one report") {

@@ -8,6 +8,7 @@
 
 #include "mtrain/base/text.h"
 #include "mtrain/config/container.h"
+#include "mtrain/config/provenance.h"
 #include "mtrain/config/yaml_load.h"
 #include "mtrain/config/yaml_write.h"
 
@@ -126,7 +127,7 @@ TEST_CASE("a derived setting is computed and cannot be set") {
   CHECK(container.root().at("model.seq_length").as_int() == 64);
   CHECK(container.root().at("model.ffn").as_int() == 64);
   CHECK(container.component("model").at("ffn").as_int() == 64);
-  CHECK(container.why("model.ffn").find("${= 4 * ${.hidden}}") != std::string::npos);
+  CHECK(why_text(container, "model.ffn").find("${= 4 * ${.hidden}}") != std::string::npos);
   // From the defaults of others, and as what others are computed from.
   CHECK(loaded("data: {files: [\"n${model.seq_length}\"]}\n", "", {}).find("n1024") != std::string::npos);
   // The written configuration leaves them out, so that it can be read again.
