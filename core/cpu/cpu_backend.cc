@@ -16,7 +16,7 @@ namespace {
 
 class CpuBackend final : public Backend {
  public:
-  CpuBackend(const Isa& isa, int threads) : threads_(threads > 0 ? threads : default_threads()) {
+  CpuBackend(const Isa& isa, int threads) : isa_(isa), threads_(threads > 0 ? threads : default_threads()) {
     isa.fill(kernels_);
     kernels_.gemm = gemm;
   }
@@ -30,7 +30,7 @@ class CpuBackend final : public Backend {
   void deallocate(Device, void* data, size_t) override { deallocate_host(data); }
   std::unique_ptr<Stream> stream(Device device) override {
     MT_CHECK_EQ(device.index, 0);
-    return std::make_unique<CpuStream>(threads_, kernels_);
+    return std::make_unique<CpuStream>(threads_, kernels_, isa_);
   }
   const KernelTable& kernels() const override { return kernels_; }
   void copy(Stream&, void* to, const void* from, size_t bytes) override {
@@ -41,6 +41,7 @@ class CpuBackend final : public Backend {
   }
 
  private:
+  Isa isa_;
   int threads_;
   KernelTable kernels_;
 };

@@ -8,8 +8,8 @@
 
 namespace mtrain::cpu {
 
-CpuStream::CpuStream(int threads, const KernelTable& kernels)
-    : threads_(threads), kernels_(kernels), gemm_(std::make_unique<GemmCache>()) {}
+CpuStream::CpuStream(int threads, const KernelTable& kernels, const Isa& isa)
+    : threads_(threads), kernels_(kernels), isa_(isa), gemm_(std::make_unique<GemmCache>()) {}
 
 CpuStream::~CpuStream() {
   deallocate_host(scratch_);

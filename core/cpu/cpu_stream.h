@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <memory>
 
+#include "mtrain/cpu/isa.h"
 #include "mtrain/tensor/backend.h"
 
 namespace mtrain::cpu {
@@ -13,11 +14,13 @@ class GemmCache;
 
 class CpuStream final : public Stream {
  public:
-  CpuStream(int threads, const KernelTable& kernels);
+  CpuStream(int threads, const KernelTable& kernels, const Isa& isa);
   ~CpuStream() override;
 
   int threads() const { return threads_; }
   const KernelTable& kernels() const { return kernels_; }
+  /// The instruction-set level of the kernels.
+  const Isa& isa() const { return isa_; }
   /// At least `bytes` aligned to 64, uninitialised; the next call may hand out the same memory. Grows, never
   /// shrinks.
   std::byte* scratch(size_t bytes);
@@ -26,6 +29,7 @@ class CpuStream final : public Stream {
  private:
   int threads_;
   const KernelTable& kernels_;
+  Isa isa_;
   std::byte* scratch_ = nullptr;
   size_t scratch_bytes_ = 0;
   std::unique_ptr<GemmCache> gemm_;

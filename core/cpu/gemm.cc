@@ -300,6 +300,7 @@ void gemm(Stream& stream, const GemmArgs& args) {
   auto& cpu = cpu_stream(stream);
   if (args.k == 0 || args.alpha == 0) return without_product(stream, args);
   MT_CHECK(args.batch == 1 || args.stride_c != 0, "batched gemm into one matrix");
+  if (cpu.isa().packed_gemm(stream, args)) return;
   ThreadSetting threads(cpu.threads());
   auto supported = [](DType d) { return d == DType::f32 || d == DType::bf16; };
   bool direct = supported(args.dtype) && supported(args.c_dtype) &&

@@ -1,4 +1,5 @@
-// Matrix multiplication through oneDNN, with primitives kept per stream and shape. For one thread at a time.
+// Matrix multiplication: by the own kernel of the CPU's level where that is the faster one, otherwise through oneDNN,
+// with primitives kept per stream and shape. For one thread at a time.
 #pragma once
 #include <compare>
 #include <cstdint>

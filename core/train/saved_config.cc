@@ -234,7 +234,7 @@ std::vector<std::string> changed_since(const SavedConfig& before, const SavedCon
   };
   auto names = b.value("binaries", Json::object());
   for (const auto& [name, hash] : names.items())
-    if (a.value("binaries", Json::object()).value(name, "") != hash)
+    if (a.value("binaries", Json::object()).value(name, Json("")) != hash)
       out.push_back(cat("another build of ", name));
   auto old_plugins = plugins(a), new_plugins = plugins(b);
   for (const auto& [name, hash] : new_plugins)

@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
@@ -74,6 +75,18 @@ inline void await_content(const std::filesystem::path& file) {
   }
 }
 
+/// Waits until a process has ended, `seconds` at most. It stays to be collected.
+inline void await_end(pid_t pid, double seconds) {
+  auto until = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
+  for (;;) {
+    siginfo_t info{};
+    bool ended = ::waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid == pid;
+    std::chrono::duration<double> left = until - std::chrono::steady_clock::now();
+    if (ended || left.count() <= 0) return;
+    std::this_thread::sleep_for(std::min(left, std::chrono::duration<double>(0.002)));
+  }
+}
+
 inline Outcome run(const Command& command) {
   static int serial = 0;
   std::string base = (std::filesystem::temp_directory_path() /
@@ -96,7 +109,7 @@ inline Outcome run(const Command& command) {
   posix_spawn_file_actions_destroy(&actions);
   if (command.signal_after > 0) {
     await_content(command.signal_file);
-    std::this_thread::sleep_for(std::chrono::duration<double>(command.signal_after));
+    await_end(pid, command.signal_after);
     ::kill(pid, command.signal);
   }
   int status = 0;

@@ -82,6 +82,24 @@ TEST_CASE("gemm matches the definition for every type, layout and odd shape") {
   });
 }
 
+TEST_CASE("gemm of sizes that the packed kernel takes: several panels, chunks of terms and blocks of rows") {
+  auto check = [](Level& level, auto type, const GemmCase& c) {
+    using T = decltype(type);
+    check_gemm<T, T, T>(level, c);
+    check_gemm<T, float, float>(level, c);
+  };
+  each_level_and_dtype([&]<class T>(T, Level& level) {
+    for (auto [ta, tb] : {std::pair{false, true}, {false, false}, {true, false}})
+      for (float beta : {0.0f, 1.0f, 0.5f}) {
+        bool bias = beta != 1;
+        check(level, T{}, {61, 83, 110, ta, tb, 0, 1, 1, beta, bias});
+        check(level, T{}, {59, 97, 66, ta, tb, 2, 1, 1, beta, bias});  // strides beside the widths
+        check(level, T{}, {26, 34, 2048, ta, tb, 0, 1, 1, beta, bias});  // rows a power of two apart
+        check(level, T{}, {29, 35, 8210, ta, tb, 0, 1, 1, beta, bias});  // several chunks
+      }
+  });
+}
+
 TEST_CASE("gemm adds a bias of any type, with and without a factor") {
   each_level_and_dtype([&]<class T>(T, Level& level) {
     for (float alpha : {1.0f, 0.25f})

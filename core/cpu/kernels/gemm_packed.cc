@@ -1,0 +1,191 @@
+// Matrix products on packed panels: B goes once into panels that fit the caches, A stays as it is unless its rows
+// would not, and a tile of C stays in registers for all terms of a chunk. Every element of C is summed in one order that
+// the problem's size alone fixes.
+#include "mtrain/cpu/kernels/gemm_pack.h"
+#include "mtrain/cpu/kernels/attention_tiles.h"
+
+namespace mtrain::cpu::MT_ISA {
+
+#if defined(__AVX512F__)
+namespace {
+
+constexpr int64_t kMaxRowBytes = 8192;      // of terms in one chunk: 12 rows of A beside a panel of B stay in L2
+constexpr int64_t kMaxPanelsBytes = 6 << 20;  // of B packed at a time: a part of L3
+constexpr int64_t kBlockBytes = 384 << 10;  // of A that one thread works on at a time: a part of L2
+
+template <class T>
+class PackedGemm {
+ public:
+  using Unit = typename UnitOf<T>::Type;
+  using Word = typename Unit::Word;
+  static constexpr int64_t kPack = Unit::kPack;
+
+  PackedGemm(CpuStream& stream, const GemmArgs& g) : stream_(stream), g_(g) {
+    chunk_ = std::min<int64_t>(g.k, kMaxRowBytes / static_cast<int64_t>(sizeof(T)));
+    chunks_ = (g.k + chunk_ - 1) / chunk_;
+    int64_t panel_words = chunk_ / kPack * kPanel;
+    int64_t panels = (g.n + kPanel - 1) / kPanel;
+    panels_at_once_ = std::clamp<int64_t>(kMaxPanelsBytes / (panel_words * 4), 1, panels);
+    tiles_ = (g.m + kTileRows - 1) / kTileRows;
+    int64_t block = std::max<int64_t>(1, kBlockBytes / (kTileRows * chunk_ * static_cast<int64_t>(sizeof(T))));
+    int64_t threads = stream.threads();
+    blocks_ = std::min(tiles_, ((tiles_ + block - 1) / block + threads - 1) / threads * threads);
+    block_tiles_ = (tiles_ + blocks_ - 1) / blocks_;
+    // Rows a multiple of 2 KiB apart fall into the same few sets of the first cache.
+    packs_a_ = g.transpose_a || g.lda * static_cast<int64_t>(sizeof(T)) % 2048 == 0;
+    if (packs_a_) block_tiles_ = (block_tiles_ + kPackedTiles - 1) / kPackedTiles * kPackedTiles;
+    blocks_ = (tiles_ + block_tiles_ - 1) / block_tiles_;
+    cut_scratch(stream, [&](Pieces& pieces) {
+      b_ = pieces.take<Word>(panels_at_once_ * panel_words);
+      if (packs_a_) a_ = pieces.take<Word>(threads * a_words());
+      if (chunks_ > 1 && g.c_dtype != DType::f32) partial_ = pieces.take<float>(g.m * panels_at_once_ * kPanel);
+      if (g.bias) bias_ = pieces.take<float>(panels * kPanel);
+      return 0;
+    });
+    if (g.bias) {
+      std::memset(bias_, 0, sizeof(float) * static_cast<size_t>(panels * kPanel));
+      stream.kernels().cast(stream, {g.bias, bias_, g.n, 1, false, g.bias_dtype, DType::f32});
+    }
+  }
+
+  void run() {
+    int64_t step = panels_at_once_ * kPanel;
+    for (int64_t column = 0; column < g_.n; column += step)
+      for (int64_t chunk = 0; chunk < chunks_; ++chunk) {
+        pack_b(column, chunk);
+        for_uneven_tasks(stream_, blocks_, [&](int64_t block, int thread) { multiply(block, column, chunk, thread); });
+      }
+  }
+
+ private:
+  int64_t a_words() const { return block_tiles_ * kTileRows * (chunk_ / kPack); }
+  int64_t units(int64_t chunk) const { return (std::min(chunk_, g_.k - chunk * chunk_)) / kPack; }
+  int64_t panels(int64_t column) const {
+    return std::min(panels_at_once_, (g_.n - column + kPanel - 1) / kPanel);
+  }
+
+  void pack_b(int64_t column, int64_t chunk) {
+    auto b = static_cast<const T*>(g_.b);
+    int64_t words = units(chunk) * kPanel, term = chunk * chunk_;
+    for_tasks(stream_, panels(column), [&](int64_t panel) {
+      int64_t at = column + panel * kPanel, columns = std::min<int64_t>(kPanel, g_.n - at);
+      Word* to = b_ + panel * words;
+      if (g_.transpose_b)
+        pack_panel_upright(reinterpret_cast<const Word*>(b + at * g_.ldb + term), g_.ldb / kPack, columns, units(chunk), to);
+      else
+        pack_panel_across(b + term * g_.ldb + at, g_.ldb, columns, units(chunk), to);
+    });
+  }
+
+  /// Some tiles of rows times all packed panels.
+  void multiply(int64_t block, int64_t column, int64_t chunk, int thread) {
+    int64_t first = block * block_tiles_, last = std::min(tiles_, first + block_tiles_);
+    TileA<Word> a = operand_a(first, last, chunk, thread);
+    bool begins = chunk == 0, ends = chunk == chunks_ - 1;
+    int64_t partial_ld = panels_at_once_ * kPanel;
+    const float* bias = bias_ ? bias_ + column : nullptr;
+    if (g_.c_dtype == DType::f32)
+      walk<float>(a, first, last, column, chunk,
+                  {static_cast<float*>(g_.c) + column, g_.ldc, begins ? g_.beta : 1, begins ? bias : nullptr});
+    else if (ends)
+      walk<T>(a, first, last, column, chunk,
+              {static_cast<T*>(g_.c) + column, g_.ldc, g_.beta, bias, begins ? nullptr : partial_, partial_ld});
+    else
+      walk<float>(a, first, last, column, chunk, {partial_, partial_ld, begins ? 0.0f : 1.0f});
+  }
+
+  /// The block's rows of A: as they lie, or packed into the thread's own memory.
+  TileA<Word> operand_a(int64_t first, int64_t last, int64_t chunk, int thread) {
+    auto a = static_cast<const T*>(g_.a);
+    int64_t row = first * kTileRows, term = chunk * chunk_;
+    int64_t n = units(chunk);
+    TileA<Word> lying = {reinterpret_cast<const Word*>(a + row * g_.lda + term), g_.lda / kPack, 1};
+    if (!packs_a_) return lying;
+    Word* to = a_ + thread * a_words();
+    if (g_.transpose_a)
+      for (int64_t t = first; t < last; t += kPackedTiles)
+        pack_tiles_across(a + term * g_.lda + t * kTileRows, g_.lda, g_.m - t * kTileRows, n,
+                          to + (t - first) * kTileRows * n);
+    else
+      for (int64_t t = first; t < last; ++t)
+        pack_tile_upright(lying.data + (t - first) * kTileRows * lying.row, lying.row,
+                          std::min<int64_t>(kTileRows, g_.m - t * kTileRows), n, to + (t - first) * kTileRows * n);
+    return {to, 1, kTileRows};
+  }
+
+  template <class C>
+  void walk(TileA<Word> a, int64_t first, int64_t last, int64_t column, int64_t chunk, TileOutput<C> out) {
+    int64_t n = units(chunk), tile_words = packs_a_ ? kTileRows * n : kTileRows * a.row;
+    for (int64_t panel = 0; panel < panels(column); ++panel) {
+      int64_t at = panel * kPanel, cols = std::min<int64_t>(kPanel, g_.n - column - at);
+      const Word* b = b_ + panel * n * kPanel;
+      for (int64_t t = first; t < last; ++t) {
+        int64_t row = t * kTileRows;
+        TileOutput<C> to = out;
+        to.c += row * out.ldc + at;
+        if (out.bias) to.bias += at;
+        if (out.add) to.add += row * out.ld_add + at;
+        TileA<Word> rows = {a.data + (t - first) * tile_words, a.row, a.step};
+        multiply_tile(rows, b, n, static_cast<int>(std::min<int64_t>(kTileRows, g_.m - row)), cols, to);
+      }
+    }
+  }
+  /// The last rows of A are fewer than a tile's: a smaller tile takes them, and what lies beyond is not read.
+  template <class C>
+  static void multiply_tile(TileA<Word> a, const Word* b, int64_t n, int rows, int64_t cols, const TileOutput<C>& out) {
+    if (rows == kTileRows) return tile_product<Unit, kTileRows>(a, b, n, rows, cols, out);
+    TileA<Word> rest = a;
+    TileOutput<C> to = out;
+    auto take = [&]<int kRows>(std::integral_constant<int, kRows>) {
+      tile_product<Unit, kRows>(rest, b, n, kRows, cols, to);
+      rest.data += kRows * a.row;
+      to.c += kRows * out.ldc;
+      if (to.add) to.add += kRows * out.ld_add;
+      rows -= kRows;
+    };
+    if (rows >= 8) take(std::integral_constant<int, 8>());
+    if (rows >= 4) take(std::integral_constant<int, 4>());
+    if (rows >= 2) take(std::integral_constant<int, 2>());
+    if (rows >= 1) take(std::integral_constant<int, 1>());
+  }
+
+  CpuStream& stream_;
+  const GemmArgs& g_;
+  int64_t chunk_, chunks_, panels_at_once_, tiles_, blocks_, block_tiles_;
+  Word *a_ = nullptr, *b_ = nullptr;
+  float *partial_ = nullptr, *bias_ = nullptr;
+  bool packs_a_;
+};
+
+/// Rows of pairs must start at even values.
+[[maybe_unused]] bool pairs_fit(const GemmArgs& g) {
+  auto even = [](const void* data, int64_t ld) { return reinterpret_cast<uintptr_t>(data) % 4 == 0 && ld % 2 == 0; };
+  return g.k % 2 == 0 && (g.transpose_a || even(g.a, g.lda)) && (!g.transpose_b || even(g.b, g.ldb));
+}
+
+}  // namespace
+
+bool packed_gemm(Stream& stream, const GemmArgs& g) {
+  constexpr int64_t kSmallest = 1 << 16;  // multiply-adds below which packing does not pay
+  if (g.batch != 1 || g.alpha != 1 || g.m * g.n * g.k < kSmallest) return false;
+  if (g.transpose_a && g.transpose_b) return false;
+  // oneDNN is as fast on floats, but where the terms are many (docs/benchmarks/cpu.md).
+  constexpr int64_t kManyTerms = 8192;
+  if (g.dtype == DType::f32 && g.c_dtype == DType::f32 && !g.transpose_a && g.k > kManyTerms)
+    return PackedGemm<float>(cpu_stream(stream), g).run(), true;
+#if defined(__AVX512BF16__)
+  if (g.dtype == DType::bf16 && (g.c_dtype == DType::f32 || g.c_dtype == DType::bf16) && pairs_fit(g))
+    return PackedGemm<bf16>(cpu_stream(stream), g).run(), true;
+#endif
+  return false;
+}
+
+#else
+
+bool packed_gemm(Stream&, const GemmArgs&) {
+  return false;
+}
+
+#endif
+
+}  // namespace mtrain::cpu::MT_ISA
