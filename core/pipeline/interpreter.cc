@@ -36,12 +36,14 @@ void Interpreter::execute(const Action& action, const InputOf& input_of, float t
   auto micro = static_cast<size_t>(action.micro);
   switch (action.what) {
     case Do::F: {
+      PhaseTimer timer(run_.profile(), "forward");
       if (losses_.size() <= micro) losses_.resize(micro + 1);
       losses_[micro] = model_.forward(input_of(action.micro), {});
       result.loss_sum += sum(losses_[micro]);
       break;
     }
     case Do::B: {
+      PhaseTimer timer(run_.profile(), "backward");
       Tensor loss = std::exchange(losses_[micro], {});
       host_.assign(static_cast<size_t>(loss.numel()), token_weight);
       backward(loss, run_.from_host<float>(host_, loss.shape()));

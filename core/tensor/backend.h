@@ -11,6 +11,8 @@
 
 namespace mtrain {
 
+class Profile;
+
 struct Device {
   int index = 0;
   bool operator==(const Device&) const = default;
@@ -28,6 +30,12 @@ class MT_API Stream {
   virtual ~Stream();
   /// Returns when all queued work is done.
   virtual void synchronize() {}
+  /// Where recording kernels note their calls (profile.h); null: nowhere.
+  Profile* profile() const { return profile_; }
+  void set_profile(Profile* profile) { profile_ = profile; }
+
+ private:
+  Profile* profile_ = nullptr;
 };
 
 class MT_API Backend {

@@ -51,6 +51,11 @@ void CachingAllocator::give(void* data, size_t bytes) {
 Run::Run(Backend& backend, Device device, uint64_t seed)
     : backend_(backend), stream_(backend.stream(device)), memory_(backend, device), seed_(seed) {}
 
+void Run::set_profile(Profile* profile) {
+  profile_ = profile;
+  stream_->set_profile(profile);
+}
+
 Tensor Run::zeros(const Shape& shape, DType dtype) {
   Tensor out = empty(shape, dtype);
   fill_zero(out);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "mtrain/tensor/backend.h"
+#include "mtrain/tensor/profile.h"
 #include "mtrain/tensor/tensor.h"
 
 namespace mtrain {
@@ -43,9 +44,13 @@ class MT_API Run {
   explicit Run(Backend& backend, Device device = {}, uint64_t seed = 0);
 
   Backend& backend() const { return backend_; }
-  const KernelTable& kernels() const { return backend_.kernels(); }
+  const KernelTable& kernels() const { return profile_ ? profile_->recording() : backend_.kernels(); }
   Stream& stream() const { return *stream_; }
   CachingAllocator& memory() { return memory_; }
+
+  /// From here on kernels and phases are timed; null: no longer. The profile stays its owner's.
+  void set_profile(Profile* profile);
+  Profile* profile() const { return profile_; }
 
   Tensor empty(const Shape& shape, DType dtype) { return Tensor(*this, shape, dtype); }
   Tensor zeros(const Shape& shape, DType dtype);
@@ -84,6 +89,7 @@ class MT_API Run {
   std::unique_ptr<Stream> stream_;
   CachingAllocator memory_;
   uint64_t seed_;
+  Profile* profile_ = nullptr;
 };
 
 }  // namespace mtrain

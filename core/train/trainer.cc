@@ -5,6 +5,7 @@
 
 #include "mtrain/base/failpoint.h"
 #include "mtrain/base/log.h"
+#include "mtrain/train/profiling.h"
 #include "mtrain/train/resume.h"
 #include "mtrain/train/state_io.h"
 
@@ -81,12 +82,14 @@ void Trainer::run() {
   if (state_.step == 0 && saved_step_ < 0 && s.train.steps == 0) save();
   bool stopped = false;
   while (state_.step < s.train.steps && !(stopped = stop_())) {
+    profile_window();
     StepMetrics metrics = step();
     tell([&](Observer& o) { o.on_step(metrics); });
     bool last = state_.step == s.train.steps;
     if (due(s.validation.interval) && !last) evaluate();
     if (due(s.checkpoint.interval) || last) save();
   }
+  profile_window();
   if (saved_step_ != state_.step && state_.step > 0) save();
   if (!stopped && info_.first_step < s.train.steps) evaluate();
   tell([&](Observer& o) { o.on_end(state_.step); });
@@ -102,7 +105,11 @@ StepMetrics Trainer::step() {
   StepLoss loss = forward_backward(batches);
   if (failpoint("train.loss").action == FaultAction::nan) loss.loss_sum = std::nan("");
   // 2. one scalar; each shard counted once
-  double grad_norm = optimizer_state_->grad_norm(1 / scaler_.scale());
+  double grad_norm = 0;
+  {
+    PhaseTimer timer(session_.run->profile(), "gradient norm");
+    grad_norm = optimizer_state_->grad_norm(1 / scaler_.scale());
+  }
   // 3. update the shards I own
   double lr = learning_rate(s.scheduler, s.optimizer.lr, state_.step, s.train.steps);
   double scale = scaler_.scale();
@@ -144,6 +151,7 @@ bool Trainer::update(const StepLoss& loss, double grad_norm, double lr) {
   const Settings& s = recipe_.settings;
   bool finite = std::isfinite(loss.loss_sum) && std::isfinite(grad_norm);
   if (finite) {
+    PhaseTimer timer(session_.run->profile(), "optimizer");
     ++state_.updates;
     optimizer_state_->update({.lr = lr,
                               .weight_decay = s.optimizer.weight_decay,
@@ -167,6 +175,27 @@ bool Trainer::update(const StepLoss& loss, double grad_norm, double lr) {
   state_.loss_scale = scaler_.scale();
   state_.good_steps = scaler_.good_steps();
   return finite;
+}
+
+void Trainer::profile_window() {
+  const ProfilingSection& p = recipe_.settings.profiling;
+  if (p.type != "trace") return;
+  bool inside = state_.step >= p.start && state_.step < p.end && state_.step < recipe_.settings.train.steps;
+  if (inside == profile_.has_value()) return;
+  if (inside) {
+    profile_.emplace(session_.run->backend().kernels());
+    set_profile(&*profile_);
+    return;
+  }
+  set_profile(nullptr);
+  fs::path file = recipe_.run_directory() / "trace.json";
+  try {
+    write_file_atomic(file, to_trace(*profile_, recipe_.name));
+    event(cat("trace of steps ", p.start + 1, " to ", state_.step, ": ", file.string()));
+  } catch (const Error& error) {
+    event(cat("warning: no trace: ", error.what()));
+  }
+  profile_.reset();
 }
 
 std::optional<EvalMetrics> Trainer::evaluate() {

@@ -29,6 +29,11 @@ class MT_API Trainer {
 
   /// Trains to the last step or to the first step edge at which `stop` says so, saving before it returns.
   void run();
+  /// One step, without evaluation, saving or observers: for benchmarks. REQUIRES: steps are left.
+  StepMetrics step();
+  /// Times kernels and phases of the steps to come; null: no longer.
+  void set_profile(Profile* profile) { session_.run->set_profile(profile); }
+  Run& context() { return *session_.run; }
   const TrainState& state() const { return state_; }
   const RunInfo& info() const { return info_; }
   /// What is kept of the configuration in the run's folder and in its checkpoints.
@@ -37,11 +42,12 @@ class MT_API Trainer {
   std::optional<EvalMetrics> evaluate();
 
  private:
-  StepMetrics step();
   StepLoss forward_backward(std::span<const Batch> batches);
   bool update(const StepLoss& loss, double grad_norm, double lr);
   void resume();
   void save();
+  /// Starts and ends the recipe's profile at its steps.
+  void profile_window();
   void fill_info();
   CheckpointMeta meta() const;
   /// Calls every observer; one that throws is dropped with a warning.
@@ -66,6 +72,7 @@ class MT_API Trainer {
   SavedConfig saved_;
   RunInfo info_;
   int64_t saved_step_ = -1;
+  std::optional<Profile> profile_;
 };
 
 /// The datasets' context of a recipe.

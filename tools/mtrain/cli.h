@@ -38,6 +38,7 @@ void add_check_command(CLI::App& app, Cli& cli);
 void add_rerun_command(CLI::App& app, Cli& cli);
 void add_recipes_command(CLI::App& app, Cli& cli);
 void add_completion_command(CLI::App& app, Cli& cli);
+void add_bench_command(CLI::App& app, Cli& cli);
 void add_eval_command(CLI::App& app, Cli& cli);
 void add_generate_command(CLI::App& app, Cli& cli);
 void add_config_command(CLI::App& app, Cli& cli);

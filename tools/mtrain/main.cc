@@ -29,6 +29,7 @@ int main(int argc, char** argv) {
   mtrain::add_train_command(app, cli);
   mtrain::add_check_command(app, cli);
   mtrain::add_rerun_command(app, cli);
+  mtrain::add_bench_command(app, cli);
   mtrain::add_eval_command(app, cli);
   mtrain::add_generate_command(app, cli);
   mtrain::add_config_command(app, cli);

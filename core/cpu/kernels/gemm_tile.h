@@ -39,22 +39,6 @@ inline void store_lanes(bf16* to, Vec v, __mmask16 lanes) {
 }
 #endif
 
-inline Vec load_words(const float* from) {
-  return load(from);
-}
-inline Vec multiply_add(Vec sum, float a, Vec b) {
-  return sum + a * b;
-}
-#if defined(__AVX512BF16__)
-inline __m512i load_words(const uint32_t* from) {
-  return _mm512_loadu_si512(from);
-}
-inline Vec multiply_add(Vec sum, uint32_t a, __m512i b) {
-  return _mm512_dpbf16_ps(sum, reinterpret_cast<__m512bh>(_mm512_set1_epi32(static_cast<int>(a))),
-                          reinterpret_cast<__m512bh>(b));
-}
-#endif
-
 /// One tile: rows [0, rows) of A (at most Rows; A holds Rows readable ones) times a panel, columns [0, cols) of it.
 template <class Unit, int Rows, class C>
 inline void tile_product(TileA<typename Unit::Word> a, const typename Unit::Word* b, int64_t units, int rows, int64_t cols,
@@ -65,13 +49,13 @@ inline void tile_product(TileA<typename Unit::Word> a, const typename Unit::Word
     if constexpr (sizeof(C) == 4) __builtin_prefetch(out.c + m * out.ldc + kLanes, 1);
   }
   for (int64_t p = 0; p < units; ++p) {
-    auto left = load_words(b + p * kPanel), right = load_words(b + p * kPanel + kLanes);
+    auto left = Unit::words(b + p * kPanel), right = Unit::words(b + p * kPanel + kLanes);
 #pragma GCC unroll 12
     for (int m = 0; m < Rows; ++m) {
       typename Unit::Word x;
       std::memcpy(&x, a.data + m * a.row + p * a.step, sizeof x);  // the memory may hold pairs of bf16
-      sum[m][0] = multiply_add(sum[m][0], x, left);
-      sum[m][1] = multiply_add(sum[m][1], x, right);
+      sum[m][0] = Unit::multiply_add(sum[m][0], x, left);
+      sum[m][1] = Unit::multiply_add(sum[m][1], x, right);
     }
   }
   __mmask16 lanes[2] = {lanes_below(cols), lanes_below(cols - kLanes)};

@@ -21,12 +21,18 @@ void squared_norm(Stream& stream, const SquaredNormArgs& args) {
   int64_t blocks = (args.count + kElementBlock - 1) / kElementBlock;
   auto partial = reinterpret_cast<double*>(cpu.scratch(sizeof(double) * static_cast<size_t>(blocks)));
   for_blocks(cpu, args.count, kElementBlock, [partial, x = args.x](int64_t begin, int64_t end) {
+    // Independent sums: one chain of additions would wait for itself.
+    constexpr int64_t kChains = 64;
+    double chain[kChains] = {};
+    int64_t i = begin;
+    for (; i + kChains <= end; i += kChains)
+      for (int64_t j = 0; j < kChains; ++j) {
+        double v = x[i + j];
+        chain[j] += v * v;
+      }
+    for (; i < end; ++i) chain[0] += static_cast<double>(x[i]) * static_cast<double>(x[i]);
     double total = 0;
-#pragma omp simd reduction(+ : total)
-    for (int64_t i = begin; i < end; ++i) {
-      double v = x[i];
-      total += v * v;
-    }
+    for (double sum : chain) total += sum;
     partial[begin / kElementBlock] = total;
   });
   double total = 0;

@@ -11,7 +11,9 @@ namespace mtrain::cpu::MT_ISA {
 struct FloatUnit {
   static constexpr int kPack = 1;
   using Word = float;
-  static MT_HD Vec multiply_add(Vec sum, Word a, const Word* b) { return sum + a * load(b); }
+  using Words = Vec;  // a vector of them
+  static MT_HD Words words(const Word* from) { return load(from); }
+  static MT_HD Vec multiply_add(Vec sum, Word a, Words b) { return sum + a * b; }
 };
 
 #if defined(__AVX512BF16__)
@@ -19,9 +21,11 @@ struct FloatUnit {
 struct PairUnit {
   static constexpr int kPack = 2;
   using Word = uint32_t;
-  static MT_HD Vec multiply_add(Vec sum, Word a, const Word* b) {
+  using Words = __m512i;
+  static MT_HD Words words(const Word* from) { return _mm512_loadu_si512(from); }
+  static MT_HD Vec multiply_add(Vec sum, Word a, Words b) {
     return _mm512_dpbf16_ps(sum, reinterpret_cast<__m512bh>(_mm512_set1_epi32(static_cast<int>(a))),
-                            reinterpret_cast<__m512bh>(_mm512_loadu_si512(b)));
+                            reinterpret_cast<__m512bh>(b));
   }
 };
 #endif
@@ -45,12 +49,15 @@ MT_HD void product_block(TileA<typename Unit::Word> a, const typename Unit::Word
 #pragma GCC unroll 2
     for (int n = 0; n < Columns; ++n) sum[m][n] = accumulate ? load(c + m * ldc + n * kLanes) : Vec{};
   for (int64_t p = 0; p < k; ++p) {
+    typename Unit::Words right[Columns];  // loaded once: the compiler does not see that they stay the same
+#pragma GCC unroll 2
+    for (int n = 0; n < Columns; ++n) right[n] = Unit::words(b + p * ldb + n * kLanes);
 #pragma GCC unroll 8
     for (int m = 0; m < kBlockRows; ++m) {
       typename Unit::Word x = a.data[m * a.row + p * a.step];
 #pragma GCC unroll 2
       for (int n = 0; n < Columns; ++n)
-        sum[m][n] = Unit::multiply_add(sum[m][n], x, b + p * ldb + n * kLanes);
+        sum[m][n] = Unit::multiply_add(sum[m][n], x, right[n]);
     }
   }
 #pragma GCC unroll 8

@@ -159,26 +159,18 @@ void ValidationSection::bind(Fields& f) {
 }
 
 void ProfilingSection::bind(Fields& f) {
-  const std::string profiling = "profiling";
-  f("type", type, "nsys: marks for a profiler from outside; trace: a file for a browser")
-      .one_of({"none", "nsys", "trace"})
-      .needs(profiling)
+  f("type", type, "trace: each kernel and phase of some steps, in the run's trace.json for a browser")
+      .one_of({"none", "trace"})
       .resume(safe);
-  f("start", start, "first step")
+  f("start", start, "steps before it starts")
       .min(0)
       .unit("steps")
-      .needs(profiling)
       .resume(safe)
       .renamed_from({"profile_step_start"});
-  f("end", end, "step before which it stops")
-      .min(0)
-      .unit("steps")
-      .needs(profiling)
-      .resume(safe)
-      .renamed_from({"profile_step_end"});
+  f("end", end, "steps before it stops").min(0).unit("steps").resume(safe).renamed_from({"profile_step_end"});
   f("ranks", ranks, "ranks that take part")
       .min(0)
-      .needs(profiling)
+      .needs("several ranks")
       .resume(safe)
       .renamed_from({"profile_ranks"});
 }

@@ -21,7 +21,7 @@ size_t count(const std::string& text, const std::string& part) {
 
 TEST_CASE("--help everywhere, with examples") {
   for (const char* command :
-       {"", "train", "check", "eval", "generate", "data", "checkpoint", "plugins", "doctor"}) {
+       {"", "train", "check", "bench", "eval", "generate", "data", "checkpoint", "plugins", "doctor"}) {
     CAPTURE(command);
     std::vector<std::string> arguments = {"--help"};
     if (*command) arguments.insert(arguments.begin(), command);

@@ -1,0 +1,64 @@
+// Profile: what a run's kernels were asked for, when, and for how long. A Run that has one calls its backend's kernels
+// through a table that keeps the time (kernel_table.h); without one nothing is measured and nothing costs. A call's end
+// is when its stream has done the work, so a profiled run on an asynchronous device is serialised. For the rank's own
+// thread.
+#pragma once
+#include <chrono>
+#include <string>
+#include <vector>
+
+#include "mtrain/tensor/backend.h"
+
+namespace mtrain {
+
+/// What a call must do, whoever does it: arithmetic, and memory that is read or written at least once.
+struct Work {
+  double flops = 0, bytes = 0;
+};
+
+/// One stretch of time of one step.
+struct Span {
+  std::string name;   // "gemm", or a phase of the step: "forward"
+  std::string shape;  // "2048x3072x768 forward bf16"; empty for phases
+  Work work;
+  double start = 0, seconds = 0;  // since the profile began
+  bool phase = false;
+};
+
+class MT_API Profile {
+ public:
+  explicit Profile(const KernelTable& kernels);
+
+  /// The backend's kernels behind time keeping. They need a stream whose profile() is this one.
+  const KernelTable& recording() const { return recording_; }
+  const KernelTable& kernels() const { return kernels_; }
+  double now() const { return std::chrono::duration<double>(Clock::now() - begin_).count(); }
+  void add(Span span) { spans_.push_back(std::move(span)); }
+  const std::vector<Span>& spans() const { return spans_; }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  const KernelTable& kernels_;
+  KernelTable recording_;
+  std::vector<Span> spans_;
+  Clock::time_point begin_ = Clock::now();
+};
+
+/// Times a phase from here to the end of the scope; does nothing without a profile.
+class MT_API PhaseTimer {
+ public:
+  PhaseTimer(Profile* profile, const char* name)
+      : profile_(profile), name_(name), start_(profile ? profile->now() : 0) {}
+  ~PhaseTimer() {
+    if (profile_) profile_->add({name_, "", {}, start_, profile_->now() - start_, true});
+  }
+  PhaseTimer(const PhaseTimer&) = delete;
+  PhaseTimer& operator=(const PhaseTimer&) = delete;
+
+ private:
+  Profile* profile_;
+  const char* name_;
+  double start_;
+};
+
+}  // namespace mtrain

@@ -1,0 +1,95 @@
+#include "mtrain/tensor/work.h"
+
+#include "mtrain/base/error.h"
+
+namespace mtrain {
+namespace {
+
+double product(int64_t a, int64_t b, int64_t c = 1) {
+  return static_cast<double>(a) * static_cast<double>(b) * static_cast<double>(c);
+}
+double bytes(double count, DType dtype) { return count * static_cast<double>(size_of(dtype)); }
+
+/// A kernel that passes over `count` elements, reading and writing `passes` of their kind in all.
+CountedWork elements(int64_t count, double passes, double flops_each, DType dtype) {
+  auto n = static_cast<double>(count);
+  return {{n * flops_each, bytes(n * passes, dtype)}, cat(count, " ", name(dtype))};
+}
+CountedWork rows(int64_t rows, int64_t cols, double passes, double flops_each, DType dtype) {
+  CountedWork out = elements(rows * cols, passes, flops_each, dtype);
+  out.shape = cat(rows, "x", cols, " ", name(dtype));
+  return out;
+}
+
+/// Pairs of a query and a key that are looked at.
+double pairs(const AttentionArgs& a) {
+  double sum = 0;
+  for (int64_t s = 0; s < a.sequences; ++s) {
+    auto n = static_cast<double>(a.cu_seqlens[s + 1] - a.cu_seqlens[s]);
+    sum += a.causal ? n * (n + 1) / 2 : n * n;
+  }
+  return sum * static_cast<double>(a.heads);
+}
+std::string shape(const AttentionArgs& a) {
+  return cat(a.tokens, " tokens, ", a.heads, "/", a.groups, " heads of ", a.head_dim, " ", name(a.dtype));
+}
+double qkv(const AttentionArgs& a) { return product(a.tokens, a.heads + 2 * a.groups, a.head_dim); }
+
+}  // namespace
+
+CountedWork count(const GemmArgs& g) {
+  auto batch = static_cast<double>(g.batch);
+  double operands = bytes(product(g.m, g.k) + product(g.n, g.k), g.dtype);
+  double result = bytes(product(g.m, g.n), g.c_dtype) * (g.beta == 0 ? 1 : 2);
+  const char* direction = g.transpose_a ? "TN" : g.transpose_b ? "NT" : "NN";
+  return {{2 * batch * product(g.m, g.n, g.k), batch * (operands + result)},
+          cat(g.m, "x", g.n, "x", g.k, " ", direction, " ", name(g.dtype))};
+}
+CountedWork count(const RmsNormArgs& a) { return rows(a.rows, a.cols, 2, 4, a.dtype); }
+CountedWork count(const RmsNormBackwardArgs& a) {
+  return rows(a.rows, a.cols, a.accumulate_dx ? 4 : 3, 8, a.dtype);
+}
+CountedWork count(const LayerNormArgs& a) { return rows(a.rows, a.cols, 2, 7, a.dtype); }
+CountedWork count(const LayerNormBackwardArgs& a) {
+  return rows(a.rows, a.cols, a.accumulate_dx ? 4 : 3, 11, a.dtype);
+}
+CountedWork count(const RopeArgs& a) {
+  return rows(a.tokens, a.groups * a.heads_per_group * a.rotary_dim, 2, 3, a.dtype);
+}
+CountedWork count(const AttentionArgs& a) {
+  auto e = static_cast<double>(a.head_dim);
+  return {{4 * pairs(a) * e, bytes(qkv(a) + product(a.tokens, a.heads, a.head_dim), a.dtype)}, shape(a)};
+}
+CountedWork count(const AttentionBackwardArgs& b) {
+  const AttentionArgs& a = b.forward;
+  auto e = static_cast<double>(a.head_dim);  // five products: scores again, dv, dp, dq, dk
+  return {{10 * pairs(a) * e, bytes(2 * qkv(a) + 2 * product(a.tokens, a.heads, a.head_dim), a.dtype)}, shape(a)};
+}
+CountedWork count(const SiluMulArgs& a) { return elements(a.count, 3, 10, a.dtype); }
+CountedWork count(const SiluMulBackwardArgs& a) { return elements(a.count, 5, 16, a.dtype); }
+CountedWork count(const GeluArgs& a) { return elements(a.count, 2, 20, a.dtype); }
+CountedWork count(const GeluBackwardArgs& a) { return elements(a.count, a.accumulate ? 4 : 3, 25, a.dtype); }
+CountedWork count(const EmbeddingArgs& a) { return rows(a.tokens, a.cols, 2, 0, a.dtype); }
+CountedWork count(const EmbeddingBackwardArgs& a) {
+  CountedWork out = rows(a.tokens, a.cols, 1, 1, a.dtype);
+  out.work.bytes += 8 * product(a.tokens, a.cols);  // float sums read and written
+  return out;
+}
+CountedWork count(const CrossEntropyArgs& a) { return rows(a.rows, a.cols, 1, 10, a.dtype); }
+CountedWork count(const CrossEntropyBackwardArgs& a) { return rows(a.rows, a.cols, 2, 10, a.dtype); }
+CountedWork count(const AddArgs& a) { return elements(a.count, 3, 1, a.dtype); }
+CountedWork count(const CastArgs& a) {
+  auto n = static_cast<double>(a.count);
+  return {{n, bytes(n, a.src_dtype) + bytes(n, a.dst_dtype) * (a.accumulate ? 2 : 1)},
+          cat(a.count, " ", name(a.src_dtype), " to ", name(a.dst_dtype))};
+}
+CountedWork count(const ColumnSumArgs& a) { return rows(a.rows, a.cols, 1, 1, a.dtype); }
+CountedWork count(const DropoutArgs& a) { return elements(a.count, 2, 30, a.dtype); }
+CountedWork count(const SquaredNormArgs& a) { return elements(a.count, 1, 2, DType::f32); }
+CountedWork count(const AdamWArgs& a) {
+  CountedWork out = elements(a.count, 7, 15, DType::f32);  // three read and written, the gradient read
+  if (a.value) out.work.bytes += bytes(static_cast<double>(a.count), a.value_dtype);
+  return out;
+}
+
+}  // namespace mtrain

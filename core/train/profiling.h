@@ -1,0 +1,45 @@
+// What a profiled run tells: where the time of a step went and how far each kernel is from what this machine can do, as a
+// table, as JSON and as a trace for chrome://tracing or ui.perfetto.dev. Stateless; values.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "mtrain/config/tree.h"
+#include "mtrain/tensor/run.h"
+
+namespace mtrain {
+
+/// What this machine reached just now.
+struct Roof {
+  double flops = 0;      // per second, of a large matrix product in the run's dtype
+  double bandwidth = 0;  // bytes per second, of adding arrays that fit no cache
+};
+MT_API Roof measure_roof(Run& run, DType dtype);
+
+/// All calls of one kernel at one shape.
+struct KernelUse {
+  std::string kernel, shape;
+  double calls = 0, seconds = 0;  // per step
+  Work work;                      // per step
+  /// The least time that arithmetic and memory allow, per step.
+  double least(const Roof& roof) const;
+};
+
+struct ProfileSummary {
+  double step_seconds = 0;      // median
+  double kernel_seconds = 0;    // per step, all kernels
+  std::vector<KernelUse> uses;  // longest first
+  Roof roof;
+  /// The use that loses most against its least time; null without kernels.
+  const KernelUse* furthest() const;
+};
+
+/// `steps` are the seconds of each step that the profile saw.
+MT_API ProfileSummary summarise(const Profile& profile, const std::vector<double>& steps, const Roof& roof);
+/// At most `rows` lines of kernels, the rest in one, and what is furthest from its limit.
+MT_API std::string to_text(const ProfileSummary& summary, size_t rows = 25);
+MT_API Node to_node(const ProfileSummary& summary);
+/// Chrome's trace event format: phases and kernels on two lines.
+MT_API std::string to_trace(const Profile& profile, const std::string& process_name);
+
+}  // namespace mtrain

@@ -1,0 +1,119 @@
+"""Runs mtrain's and PyTorch's training step in turn and prints medians and ratios. Started by vs_pytorch."""
+import argparse
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+
+MODELS = {  # family, layers, width, heads, MLP width, vocabulary, batch, sequence
+    "gpt_tiny": dict(family="gpt", layers=6, hidden=384, heads=6, ffn=1536, vocab=320, batch=16, seq=256),
+    "llama_tiny": dict(family="llama", layers=6, hidden=384, heads=6, ffn=1024, vocab=320, batch=16, seq=256),
+    "gpt_124m": dict(family="gpt", layers=12, hidden=768, heads=12, ffn=3072, vocab=50304, batch=4, seq=512),
+    "llama_124m": dict(family="llama", layers=12, hidden=768, heads=12, ffn=2048, vocab=50304, batch=4, seq=512),
+}
+VARIANTS = ["eager", "eager-tuned", "sdpa", "sdpa-tuned", "compile-tuned"]
+# Memory that is mapped once and on huge pages, instead of anew in every step.
+TUNED = {
+    "MALLOC_MMAP_THRESHOLD_": "4294967296",
+    "MALLOC_TRIM_THRESHOLD_": "8589934592",
+    "MALLOC_TOP_PAD_": "268435456",
+    "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1",
+}
+# Settings of a machine that would slow one side down.
+FOREIGN = ["OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "OMP_PROC_BIND"]
+
+
+def recipe(model, dtype, threads):
+    family = {"gpt": "type: gpt2, activation: gelu_new, max_positions: %d" % model["seq"], "llama": "type: llama"}
+    return f"""
+model: {{{family[model["family"]]}, layers: {model["layers"]}, hidden_size: {model["hidden"]}, heads: {model["heads"]},
+  ffn_hidden_size: {model["ffn"]}, vocab_size: {model["vocab"]}, seq_length: {model["seq"]}, tie_embeddings: true}}
+tokenizer: {{type: byte}}
+dataset: {{type: mock}}
+optimizer: {{type: adamw, lr: 3e-4, weight_decay: 0.1, clip_grad: 1.0}}
+train: {{steps: 100000, micro_batch_size: {model["batch"]}, global_batch_size: {model["batch"]}}}
+mixed_precision: {{dtype: {dtype}}}
+run: {{threads: {threads}}}
+"""
+
+
+def child(command, environment, text=None):
+    done = subprocess.run(command, env=environment, input=text, capture_output=True, text=True)
+    if done.returncode != 0:
+        return {"error": (done.stderr.strip().splitlines() or ["status %d" % done.returncode])[-1]}
+    return json.loads(done.stdout[done.stdout.index("{"):])
+
+
+def run_mtrain(options, model, dtype):
+    environment = {k: v for k, v in os.environ.items() if k not in FOREIGN}
+    command = [options.mtrain, "bench", "-", "--plain", "--json", "--steps", str(options.steps), "--warmup", "2"]
+    return child(command, environment, recipe(model, dtype, options.threads))
+
+
+def run_torch(options, model, dtype, variant):
+    environment = {k: v for k, v in os.environ.items() if k not in FOREIGN}
+    if variant.endswith("-tuned"):
+        environment.update(TUNED)
+    step = os.path.join(os.path.dirname(os.path.abspath(__file__)), "torch_step.py")
+    settings = dict(model, dtype=dtype, variant=variant, steps=options.steps, threads=options.threads)
+    return child([sys.executable, step, json.dumps(settings)], environment)
+
+
+def describe(results):
+    """Median tokens per second over all steps of all rounds, and the most memory that a round took."""
+    good = [r for r in results if "error" not in r]
+    if not good:
+        return None
+    seconds = [s for r in good for s in r["step_seconds"]]
+    return good[0]["tokens_per_step"] / statistics.median(seconds), max(r["memory_bytes"] for r in good), good[0]["losses"]
+
+
+def compare(options, name, dtype):
+    model = MODELS[name]
+    contestants = ["mtrain"] + options.variants
+    results = {who: [] for who in contestants}
+    for round_number in range(options.rounds):
+        for who in contestants:
+            print(f"  {name} {dtype} round {round_number + 1}/{options.rounds}: {who}   ", end="\r", file=sys.stderr)
+            ours = who == "mtrain"
+            results[who].append(run_mtrain(options, model, dtype) if ours else run_torch(options, model, dtype, who))
+    ours = describe(results["mtrain"])
+    if ours is None:
+        sys.exit(f"mtrain failed: {results['mtrain'][0]['error']}")
+    print(f"\n{name}, {dtype}: {model['batch']} x {model['seq']} tokens per step, {options.threads} threads\n")
+    print("| | tokens/s | mtrain is | memory | mtrain takes | loss of the first and last step |")
+    print("|---|---|---|---|---|---|")
+    for who in contestants:
+        seen = describe(results[who])
+        if seen is None:
+            print(f"| {who} | failed: {results[who][0]['error'][:80]} | | | | |")
+            continue
+        speed, memory, losses = seen
+        print(f"| {who} | {speed:.0f} | {ours[0] / speed:.2f}x | {memory / 2**20:.0f} MiB | {ours[1] / memory:.2f}x |"
+              f" {losses[0]:.3f}, {losses[-1]:.3f} |")
+    sys.stdout.flush()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--mtrain", required=True, help=argparse.SUPPRESS)
+    parser.add_argument("--models", default=",".join(MODELS), help="of " + ", ".join(MODELS))
+    parser.add_argument("--dtypes", default="fp32,bf16")
+    parser.add_argument("--variants", default=",".join(VARIANTS), help="of " + ", ".join(VARIANTS))
+    parser.add_argument("--rounds", type=int, default=3, help="how often each takes its turn")
+    parser.add_argument("--steps", type=int, default=4, help="steps measured in a turn")
+    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    options = parser.parse_args()
+    options.variants = options.variants.split(",")
+    import torch
+    print(f"PyTorch {torch.__version__}, Python {platform.python_version()}, {platform.machine()}, "
+          f"{options.threads} threads")
+    for name in options.models.split(","):
+        for dtype in options.dtypes.split(","):
+            compare(options, name, dtype)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,114 @@
+"""Some training steps of a GPT or Llama in PyTorch, as JSON. Argument: the settings as JSON (see compare.py)."""
+import json
+import math
+import resource
+import sys
+import time
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+S = json.loads(sys.argv[1])
+KIND, TUNED = S["variant"].split("-")[0], S["variant"].endswith("-tuned")
+LLAMA = S["family"] == "llama"
+D, H = S["hidden"], S["heads"]
+E = D // H
+
+
+def norm():
+    return nn.RMSNorm(D, eps=1e-5) if LLAMA else nn.LayerNorm(D)
+
+
+def rope_tables():
+    angles = torch.outer(torch.arange(S["seq"]).float(), 10000.0 ** (-torch.arange(0, E, 2).float() / E))
+    return torch.cat([angles.cos()] * 2, -1), torch.cat([angles.sin()] * 2, -1)
+
+
+def rotate(x, cos, sin):
+    low, high = x.chunk(2, -1)
+    return x * cos.to(x.dtype) + torch.cat([-high, low], -1) * sin.to(x.dtype)
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        bias = not LLAMA
+        self.norm1, self.norm2 = norm(), norm()
+        self.qkv, self.out = nn.Linear(D, 3 * D, bias=bias), nn.Linear(D, D, bias=bias)
+        self.up, self.down = nn.Linear(D, S["ffn"], bias=bias), nn.Linear(S["ffn"], D, bias=bias)
+        if LLAMA:
+            self.gate = nn.Linear(D, S["ffn"], bias=False)
+            cos, sin = rope_tables()
+            self.register_buffer("cos", cos, persistent=False)
+            self.register_buffer("sin", sin, persistent=False)
+        mask = torch.ones(S["seq"], S["seq"], dtype=torch.bool).triu(1)
+        self.register_buffer("mask", mask, persistent=False)
+
+    def attention(self, x):
+        b, t, _ = x.shape
+        q, k, v = (p.view(b, t, H, E).transpose(1, 2) for p in self.qkv(x).split(D, -1))
+        if LLAMA:
+            q, k = rotate(q, self.cos, self.sin), rotate(k, self.cos, self.sin)
+        if KIND == "eager":
+            scores = (q @ k.transpose(-1, -2)) * (1 / math.sqrt(E))
+            y = F.softmax(scores.masked_fill(self.mask, float("-inf")), -1) @ v
+        else:
+            y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return self.out(y.transpose(1, 2).reshape(b, t, D))
+
+    def forward(self, x):
+        x = x + self.attention(self.norm1(x))
+        y = self.norm2(x)
+        y = F.silu(self.gate(y)) * self.up(y) if LLAMA else F.gelu(self.up(y), approximate="tanh")
+        return x + self.down(y)
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed = nn.Embedding(S["vocab"], D)
+        self.positions = None if LLAMA else nn.Embedding(S["seq"], D)
+        self.blocks = nn.ModuleList(Block() for _ in range(S["layers"]))
+        self.norm = norm()
+        for parameter in self.parameters():
+            if parameter.dim() > 1:
+                nn.init.normal_(parameter, std=0.02)
+
+    def forward(self, tokens, targets):
+        x = self.embed(tokens)
+        if self.positions is not None:
+            x = x + self.positions(torch.arange(tokens.shape[1]))
+        for block in self.blocks:
+            x = block(x)
+        logits = F.linear(self.norm(x), self.embed.weight)
+        return F.cross_entropy(logits.view(-1, S["vocab"]), targets.view(-1))
+
+
+def main():
+    torch.manual_seed(1)
+    torch.set_num_threads(S["threads"])
+    model = Model()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, betas=(0.9, 0.95), weight_decay=0.1,
+                                  **({"fused": True} if TUNED else {}))
+    call = torch.compile(model) if KIND == "compile" else model
+    bf16 = S["dtype"] == "bf16"
+    seconds, losses, warmup = [], [], 2
+    for step in range(warmup + S["steps"]):
+        start = time.perf_counter()
+        data = torch.randint(S["vocab"], (S["batch"], S["seq"] + 1))
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=bf16):
+            loss = call(data[:, :-1].contiguous(), data[:, 1:].contiguous())
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        losses.append(loss.item())
+        if step >= warmup:
+            seconds.append(time.perf_counter() - start)
+    print(json.dumps({"step_seconds": seconds, "losses": losses[warmup:], "tokens_per_step": S["batch"] * S["seq"],
+                      "memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024}))
+
+
+if __name__ == "__main__":
+    main()
