@@ -103,7 +103,7 @@ class ValueParser {
       quoted = cat("for a list write [", all, "]; ");
     std::string text = all.find('\'') == std::string::npos ? cat("'", all, "'") : cat('"', all, '"');
     error("several values: one run takes one")
-        .fix(cat(quoted, "for a text write ", text, "; to run once for each value: mtrain sweep, or -m"));
+        .fix(cat(quoted, "for a text write ", text, "; to run once for each value: -m"));
   }
 
   Diagnostic& error(std::string message) { return error_at(at_, std::move(message)); }

@@ -54,6 +54,22 @@ std::unique_ptr<Backend> make_cpu_backend_at(const Isa& isa, int threads) {
 
 }  // namespace cpu
 
+std::vector<std::string> cpu_speed_notes(DType dtype, int64_t threads) {
+  std::vector<std::string> out;
+  bool pairs = cpu::usable_isas().front().name == "v4_bf16";
+  if (dtype == DType::bf16 && !pairs)
+    out.push_back(
+        "bf16 is slower than fp32 here: this CPU, or this build, has no bf16 products (AVX512_BF16), so that values are "
+        "converted; mixed_precision.dtype=fp32 is the faster one");
+  if (dtype == DType::f16)
+    out.push_back(cat("fp16 is slower than fp32 on CPUs, which have no fp16 products; mixed_precision.dtype=",
+                      pairs ? "bf16" : "fp32", " is the faster one"));
+  if (int usable = cpu::usable_cpus(); threads > usable)
+    out.push_back(cat("run.threads=", threads, " is more than the ", usable,
+                      " cores that this process may use, and slows it down; set run.threads=", usable));
+  return out;
+}
+
 std::unique_ptr<Backend> make_cpu_backend(int threads) {
   return cpu::make_cpu_backend_at(cpu::usable_isas().front(), threads);
 }

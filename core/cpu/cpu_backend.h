@@ -1,6 +1,8 @@
 // The CPU backend: always present, and the oracle of every other backend.
 #pragma once
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "mtrain/tensor/backend.h"
 
@@ -9,5 +11,9 @@ namespace mtrain {
 /// Makes the CPU backend. `threads` <= 0: as many as the machine (affinity mask, cgroup quota,
 /// OMP_NUM_THREADS) allows.
 MT_API std::unique_ptr<Backend> make_cpu_backend(int threads = 0);
+
+/// What makes a run with this dtype and thread count (0: the default) slower on this machine than it could be, a line
+/// each with the better setting.
+MT_API std::vector<std::string> cpu_speed_notes(DType dtype, int64_t threads);
 
 }  // namespace mtrain

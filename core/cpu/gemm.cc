@@ -276,6 +276,14 @@ void through_float(Stream& stream, const GemmArgs& g) {
   }
 }
 
+/// Where the own kernel was measured to be the faster one (docs/benchmarks/cpu.md): for pairs of bf16, and for floats
+/// when the terms are many. Packing does not pay for small products, nor for few rows.
+bool packed_is_faster(const GemmArgs& g) {
+  constexpr int64_t kSmallest = 1 << 16, kFewRows = 32, kManyTerms = 8192;
+  if (g.m < kFewRows || g.m * g.n * g.k < kSmallest) return false;
+  return g.dtype == DType::bf16 || (g.dtype == DType::f32 && !g.transpose_a && g.k > kManyTerms);
+}
+
 }  // namespace
 
 GemmCache::GemmCache() = default;
@@ -300,7 +308,7 @@ void gemm(Stream& stream, const GemmArgs& args) {
   auto& cpu = cpu_stream(stream);
   if (args.k == 0 || args.alpha == 0) return without_product(stream, args);
   MT_CHECK(args.batch == 1 || args.stride_c != 0, "batched gemm into one matrix");
-  if (cpu.isa().packed_gemm(stream, args)) return;
+  if (packed_is_faster(args) && cpu.isa().packed_gemm(stream, args)) return;
   ThreadSetting threads(cpu.threads());
   auto supported = [](DType d) { return d == DType::f32 || d == DType::bf16; };
   bool direct = supported(args.dtype) && supported(args.c_dtype) &&

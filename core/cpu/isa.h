@@ -12,7 +12,7 @@ namespace mtrain::cpu {
 struct Isa {
   std::string_view name;  // "v4_bf16" (AVX-512 with bf16 products), "v4" (AVX-512), "v3" (AVX2, FMA), "base"
   void (*fill)(KernelTable&);
-  bool (*packed_gemm)(Stream&, const GemmArgs&);  // false: this product is not for it
+  bool (*packed_gemm)(Stream&, const GemmArgs&);  // false: it has none for this product
 };
 
 /// Best first; "base" is always last.

@@ -82,10 +82,14 @@ int cgroup_cpu_quota(const fs::path& root) {
   return limit;
 }
 
+int usable_cpus() {
+  return smaller_limit(affinity_cpus(), cgroup_cpu_quota("/"));
+}
+
 int default_threads() {
   if (const char* set = std::getenv("OMP_NUM_THREADS"))
     if (auto wanted = number(set); wanted && *wanted > 0) return static_cast<int>(std::min(*wanted, 1024L));
-  return smaller_limit(affinity_cpus(), cgroup_cpu_quota("/"));
+  return usable_cpus();
 }
 
 }  // namespace mtrain::cpu

@@ -4,8 +4,9 @@
 
 namespace mtrain::cpu {
 
-/// OMP_NUM_THREADS when set; otherwise the smaller of the affinity mask and the control group's CPU quota, at
-/// least 1.
+/// The smaller of the affinity mask and the control group's CPU quota, at least 1.
+int usable_cpus();
+/// OMP_NUM_THREADS when set; otherwise usable_cpus().
 int default_threads();
 /// The CPU quota of this process's control group rounded up, 0 when unlimited. `root` is "/" outside tests.
 int cgroup_cpu_quota(const std::filesystem::path& root);

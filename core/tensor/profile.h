@@ -19,7 +19,7 @@ struct Work {
 /// One stretch of time of one step.
 struct Span {
   std::string name;   // "gemm", or a phase of the step: "forward"
-  std::string shape;  // "2048x3072x768 forward bf16"; empty for phases
+  std::string shape;  // "2048x3072x768 NT bf16"; empty for phases
   Work work;
   double start = 0, seconds = 0;  // since the profile began
   bool phase = false;

@@ -21,6 +21,12 @@ CountedWork rows(int64_t rows, int64_t cols, double passes, double flops_each, D
   return out;
 }
 
+/// dy and x are read; dx, where it is wanted, is written, and read before when it adds up.
+template <class Args>
+double backward_passes(const Args& a) {
+  return a.dx == nullptr ? 2 : a.accumulate_dx ? 4 : 3;
+}
+
 /// Pairs of a query and a key that are looked at.
 double pairs(const AttentionArgs& a) {
   double sum = 0;
@@ -43,15 +49,15 @@ CountedWork count(const GemmArgs& g) {
   double result = bytes(product(g.m, g.n), g.c_dtype) * (g.beta == 0 ? 1 : 2);
   const char* direction = g.transpose_a ? "TN" : g.transpose_b ? "NT" : "NN";
   return {{2 * batch * product(g.m, g.n, g.k), batch * (operands + result)},
-          cat(g.m, "x", g.n, "x", g.k, " ", direction, " ", name(g.dtype))};
+          cat(g.batch > 1 ? cat(g.batch, " x ") : "", g.m, "x", g.n, "x", g.k, " ", direction, " ", name(g.dtype))};
 }
 CountedWork count(const RmsNormArgs& a) { return rows(a.rows, a.cols, 2, 4, a.dtype); }
 CountedWork count(const RmsNormBackwardArgs& a) {
-  return rows(a.rows, a.cols, a.accumulate_dx ? 4 : 3, 8, a.dtype);
+  return rows(a.rows, a.cols, backward_passes(a), 8, a.dtype);
 }
 CountedWork count(const LayerNormArgs& a) { return rows(a.rows, a.cols, 2, 7, a.dtype); }
 CountedWork count(const LayerNormBackwardArgs& a) {
-  return rows(a.rows, a.cols, a.accumulate_dx ? 4 : 3, 11, a.dtype);
+  return rows(a.rows, a.cols, backward_passes(a), 11, a.dtype);
 }
 CountedWork count(const RopeArgs& a) {
   return rows(a.tokens, a.groups * a.heads_per_group * a.rotary_dim, 2, 3, a.dtype);

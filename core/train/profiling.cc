@@ -8,6 +8,7 @@
 
 #include "mtrain/base/text.h"
 #include "mtrain/config/json_write.h"
+#include "mtrain/train/session.h"
 
 namespace mtrain {
 namespace {
@@ -34,16 +35,11 @@ std::string percent(double part, double whole) {
 }  // namespace
 
 Roof measure_roof(Run& run, DType dtype) {
-  constexpr int64_t kRows = 1536, kSize = 1024, kCount = 1 << 24;
-  Tensor a = run.zeros({kRows, kSize}, dtype), b = run.zeros({kSize, kSize}, dtype),
-         c = run.empty({kRows, kSize}, dtype);
-  GemmArgs product{.a = a.raw(), .b = b.raw(), .c = c.raw(), .transpose_b = true, .m = kRows, .n = kSize,
-                   .k = kSize, .lda = kSize, .ldb = kSize, .ldc = kSize, .dtype = dtype, .c_dtype = dtype};
-  double seconds = shortest(run, [&] { run.backend().kernels().gemm(run.stream(), product); });
-  Roof roof{2.0 * kRows * kSize * kSize / seconds, 0};
+  constexpr int64_t kCount = 1 << 24;
+  Roof roof{measured_peak_flops(run, dtype), 0};
   Tensor x = run.zeros({kCount}, DType::f32), y = run.zeros({kCount}, DType::f32);
   AddArgs sum{.a = x.raw(), .b = y.raw(), .y = y.raw(), .count = kCount, .dtype = DType::f32};
-  seconds = shortest(run, [&] { run.backend().kernels().add(run.stream(), sum); });
+  double seconds = shortest(run, [&] { run.backend().kernels().add(run.stream(), sum); });
   roof.bandwidth = 3.0 * kCount * sizeof(float) / seconds;
   return roof;
 }

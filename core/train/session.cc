@@ -64,7 +64,7 @@ ModelInput to_device(Run& run, const Batch& batch, bool with_targets) {
 }
 
 double measured_peak_flops(Run& run, DType dtype) {
-  constexpr int64_t kSize = 768;
+  constexpr int64_t kSize = 1024;
   constexpr int kRounds = 4;
   Tensor a = run.zeros({kSize, kSize}, dtype), b = run.zeros({kSize, kSize}, dtype), c = run.empty({kSize, kSize}, dtype);
   double best = 0;

@@ -5,6 +5,7 @@
 
 #include "mtrain/base/failpoint.h"
 #include "mtrain/base/log.h"
+#include "mtrain/cpu/cpu_backend.h"
 #include "mtrain/train/profiling.h"
 #include "mtrain/train/resume.h"
 #include "mtrain/train/state_io.h"
@@ -34,6 +35,7 @@ Trainer::Trainer(const Recipe& recipe, PluginHost& plugins, std::function<bool()
       session_(recipe, plugins, {}),
       scaler_(make_scaler(recipe.settings.mixed_precision)) {
   const Settings& s = recipe.settings;
+  for (const auto& note : cpu_speed_notes(*dtype_from_name(s.mixed_precision.dtype), s.run.threads)) log_warn(note);
   DatasetContext data = dataset_context(session_);
   dataset_ = plugins.make<Dataset>(s.dataset.type, recipe.component("dataset"), data);
   train_source_ = dataset_->split(Split::train, std::max<int64_t>(1, s.train.steps) * s.global_batch());
@@ -82,14 +84,15 @@ void Trainer::run() {
   if (state_.step == 0 && saved_step_ < 0 && s.train.steps == 0) save();
   bool stopped = false;
   while (state_.step < s.train.steps && !(stopped = stop_())) {
-    profile_window();
+    begin_profile();
     StepMetrics metrics = step();
+    end_profile(state_.step == s.train.steps);
     tell([&](Observer& o) { o.on_step(metrics); });
     bool last = state_.step == s.train.steps;
     if (due(s.validation.interval) && !last) evaluate();
     if (due(s.checkpoint.interval) || last) save();
   }
-  profile_window();
+  end_profile(true);
   if (saved_step_ != state_.step && state_.step > 0) save();
   if (!stopped && info_.first_step < s.train.steps) evaluate();
   tell([&](Observer& o) { o.on_end(state_.step); });
@@ -177,21 +180,24 @@ bool Trainer::update(const StepLoss& loss, double grad_norm, double lr) {
   return finite;
 }
 
-void Trainer::profile_window() {
+void Trainer::begin_profile() {
   const ProfilingSection& p = recipe_.settings.profiling;
-  if (p.type != "trace") return;
-  bool inside = state_.step >= p.start && state_.step < p.end && state_.step < recipe_.settings.train.steps;
-  if (inside == profile_.has_value()) return;
-  if (inside) {
+  if (p.type != "trace" || state_.step < p.start || state_.step >= p.end) return;
+  if (!profile_) {
     profile_.emplace(session_.run->backend().kernels());
-    set_profile(&*profile_);
-    return;
+    profile_from_ = state_.step;
   }
-  set_profile(nullptr);
-  fs::path file = recipe_.run_directory() / "trace.json";
+  set_profile(&*profile_);
+}
+
+void Trainer::end_profile(bool last) {
+  if (!profile_) return;
+  set_profile(nullptr);  // what comes between steps is not part of them
+  if (!last && state_.step < recipe_.settings.profiling.end) return;
+  fs::path file = recipe_.run_directory() / cat("trace-", profile_from_ + 1, "-", state_.step, ".json");
   try {
     write_file_atomic(file, to_trace(*profile_, recipe_.name));
-    event(cat("trace of steps ", p.start + 1, " to ", state_.step, ": ", file.string()));
+    event(cat("trace of steps ", profile_from_ + 1, " to ", state_.step, ": ", file.string()));
   } catch (const Error& error) {
     event(cat("warning: no trace: ", error.what()));
   }

@@ -46,8 +46,9 @@ class MT_API Trainer {
   bool update(const StepLoss& loss, double grad_norm, double lr);
   void resume();
   void save();
-  /// Starts and ends the recipe's profile at its steps.
-  void profile_window();
+  /// Before and after a step: keeps the profile that the recipe asks for, and writes it when its steps are done.
+  void begin_profile();
+  void end_profile(bool last);
   void fill_info();
   CheckpointMeta meta() const;
   /// Calls every observer; one that throws is dropped with a warning.
@@ -73,6 +74,7 @@ class MT_API Trainer {
   RunInfo info_;
   int64_t saved_step_ = -1;
   std::optional<Profile> profile_;
+  int64_t profile_from_ = 0;  // steps before it
 };
 
 /// The datasets' context of a recipe.

@@ -129,6 +129,8 @@ constexpr RuleCase kSettings[] = {
      "logger.memory_interval=20 logger.interval=10"},
     {"profile-range", "llama", "profiling.type=trace profiling.start=12 profiling.end=12",
      "profiling.type=trace"},
+    {"profile-reached", "llama", "profiling.type=trace profiling.start=100000000 profiling.end=100000002",
+     "profiling.type=trace"},
     {"peft-base", "llama", "peft.type=lora", "peft.type=none"},
     {"peft-targets", "llama", "peft.type=lora peft.targets=[]", "peft.type=lora"},
     {"deterministic-nccl", "llama", "run.deterministic=true dist.nccl_algo=[Tree]",

@@ -1,5 +1,6 @@
 """Runs mtrain's and PyTorch's training step in turn and prints medians and ratios. Started by vs_pytorch."""
 import argparse
+import importlib.metadata
 import json
 import os
 import platform
@@ -62,12 +63,12 @@ def run_torch(options, model, dtype, variant):
 
 
 def describe(results):
-    """Median tokens per second over all steps of all rounds, and the most memory that a round took."""
-    good = [r for r in results if "error" not in r]
-    if not good:
+    """Median tokens per second over all steps of all rounds, and the most memory that a round took; nothing when a
+    round failed."""
+    if any("error" in r for r in results):
         return None
-    seconds = [s for r in good for s in r["step_seconds"]]
-    return good[0]["tokens_per_step"] / statistics.median(seconds), max(r["memory_bytes"] for r in good), good[0]["losses"]
+    seconds = [s for r in results for s in r["step_seconds"]]
+    return results[0]["tokens_per_step"] / statistics.median(seconds), max(r["memory_bytes"] for r in results)
 
 
 def compare(options, name, dtype):
@@ -81,18 +82,17 @@ def compare(options, name, dtype):
             results[who].append(run_mtrain(options, model, dtype) if ours else run_torch(options, model, dtype, who))
     ours = describe(results["mtrain"])
     if ours is None:
-        sys.exit(f"mtrain failed: {results['mtrain'][0]['error']}")
+        sys.exit(f"mtrain failed: {next(r['error'] for r in results['mtrain'] if 'error' in r)}")
     print(f"\n{name}, {dtype}: {model['batch']} x {model['seq']} tokens per step, {options.threads} threads\n")
-    print("| | tokens/s | mtrain is | memory | mtrain takes | loss of the first and last step |")
-    print("|---|---|---|---|---|---|")
+    print("| | tokens/s | mtrain is | memory | mtrain takes |")
+    print("|---|---|---|---|---|")
     for who in contestants:
         seen = describe(results[who])
         if seen is None:
-            print(f"| {who} | failed: {results[who][0]['error'][:80]} | | | | |")
+            print(f"| {who} | failed: {next(r['error'] for r in results[who] if 'error' in r)[:80]} | | | |")
             continue
-        speed, memory, losses = seen
-        print(f"| {who} | {speed:.0f} | {ours[0] / speed:.2f}x | {memory / 2**20:.0f} MiB | {ours[1] / memory:.2f}x |"
-              f" {losses[0]:.3f}, {losses[-1]:.3f} |")
+        speed, memory = seen
+        print(f"| {who} | {speed:.0f} | {ours[0] / speed:.2f}x | {memory / 2**20:.0f} MiB | {ours[1] / memory:.2f}x |")
     sys.stdout.flush()
 
 
@@ -107,8 +107,7 @@ def main():
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     options = parser.parse_args()
     options.variants = options.variants.split(",")
-    import torch
-    print(f"PyTorch {torch.__version__}, Python {platform.python_version()}, {platform.machine()}, "
+    print(f"PyTorch {importlib.metadata.version('torch')}, Python {platform.python_version()}, {platform.machine()}, "
           f"{options.threads} threads")
     for name in options.models.split(","):
         for dtype in options.dtypes.split(","):

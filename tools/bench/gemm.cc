@@ -1,6 +1,6 @@
 // bench_gemm [threads]: matrix products at the shapes of training, in the three directions of a linear layer:
-// forward y = x wᵀ, the gradient of x, and the gradient of w added to a float matrix. Prints the median
-// GFLOP/s.
+// forward y = x wᵀ (NT), the gradient of x (NN), and the gradient of w added to a float matrix (TN). The own kernel and
+// oneDNN take turns with what core/cpu/gemm.cc chooses; prints each one's median GFLOP/s.
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
@@ -8,6 +8,7 @@
 
 #include "bench.h"
 #include "mtrain/cpu/cpu_backend.h"
+#include "mtrain/cpu/isa.h"
 
 namespace mtrain::bench {
 namespace {
@@ -18,65 +19,94 @@ struct Layer {
 };
 
 constexpr Layer kLayers[] = {
-    {"1024 cubed", 1024, 1024, 1024},    {"quickstart qkv", 4096, 512, 256},
-    {"quickstart gate", 4096, 704, 256}, {"quickstart down", 4096, 256, 704},
-    {"quickstart head", 4096, 320, 256}, {"tiny up", 4096, 1536, 384},
-    {"tiny down", 4096, 384, 1536},      {"small qkv", 2048, 2304, 768},
-    {"small up", 2048, 3072, 768},       {"small down", 2048, 768, 3072},
-    {"small head", 512, 50304, 768},
+    {"1024 cubed", 1024, 1024, 1024}, {"quickstart gate", 4096, 704, 256}, {"quickstart down", 4096, 256, 704},
+    {"tiny up", 4096, 1536, 384},     {"tiny down", 4096, 384, 1536},      {"small qkv", 2048, 2304, 768},
+    {"small out", 2048, 768, 768},    {"small up", 2048, 3072, 768},       {"small down", 2048, 768, 3072},
+    {"small head", 2048, 50304, 768}, {"few rows", 64, 3072, 768},
 };
+
+struct Direction {
+  const char* name;
+  bool transpose_a, transpose_b;
+};
+constexpr Direction kDirections[] = {{"NT", false, true}, {"NN", false, false}, {"TN", true, false}};
+
+bool no_kernel(Stream&, const GemmArgs&) {
+  return false;
+}
 
 class Bench {
  public:
-  explicit Bench(int threads) : backend_(make_cpu_backend(threads)), stream_(backend_->stream({})) {}
+  explicit Bench(int threads) : isa_(cpu::usable_isas().front()), library_(isa_) {
+    library_.packed_gemm = no_kernel;
+    backend_ = cpu::make_cpu_backend_at(library_, threads);
+    stream_ = backend_->stream({});
+    chooser_ = cpu::make_cpu_backend_at(isa_, threads);
+    choosing_ = chooser_->stream({});
+  }
 
-  void run(const Layer& layer, DType dtype) {
-    auto [name, t, out, in] = layer;
-    double forward = speed({t, out, in}, false, true, dtype, false);
-    double dgrad = speed({t, in, out}, false, false, dtype, false);
-    double wgrad = speed({out, in, t}, true, false, dtype, true);
-    std::printf("%-18s %5lld x %5lld x %5lld  %-5s %8.1f %8.1f %8.1f\n", name, static_cast<long long>(t),
-                static_cast<long long>(out), static_cast<long long>(in), mtrain::name(dtype), forward, dgrad,
-                wgrad);
+  void run(const Layer& layer, const Direction& direction, DType dtype) {
+    int64_t m = layer.tokens, n = layer.out, k = layer.in;
+    if (direction.transpose_a) m = layer.out, n = layer.in, k = layer.tokens;
+    else if (!direction.transpose_b) n = layer.in, k = layer.out;
+    GemmArgs g;
+    g.dtype = dtype, g.c_dtype = direction.transpose_a ? DType::f32 : dtype;
+    g.beta = direction.transpose_a ? 1.0f : 0.0f;
+    Memory a = values(m * k, dtype), b = values(n * k, dtype), c = values(m * n, g.c_dtype);
+    g.a = a.get(), g.b = b.get(), g.c = c.get();
+    g.transpose_a = direction.transpose_a, g.transpose_b = direction.transpose_b;
+    g.m = m, g.n = n, g.k = k, g.lda = g.transpose_a ? m : k, g.ldb = g.transpose_b ? k : n, g.ldc = n;
+    if (!isa_.packed_gemm(*stream_, g)) return;  // this CPU has no own kernel for the type
+    std::vector<double> own, library, chosen;
+    constexpr int kRounds = 5;
+    constexpr double kBudget = 0.06;  // seconds for each in a round
+    for (int round = 0; round < kRounds; ++round) {
+      own.push_back(median_seconds([&] { isa_.packed_gemm(*stream_, g); }, kBudget));
+      library.push_back(median_seconds([&] { backend_->kernels().gemm(*stream_, g); }, kBudget));
+      chosen.push_back(median_seconds([&] { chooser_->kernels().gemm(*choosing_, g); }, kBudget));
+    }
+    double flop = 2e-9 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
+    std::printf("| %s | %lld x %lld x %lld | %s | %s | %.0f | %.0f | %.2f | %.0f |\n", layer.name,
+                static_cast<long long>(m), static_cast<long long>(n), static_cast<long long>(k), direction.name,
+                mtrain::name(dtype), flop / middle(own), flop / middle(library),
+                middle(library) / middle(own), flop / middle(chosen));
+    std::fflush(stdout);
   }
 
  private:
-  struct Shape {
-    int64_t m, n, k;
-  };
   using Memory = std::shared_ptr<void>;
-  Memory ones(int64_t count, DType dtype) {
+  static double middle(std::vector<double>& values) {
+    std::sort(values.begin(), values.end());
+    return values[values.size() / 2];
+  }
+  /// Small random values.
+  Memory values(int64_t count, DType dtype) {
     size_t bytes = static_cast<size_t>(count) * size_of(dtype);
-    Memory memory(backend_->allocate({}, bytes),
-                  [this, bytes](void* p) { backend_->deallocate({}, p, bytes); });
-    std::vector<float> source(static_cast<size_t>(count), 1.0f);
+    Memory memory(backend_->allocate({}, bytes), [this, bytes](void* p) { backend_->deallocate({}, p, bytes); });
+    std::vector<float> source(static_cast<size_t>(count));
+    uint32_t state = 1;
+    for (float& value : source) {
+      state = state * 1664525u + 1013904223u;
+      value = static_cast<float>(state >> 8) * 0x1p-24f - 0.5f;
+    }
     backend_->kernels().cast(*stream_, {source.data(), memory.get(), count, 1, false, DType::f32, dtype});
     return memory;
   }
-  double speed(Shape s, bool transpose_a, bool transpose_b, DType dtype, bool gradient) {
-    DType c_dtype = gradient ? DType::f32 : dtype;
-    Memory a = ones(s.m * s.k, dtype), b = ones(s.n * s.k, dtype), c = ones(s.m * s.n, c_dtype);
-    GemmArgs g;
-    g.a = a.get(), g.b = b.get(), g.c = c.get(), g.transpose_a = transpose_a, g.transpose_b = transpose_b;
-    g.m = s.m, g.n = s.n, g.k = s.k, g.lda = transpose_a ? s.m : s.k, g.ldb = transpose_b ? s.k : s.n,
-    g.ldc = s.n;
-    g.beta = gradient ? 1.0f : 0.0f, g.dtype = dtype, g.c_dtype = c_dtype;
-    double seconds = median_seconds([&] { backend_->kernels().gemm(*stream_, g); });
-    return 2e-9 * static_cast<double>(s.m) * static_cast<double>(s.n) * static_cast<double>(s.k) / seconds;
-  }
 
-  std::unique_ptr<Backend> backend_;
-  std::unique_ptr<Stream> stream_;
+  cpu::Isa isa_, library_;
+  std::unique_ptr<Backend> backend_, chooser_;
+  std::unique_ptr<Stream> stream_, choosing_;
 };
 
 }  // namespace
 }  // namespace mtrain::bench
 
 int main(int argc, char** argv) {
-  mtrain::bench::Bench bench(argc > 1 ? std::atoi(argv[1]) : 0);
-  std::printf("%-18s %-21s  %-5s %8s %8s %8s  GFLOP/s\n", "layer", "tokens x out x in", "type", "forward",
-              "dgrad", "wgrad");
-  for (auto dtype : {mtrain::DType::f32, mtrain::DType::bf16})
-    for (const auto& layer : mtrain::bench::kLayers) bench.run(layer, dtype);
+  using namespace mtrain::bench;
+  Bench bench(argc > 1 ? std::atoi(argv[1]) : 0);
+  std::printf("GFLOP/s\n\n| layer | m x n x k | | type | own | oneDNN | own / oneDNN | mtrain |\n|---|---|---|---|---|---|---|---|\n");
+  for (auto dtype : {mtrain::DType::bf16, mtrain::DType::f32})
+    for (const auto& layer : kLayers)
+      for (const auto& direction : kDirections) bench.run(layer, direction, dtype);
   return 0;
 }

@@ -1,9 +1,10 @@
 // mtrain bench: some steps of a recipe, where their time went, and what holds them back. Leaves nothing behind.
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cstdlib>
+#include <fstream>
 #include <iostream>
 
 #include "cli.h"
@@ -12,6 +13,7 @@
 #include "mtrain/base/text.h"
 #include "mtrain/config/json_write.h"
 #include "mtrain/train/profiling.h"
+#include "mtrain/train/signals.h"
 #include "mtrain/train/trainer.h"
 #include "recipe_words.h"
 
@@ -28,7 +30,12 @@ struct BenchOptions {
 /// A run's folder that goes when the benchmark ends.
 class ScratchRun {
  public:
-  ScratchRun() : path_(fs::temp_directory_path() / cat("mtrain-bench-", ::getpid())) {}
+  ScratchRun() {
+    std::string name = (fs::temp_directory_path() / "mtrain-bench-XXXXXX").string();
+    MT_USER_CHECK(::mkdtemp(name.data()) != nullptr, ErrorClass::io, cat("cannot make a folder like ", name),
+                  "set TMPDIR to a folder that can be written");
+    path_ = name;
+  }
   ~ScratchRun() {
     std::error_code ignored;
     fs::remove_all(path_, ignored);
@@ -41,29 +48,35 @@ class ScratchRun {
   fs::path path_;
 };
 
-int64_t peak_rss() {
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
-  return usage.ru_maxrss * 1024;
+/// The most memory that this process ever had, in bytes. Not getrusage's figure, which starts with that of the
+/// program that started this one.
+int64_t peak_memory() {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);)
+    if (line.starts_with("VmHWM:")) return std::strtoll(line.c_str() + 6, nullptr, 10) * 1024;
+  return 0;
 }
 
 struct Measured {
   std::vector<double> seconds, losses;
   uint64_t system_allocations = 0;  // of device memory, during the measured steps
+  int64_t memory = 0;               // the most, until then
 };
 
-Measured measure(Trainer& trainer, const BenchOptions& options, Profile* profile) {
-  for (int64_t i = 0; i < options.warmup; ++i) trainer.step();
+/// Stops early, with what it has, when a signal asks for it.
+Measured measure(Trainer& trainer, const BenchOptions& options, Profile* profile, const SignalWatch& signals) {
+  for (int64_t i = 0; i < options.warmup && signals.received() == 0; ++i) trainer.step();
   trainer.set_profile(profile);
   Measured out;
   uint64_t before = trainer.context().memory().system_allocations();
-  for (int64_t i = 0; i < options.steps; ++i) {
+  for (int64_t i = 0; i < options.steps && signals.received() == 0; ++i) {
     StepMetrics metrics = trainer.step();
     out.seconds.push_back(metrics.step_seconds);
     out.losses.push_back(metrics.loss);
   }
   out.system_allocations = trainer.context().memory().system_allocations() - before;
   trainer.set_profile(nullptr);
+  out.memory = peak_memory();
   return out;
 }
 
@@ -89,7 +102,7 @@ void print(const Trainer& trainer, const Recipe& recipe, const Measured& measure
                                       {"tokens_per_second", Node::number(rate)},
                                       {"tflops", Node::number(1e-12 * flops)},
                                       {"mfu", Node::number(mfu)},
-                                      {"memory_bytes", Node::integer(peak_rss())},
+                                      {"memory_bytes", Node::integer(measured.memory)},
                                       {"system_allocations",
                                        Node::integer(static_cast<int64_t>(measured.system_allocations))},
                                       {"step_seconds", std::move(seconds_list)},
@@ -103,7 +116,7 @@ void print(const Trainer& trainer, const Recipe& recipe, const Measured& measure
             << " tokens per step\n";
   if (!options.plain) std::cout << to_text(summary, options.rows);
   std::cout << static_cast<int64_t>(rate) << " tokens/s (median of " << measured.seconds.size() << " steps), "
-            << human_bytes(static_cast<uint64_t>(peak_rss())) << " of memory at most, "
+            << human_bytes(static_cast<uint64_t>(measured.memory)) << " of memory at most, "
             << static_cast<int64_t>(1000 * mfu + 0.5) / 10.0 << " % of the measured peak\n";
 }
 
@@ -111,7 +124,9 @@ void bench(Cli& cli, const RecipeWords& words, const BenchOptions& options) {
   PluginHost plugins = plugin_host(cli);
   ScratchRun scratch;
   RecipeRequest request = recipe_request(cli, words);
-  request.overrides.push_back({"run.dir", 0, {}, false, scratch.path()});
+  // The recipe's own checkpoints are neither continued nor touched.
+  for (const auto& [key, value] : {std::pair{"run.dir", scratch.path()}, {"checkpoint.dir", ""}, {"checkpoint.resume", "never"}})
+    request.overrides.push_back({key, 0, {}, false, value});
   Recipe recipe = load_recipe(request, plugins);
   print_warnings(cli, recipe);
   int64_t wanted = options.steps + options.warmup, there = recipe.settings.train.steps;
@@ -121,7 +136,12 @@ void bench(Cli& cli, const RecipeWords& words, const BenchOptions& options) {
   Trainer trainer(recipe, plugins, [] { return false; });
   DType dtype = *dtype_from_name(recipe.settings.mixed_precision.dtype);
   Profile profile(trainer.context().backend().kernels());
-  Measured measured = measure(trainer, options, options.plain ? nullptr : &profile);
+  SignalWatch signals;
+  Measured measured = measure(trainer, options, options.plain ? nullptr : &profile, signals);
+  if (signals.received() != 0) {
+    cli.status = 128 + signals.received();
+    return;
+  }
   ProfileSummary summary = summarise(profile, measured.seconds, measure_roof(trainer.context(), dtype));
   print(trainer, recipe, measured, summary, options);
   if (!options.trace.empty()) write_file_atomic(options.trace, to_trace(profile, recipe.name));
@@ -137,12 +157,13 @@ void add_bench_command(CLI::App& app, Cli& cli) {
   command->add_option("--warmup", options->warmup, "steps before them")->check(CLI::NonNegativeNumber)->capture_default_str();
   command->add_option("--rows", options->rows, "lines of the table")->capture_default_str();
   command->add_option("--trace", options->trace, "write a trace for ui.perfetto.dev")->type_name("FILE");
-  command->add_flag("--plain", options->plain, "only the speed: without timing each kernel");
+  command->add_flag("--plain", options->plain, "only the speed: without timing each kernel")->excludes("--trace");
   command->add_flag("--json", options->json, "print as JSON");
   command->footer(
       "Examples:\n"
       "  mtrain bench quickstart\n"
-      "  mtrain bench gpt2_124m dataset=mock tokenizer=byte model.seq_length=512 --steps 10\n"
+      "  mtrain bench gpt2_124m dataset=mock tokenizer=byte model.seq_length=512 train.micro_batch_size=4 "
+      "train.global_batch_size=4\n"
       "  mtrain bench quickstart --trace step.json   # open it in ui.perfetto.dev");
   command->callback([&cli, words, options] { bench(cli, *words, *options); });
 }

@@ -35,6 +35,8 @@ class PackedGemm {
     packs_a_ = g.transpose_a || g.lda * static_cast<int64_t>(sizeof(T)) % 2048 == 0;
     if (packs_a_) block_tiles_ = (block_tiles_ + kPackedTiles - 1) / kPackedTiles * kPackedTiles;
     blocks_ = (tiles_ + block_tiles_ - 1) / block_tiles_;
+    // Few rows: a block meets a part of the panels at a time, so that every thread gets something.
+    parts_ = std::clamp<int64_t>((threads + blocks_ - 1) / blocks_, 1, panels_at_once_);
     cut_scratch(stream, [&](Pieces& pieces) {
       b_ = pieces.take<Word>(panels_at_once_ * panel_words);
       if (packs_a_) a_ = pieces.take<Word>(threads * a_words());
@@ -53,7 +55,9 @@ class PackedGemm {
     for (int64_t column = 0; column < g_.n; column += step)
       for (int64_t chunk = 0; chunk < chunks_; ++chunk) {
         pack_b(column, chunk);
-        for_uneven_tasks(stream_, blocks_, [&](int64_t block, int thread) { multiply(block, column, chunk, thread); });
+        for_uneven_tasks(stream_, blocks_ * parts_, [&](int64_t task, int thread) {
+          multiply(task / parts_, task % parts_, column, chunk, thread);
+        });
       }
   }
 
@@ -77,30 +81,36 @@ class PackedGemm {
     });
   }
 
-  /// Some tiles of rows times all packed panels.
-  void multiply(int64_t block, int64_t column, int64_t chunk, int thread) {
-    int64_t first = block * block_tiles_, last = std::min(tiles_, first + block_tiles_);
-    TileA<Word> a = operand_a(first, last, chunk, thread);
+  /// Consecutive tiles of rows and packed panels.
+  struct Range {
+    int64_t first_tile, last_tile, first_panel, last_panel;
+  };
+
+  void multiply(int64_t block, int64_t part, int64_t column, int64_t chunk, int thread) {
+    int64_t first = block * block_tiles_, count = panels(column);
+    Range range = {first, std::min(tiles_, first + block_tiles_), part * count / parts_,
+                   (part + 1) * count / parts_};
+    if (range.first_panel == range.last_panel) return;
+    TileA<Word> a = operand_a(range.first_tile, range.last_tile, chunk, thread);
     bool begins = chunk == 0, ends = chunk == chunks_ - 1;
     int64_t partial_ld = panels_at_once_ * kPanel;
     const float* bias = bias_ ? bias_ + column : nullptr;
     if (g_.c_dtype == DType::f32)
-      walk<float>(a, first, last, column, chunk,
+      walk<float>(a, range, column, chunk,
                   {static_cast<float*>(g_.c) + column, g_.ldc, begins ? g_.beta : 1, begins ? bias : nullptr});
     else if (ends)
-      walk<T>(a, first, last, column, chunk,
+      walk<T>(a, range, column, chunk,
               {static_cast<T*>(g_.c) + column, g_.ldc, g_.beta, bias, begins ? nullptr : partial_, partial_ld});
     else
-      walk<float>(a, first, last, column, chunk, {partial_, partial_ld, begins ? 0.0f : 1.0f});
+      walk<float>(a, range, column, chunk, {partial_, partial_ld, begins ? 0.0f : 1.0f});
   }
 
   /// The block's rows of A: as they lie, or packed into the thread's own memory.
   TileA<Word> operand_a(int64_t first, int64_t last, int64_t chunk, int thread) {
     auto a = static_cast<const T*>(g_.a);
-    int64_t row = first * kTileRows, term = chunk * chunk_;
-    int64_t n = units(chunk);
-    TileA<Word> lying = {reinterpret_cast<const Word*>(a + row * g_.lda + term), g_.lda / kPack, 1};
-    if (!packs_a_) return lying;
+    int64_t term = chunk * chunk_, n = units(chunk);
+    auto row_of = [&](int64_t tile) { return reinterpret_cast<const Word*>(a + tile * kTileRows * g_.lda + term); };
+    if (!packs_a_) return {row_of(first), g_.lda / kPack, 1};
     Word* to = a_ + thread * a_words();
     if (g_.transpose_a)
       for (int64_t t = first; t < last; t += kPackedTiles)
@@ -108,24 +118,24 @@ class PackedGemm {
                           to + (t - first) * kTileRows * n);
     else
       for (int64_t t = first; t < last; ++t)
-        pack_tile_upright(lying.data + (t - first) * kTileRows * lying.row, lying.row,
-                          std::min<int64_t>(kTileRows, g_.m - t * kTileRows), n, to + (t - first) * kTileRows * n);
+        pack_tile_upright(row_of(t), g_.lda / kPack, std::min<int64_t>(kTileRows, g_.m - t * kTileRows), n,
+                          to + (t - first) * kTileRows * n);
     return {to, 1, kTileRows};
   }
 
   template <class C>
-  void walk(TileA<Word> a, int64_t first, int64_t last, int64_t column, int64_t chunk, TileOutput<C> out) {
+  void walk(TileA<Word> a, const Range& range, int64_t column, int64_t chunk, TileOutput<C> out) {
     int64_t n = units(chunk), tile_words = packs_a_ ? kTileRows * n : kTileRows * a.row;
-    for (int64_t panel = 0; panel < panels(column); ++panel) {
+    for (int64_t panel = range.first_panel; panel < range.last_panel; ++panel) {
       int64_t at = panel * kPanel, cols = std::min<int64_t>(kPanel, g_.n - column - at);
       const Word* b = b_ + panel * n * kPanel;
-      for (int64_t t = first; t < last; ++t) {
+      for (int64_t t = range.first_tile; t < range.last_tile; ++t) {
         int64_t row = t * kTileRows;
         TileOutput<C> to = out;
         to.c += row * out.ldc + at;
         if (out.bias) to.bias += at;
         if (out.add) to.add += row * out.ld_add + at;
-        TileA<Word> rows = {a.data + (t - first) * tile_words, a.row, a.step};
+        TileA<Word> rows = {a.data + (t - range.first_tile) * tile_words, a.row, a.step};
         multiply_tile(rows, b, n, static_cast<int>(std::min<int64_t>(kTileRows, g_.m - row)), cols, to);
       }
     }
@@ -133,11 +143,11 @@ class PackedGemm {
   /// The last rows of A are fewer than a tile's: a smaller tile takes them, and what lies beyond is not read.
   template <class C>
   static void multiply_tile(TileA<Word> a, const Word* b, int64_t n, int rows, int64_t cols, const TileOutput<C>& out) {
-    if (rows == kTileRows) return tile_product<Unit, kTileRows>(a, b, n, rows, cols, out);
+    if (rows == kTileRows) return tile_product<Unit, kTileRows>(a, b, n, cols, out);
     TileA<Word> rest = a;
     TileOutput<C> to = out;
     auto take = [&]<int kRows>(std::integral_constant<int, kRows>) {
-      tile_product<Unit, kRows>(rest, b, n, kRows, cols, to);
+      tile_product<Unit, kRows>(rest, b, n, cols, to);
       rest.data += kRows * a.row;
       to.c += kRows * out.ldc;
       if (to.add) to.add += kRows * out.ld_add;
@@ -151,7 +161,7 @@ class PackedGemm {
 
   CpuStream& stream_;
   const GemmArgs& g_;
-  int64_t chunk_, chunks_, panels_at_once_, tiles_, blocks_, block_tiles_;
+  int64_t chunk_, chunks_, panels_at_once_, tiles_, blocks_, block_tiles_, parts_;
   Word *a_ = nullptr, *b_ = nullptr;
   float *partial_ = nullptr, *bias_ = nullptr;
   bool packs_a_;
@@ -166,13 +176,8 @@ class PackedGemm {
 }  // namespace
 
 bool packed_gemm(Stream& stream, const GemmArgs& g) {
-  constexpr int64_t kSmallest = 1 << 16;  // multiply-adds below which packing does not pay
-  if (g.batch != 1 || g.alpha != 1 || g.m * g.n * g.k < kSmallest) return false;
-  if (g.transpose_a && g.transpose_b) return false;
-  // oneDNN is as fast on floats, but where the terms are many (docs/benchmarks/cpu.md).
-  constexpr int64_t kManyTerms = 8192;
-  if (g.dtype == DType::f32 && g.c_dtype == DType::f32 && !g.transpose_a && g.k > kManyTerms)
-    return PackedGemm<float>(cpu_stream(stream), g).run(), true;
+  if (g.batch != 1 || g.alpha != 1 || (g.transpose_a && g.transpose_b)) return false;
+  if (g.dtype == DType::f32 && g.c_dtype == DType::f32) return PackedGemm<float>(cpu_stream(stream), g).run(), true;
 #if defined(__AVX512BF16__)
   if (g.dtype == DType::bf16 && (g.c_dtype == DType::f32 || g.c_dtype == DType::bf16) && pairs_fit(g))
     return PackedGemm<bf16>(cpu_stream(stream), g).run(), true;

@@ -39,12 +39,12 @@ inline void store_lanes(bf16* to, Vec v, __mmask16 lanes) {
 }
 #endif
 
-/// One tile: rows [0, rows) of A (at most Rows; A holds Rows readable ones) times a panel, columns [0, cols) of it.
+/// One tile: rows [0, Rows) of A times a panel, columns [0, cols) of it.
 template <class Unit, int Rows, class C>
-inline void tile_product(TileA<typename Unit::Word> a, const typename Unit::Word* b, int64_t units, int rows, int64_t cols,
+inline void tile_product(TileA<typename Unit::Word> a, const typename Unit::Word* b, int64_t units, int64_t cols,
                          const TileOutput<C>& out) {
   Vec sum[Rows][2] = {};
-  for (int m = 0; m < rows; ++m) {
+  for (int m = 0; m < Rows; ++m) {
     __builtin_prefetch(out.c + m * out.ldc, 1);
     if constexpr (sizeof(C) == 4) __builtin_prefetch(out.c + m * out.ldc + kLanes, 1);
   }
@@ -61,7 +61,6 @@ inline void tile_product(TileA<typename Unit::Word> a, const typename Unit::Word
   __mmask16 lanes[2] = {lanes_below(cols), lanes_below(cols - kLanes)};
 #pragma GCC unroll 12
   for (int m = 0; m < Rows; ++m) {
-    if (m >= rows) break;
 #pragma GCC unroll 2
     for (int j = 0; j < 2; ++j) {
       Vec v = sum[m][j];

@@ -32,7 +32,7 @@ void dropout(Stream&, const DropoutArgs&);
 void squared_norm(Stream&, const SquaredNormArgs&);
 void adamw(Stream&, const AdamWArgs&);
 
-/// A product by this level's own kernel; false, with nothing done, when oneDNN is to do it (core/cpu/gemm.h).
+/// A product by this level's own kernel; false, with nothing done, when it has none for these types and layouts.
 bool packed_gemm(Stream&, const GemmArgs&);
 
 /// Fills every entry but gemm, which does not depend on the level.

@@ -1,7 +1,7 @@
 // How kernels run: the serial team (one core walks a row with vector instructions), loops over tasks on the
-// stream's threads, and the choice of the element type. Work is cut into tasks by the problem's size alone,
-// never by the number of threads, and every task writes its own output: so results are the same bits at any
-// thread count.
+// stream's threads, and the choice of the element type. Every task writes its own output, and the
+// order in which an element is summed follows from the problem's size alone, never from the number of threads: so
+// results are the same bits at any thread count.
 #pragma once
 #include <omp.h>
 

@@ -159,7 +159,7 @@ void ValidationSection::bind(Fields& f) {
 }
 
 void ProfilingSection::bind(Fields& f) {
-  f("type", type, "trace: each kernel and phase of some steps, in the run's trace.json for a browser")
+  f("type", type, "trace: each kernel and phase of some steps, for a browser, in the run's trace-FIRST-LAST.json")
       .one_of({"none", "trace"})
       .resume(safe);
   f("start", start, "steps before it starts")
@@ -182,7 +182,7 @@ void RngSection::bind(Fields& f) {
 void RunSection::bind(Fields& f) {
   f("dir", dir, "the run's folder; empty: runs/<recipe name>").resume(safe).example("runs/first");
   f("name", name, "shown in logs; empty: the recipe's name").resume(safe);
-  f("threads", threads, "CPU threads; 0: what the machine allows").min(0).resume(safe);
+  f("threads", threads, "CPU threads; 0: what the machine allows").min(0).max(1024).resume(safe);
   f("deterministic", deterministic,
     "use nothing whose result may differ between two runs; on the CPU backend that is always so")
       .resume(safe)

@@ -152,7 +152,7 @@ TEST_CASE("what is no override is refused where it goes wrong") {
       {"k=1]", "argument 7\n", "']'"},
       {"k=[1]]", "argument 7\n", "']'"},
       {"k=foo(1)", "argument 7\n", "no function foo"},
-      {"k=choice(1,2)", "argument 7\n", "mtrain sweep"},
+      {"k=choice(1,2)", "argument 7\n", "-m"},
       {"k=1,2", "argument 7\n", "'1,2'"},
       {"k=range(3)", "argument 7\n", "several values"},
       {"k=[1,]", "argument 7\n", "missing"},

@@ -120,6 +120,7 @@ void products(Stream& s, const KernelTable& k, Bits& bits) {
   product<T>(s, k, bits, 64, 96, 5000, true, false);
   product<T>(s, k, bits, 704, 256, 2048, true, false);
   product<T>(s, k, bits, 1, 256, 704, false, true);
+  product<T>(s, k, bits, 64, 96, 8200, false, true);
 }
 
 template <class T>
