@@ -105,7 +105,12 @@ TEST_CASE("a TAB takes less than 50 ms") {
     }
     std::sort(seconds.begin(), seconds.end());
     MESSAGE(std::string(line), ": median ", seconds[10] * 1000, " ms");
-    CHECK(seconds[10] < 0.05);
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    constexpr double kSlow = 10;  // starting a program with a sanitizer alone takes longer than a TAB may
+#else
+    constexpr double kSlow = 1;
+#endif
+    CHECK(seconds[10] < kSlow * 0.05);
   }
 }
 
