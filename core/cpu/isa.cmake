@@ -7,7 +7,8 @@ set_source_files_properties(${kernel_sources} PROPERTIES COMPILE_OPTIONS "${kern
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
   set(flags_v3 -march=x86-64-v3)
   # g++ 12 takes the deliberately undefined operands of its own AVX-512 header for a mistake.
-  set(flags_v4 -march=x86-64-v4 -mprefer-vector-width=512 $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
+  set(flags_v4 -march=x86-64-v4 -mprefer-vector-width=512 $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>
+    $<$<CXX_COMPILER_ID:GNU>:-Wno-uninitialized>)
   set(flags_v4_bf16 ${flags_v4} -mavx512bf16)
   set(levels v3 v4)
   # clang 16 crashes on the bf16 products of attention; its builds use plain AVX-512 there.
