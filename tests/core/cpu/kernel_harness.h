@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -34,6 +35,16 @@ double to_double(T v) {
     return static_cast<double>(v);
 }
 
+/// The first `count` normal values of the stream of this key, drawn once: the tests ask for the same ones many times.
+inline const double* normals(std::string_view key, int64_t count) {
+  static std::map<std::string, std::vector<double>, std::less<>> drawn;
+  auto& values = drawn.try_emplace(std::string(key)).first->second;
+  RngStream rng(7, key);
+  for (auto i = static_cast<int64_t>(values.size()); i < count; ++i)
+    values.push_back(rng.normal(static_cast<uint64_t>(i)));
+  return values.data();
+}
+
 /// `count` elements between two guards; the destructor checks that the guards are whole.
 template <class T>
 class Buffer {
@@ -47,9 +58,8 @@ class Buffer {
   /// Normal values scaled; the same for the same key.
   static Buffer random(int64_t count, std::string_view key, double scale = 1) {
     Buffer out(count);
-    RngStream rng(7, key);
-    for (int64_t i = 0; i < count; ++i)
-      out.data()[i] = from_double<T>(scale * rng.normal(static_cast<uint64_t>(i)));
+    const double* normal = normals(key, count);
+    for (int64_t i = 0; i < count; ++i) out.data()[i] = from_double<T>(scale * normal[i]);
     return out;
   }
   Buffer(const Buffer& other) : Buffer(other.count_) {
