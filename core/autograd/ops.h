@@ -52,6 +52,12 @@ MT_API Tensor attention(const Tensor& qkv, const HeadLayout& layout, const Seque
 /// Takes the logits over: backward writes their gradient in their place.
 MT_API Tensor cross_entropy(Tensor&& logits_TV, const Tensor& targets_T, int64_t valid_vocab);
 
+/// cross_entropy(linear(x, w), targets, valid_vocab) a piece of the tokens at a time: logits of all tokens are never there
+/// together. `loss_weight` is what backward will be given for every token; with it the gradients are computed — and those
+/// of a parameter added up — in forward, while a piece's logits exist. 0: not known; then all logits are kept.
+MT_API Tensor linear_cross_entropy(const Tensor& x_TD, const Tensor& w_VD, const Tensor& targets_T, int64_t valid_vocab,
+                                   float loss_weight);
+
 /// Runs `block(x)` without keeping its activations; backward runs it again (Chen et al. 2016, arXiv:1604.06174).
 /// Same result to the bit, since every op and random draw is a function of its arguments.
 MT_API Tensor recompute(std::function<Tensor(const Tensor&)> block, const Tensor& x);

@@ -28,6 +28,7 @@ class CpuBackend final : public Backend {
     return allocate_host(bytes);
   }
   void deallocate(Device, void* data, size_t) override { deallocate_host(data); }
+  size_t free_memory(Device) const override { return cpu::free_memory(); }
   std::unique_ptr<Stream> stream(Device device) override {
     MT_CHECK_EQ(device.index, 0);
     return std::make_unique<CpuStream>(threads_, kernels_, isa_);

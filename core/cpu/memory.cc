@@ -36,7 +36,7 @@ uint64_t read_number(const char* path, uint64_t otherwise) {
 [[noreturn]] void throw_out_of_memory(size_t bytes, size_t free) {
   throw Error(ErrorClass::config,
               cat("out of memory: need ", human_bytes(bytes), " more, ", human_bytes(free), " free"),
-              "lower train.micro_batch_size, turn on recompute, or use a smaller model");
+              "use a machine with more memory, or end what else runs there");
 }
 
 }  // namespace
@@ -59,7 +59,9 @@ void* allocate_host(size_t bytes) {
   void* data = std::aligned_alloc(align, rounded);
   if (data == nullptr) throw_out_of_memory(bytes, free_memory());
   if (bytes >= kHugeFrom)
-    madvise(data, rounded, MADV_HUGEPAGE);  // advice: a refusal changes nothing but speed
+    // Whole huge pages only: the rest of the last one would be memory that nobody asked for. Advice: a refusal changes
+    // nothing but speed.
+    madvise(data, bytes / kHugePage * kHugePage, MADV_HUGEPAGE);
   return data;
 }
 

@@ -54,9 +54,8 @@ LmHead::LmHead(const Scope& scope, Dim vocab, Dim embed, int64_t valid_vocab, Pa
       valid_vocab_(valid_vocab) {}
 
 Tensor LmHead::operator()(const Tensor& x, const ModelInput& input) const {
-  Tensor logits = linear(x, weight_.use());
-  if (!input.targets_T.defined()) return logits;
-  return cross_entropy(std::move(logits), input.targets_T, valid_vocab_);
+  if (!input.targets_T.defined()) return linear(x, weight_.use());
+  return linear_cross_entropy(x, weight_.use(), input.targets_T, valid_vocab_, input.loss_weight);
 }
 
 std::vector<HfPiece> hf_qkv_pieces(const HeadLayout& layout, const std::string& q, const std::string& k,

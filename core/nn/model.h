@@ -16,6 +16,7 @@ struct ModelInput {
   Tensor positions_T;     // int32, restarting with each sequence
   Tensor targets_T;       // int32, -1 = ignored; undefined: the last stage gives logits instead of losses
   SequenceBounds bounds;  // where sequences begin and end
+  float loss_weight = 0;  // what backward will be given for each token's loss; 0: not known yet
 };
 
 /// The part of the model that one pipeline stage builds.

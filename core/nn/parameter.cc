@@ -24,6 +24,7 @@ int64_t ParamList::numel() const {
 }
 
 void ParamList::allocate_gradients(Run& run) {
+  MemoryScope use(run.memory(), MemoryUse::gradients);
   gradients_ = run.zeros({numel()}, DType::f32);
   int64_t at = 0;
   for (auto& p : parameters_) {
@@ -59,6 +60,7 @@ Parameter& Scope::param(std::string_view name, const Dims& dims, const Init& ini
     shape.push_back(dim.size);
   }
   Run& run = settings_->run;
+  MemoryScope use(run.memory(), MemoryUse::parameters);
   p.master = run.empty(shape, DType::f32);
   if (settings_->initialise) {
     std::vector<float> values(static_cast<size_t>(shape.numel()));

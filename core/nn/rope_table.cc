@@ -65,10 +65,14 @@ RopeTable make_rope_table(Run& run, const RopeConfig& config, int64_t max_positi
   std::vector<float> cos, sin;
   cos.reserve(static_cast<size_t>(max_positions * half));
   sin.reserve(cos.capacity());
+  std::vector<double> frequencies;
+  for (int64_t i = 0; i < half; ++i) {
+    double exponent = static_cast<double>(2 * i) / static_cast<double>(head_dim);
+    frequencies.push_back(stretched(std::pow(config.theta, -exponent), config));
+  }
   for (int64_t position = 0; position < max_positions; ++position) {
-    for (int64_t i = 0; i < half; ++i) {
-      double exponent = static_cast<double>(2 * i) / static_cast<double>(head_dim);
-      double angle = static_cast<double>(position) * stretched(std::pow(config.theta, -exponent), config);
+    for (double frequency : frequencies) {
+      double angle = static_cast<double>(position) * frequency;
       cos.push_back(static_cast<float>(std::cos(angle)));
       sin.push_back(static_cast<float>(std::sin(angle)));
     }

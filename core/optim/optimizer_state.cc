@@ -9,6 +9,7 @@ Optimizer::~Optimizer() = default;
 
 OptimizerState::OptimizerState(Run& run, ParamList& parameters, Optimizer& optimizer)
     : run_(run), parameters_(parameters), optimizer_(optimizer), names_(optimizer.state_names()) {
+  MemoryScope use(run.memory(), MemoryUse::optimizer);
   for (auto& p : parameters.all()) {
     Entry entry{&p, {}};
     for (size_t i = 0; i < names_.size(); ++i) entry.state.push_back(run.zeros(p.master.shape(), DType::f32));
@@ -29,6 +30,7 @@ double clip_factor(double grad_norm, double clip) {
 }
 
 void OptimizerState::update(const Step& step) {
+  MemoryScope use(run_.memory(), MemoryUse::optimizer);
   auto scale = static_cast<float>(step.grad_scale * clip_factor(step.grad_norm, step.clip));
   for (auto& entry : entries_) {
     Parameter& p = *entry.parameter;

@@ -37,13 +37,17 @@ void Interpreter::execute(const Action& action, const InputOf& input_of, float t
   switch (action.what) {
     case Do::F: {
       PhaseTimer timer(run_.profile(), "forward");
+      MemoryScope use(run_.memory(), MemoryUse::activations);
       if (losses_.size() <= micro) losses_.resize(micro + 1);
-      losses_[micro] = model_.forward(input_of(action.micro), {});
+      ModelInput input = input_of(action.micro);
+      input.loss_weight = token_weight;
+      losses_[micro] = model_.forward(input, {});
       result.loss_sum += sum(losses_[micro]);
       break;
     }
     case Do::B: {
       PhaseTimer timer(run_.profile(), "backward");
+      MemoryScope use(run_.memory(), MemoryUse::backward);
       Tensor loss = std::exchange(losses_[micro], {});
       host_.assign(static_cast<size_t>(loss.numel()), token_weight);
       backward(loss, run_.from_host<float>(host_, loss.shape()));
@@ -73,6 +77,7 @@ class Evaluating {
 
 StepLoss Interpreter::evaluate(const ModelInput& input) {
   Evaluating evaluating(run_);
+  MemoryScope use(run_.memory(), MemoryUse::activations);
   StepLoss result;
   result.loss_sum = sum(model_.forward(input, {}));
   return result;

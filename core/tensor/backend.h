@@ -2,6 +2,7 @@
 // Backend methods are thread-safe; a Stream is for one thread at a time.
 #pragma once
 #include <cstddef>
+#include <limits>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -46,6 +47,8 @@ class MT_API Backend {
   /// Returns memory of at least `bytes` aligned to 64, uninitialised. Throws Error(config) naming need and free.
   virtual void* allocate(Device device, size_t bytes) = 0;
   virtual void deallocate(Device device, void* data, size_t bytes) = 0;
+  /// Bytes that can be allocated now, as far as anyone knows.
+  virtual size_t free_memory(Device) const { return std::numeric_limits<size_t>::max(); }
   virtual std::unique_ptr<Stream> stream(Device device) = 0;
   virtual const KernelTable& kernels() const = 0;
   /// False: tensors get memory of their own, exactly as large as they are, and it goes back at once (checking backends).

@@ -248,29 +248,35 @@ struct AdamWArgs {
   DType value_dtype;
 };
 
+/// Every kernel with its arguments, for code that treats all alike.
+#define MT_KERNELS(X) \
+  X(gemm, GemmArgs) \
+  X(rms_norm, RmsNormArgs) \
+  X(rms_norm_backward, RmsNormBackwardArgs) \
+  X(layer_norm, LayerNormArgs) \
+  X(layer_norm_backward, LayerNormBackwardArgs) \
+  X(rope, RopeArgs) \
+  X(attention, AttentionArgs) \
+  X(attention_backward, AttentionBackwardArgs) \
+  X(silu_mul, SiluMulArgs) \
+  X(silu_mul_backward, SiluMulBackwardArgs) \
+  X(gelu, GeluArgs) \
+  X(gelu_backward, GeluBackwardArgs) \
+  X(embedding, EmbeddingArgs) \
+  X(embedding_backward, EmbeddingBackwardArgs) \
+  X(cross_entropy, CrossEntropyArgs) \
+  X(cross_entropy_backward, CrossEntropyBackwardArgs) \
+  X(add, AddArgs) \
+  X(cast, CastArgs) \
+  X(column_sum, ColumnSumArgs) \
+  X(dropout, DropoutArgs) \
+  X(squared_norm, SquaredNormArgs) \
+  X(adamw, AdamWArgs)
+
 struct KernelTable {
-  void (*gemm)(Stream&, const GemmArgs&) = nullptr;
-  void (*rms_norm)(Stream&, const RmsNormArgs&) = nullptr;
-  void (*rms_norm_backward)(Stream&, const RmsNormBackwardArgs&) = nullptr;
-  void (*layer_norm)(Stream&, const LayerNormArgs&) = nullptr;
-  void (*layer_norm_backward)(Stream&, const LayerNormBackwardArgs&) = nullptr;
-  void (*rope)(Stream&, const RopeArgs&) = nullptr;
-  void (*attention)(Stream&, const AttentionArgs&) = nullptr;
-  void (*attention_backward)(Stream&, const AttentionBackwardArgs&) = nullptr;
-  void (*silu_mul)(Stream&, const SiluMulArgs&) = nullptr;
-  void (*silu_mul_backward)(Stream&, const SiluMulBackwardArgs&) = nullptr;
-  void (*gelu)(Stream&, const GeluArgs&) = nullptr;
-  void (*gelu_backward)(Stream&, const GeluBackwardArgs&) = nullptr;
-  void (*embedding)(Stream&, const EmbeddingArgs&) = nullptr;
-  void (*embedding_backward)(Stream&, const EmbeddingBackwardArgs&) = nullptr;
-  void (*cross_entropy)(Stream&, const CrossEntropyArgs&) = nullptr;
-  void (*cross_entropy_backward)(Stream&, const CrossEntropyBackwardArgs&) = nullptr;
-  void (*add)(Stream&, const AddArgs&) = nullptr;
-  void (*cast)(Stream&, const CastArgs&) = nullptr;
-  void (*column_sum)(Stream&, const ColumnSumArgs&) = nullptr;
-  void (*dropout)(Stream&, const DropoutArgs&) = nullptr;
-  void (*squared_norm)(Stream&, const SquaredNormArgs&) = nullptr;
-  void (*adamw)(Stream&, const AdamWArgs&) = nullptr;
+#define MT_KERNEL(entry, Args) void (*entry)(Stream&, const Args&) = nullptr;
+  MT_KERNELS(MT_KERNEL)
+#undef MT_KERNEL
 };
 
 }  // namespace mtrain

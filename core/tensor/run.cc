@@ -1,52 +1,6 @@
 #include "mtrain/tensor/run.h"
 
-#include <algorithm>
-#include <bit>
-
 namespace mtrain {
-
-CachingAllocator::CachingAllocator(Backend& backend, Device device) : backend_(backend), device_(device) {}
-
-CachingAllocator::~CachingAllocator() {
-  for (auto& [bytes, blocks] : free_)
-    for (void* block : blocks) backend_.deallocate(device_, block, bytes);
-}
-
-// Eighths of a power of two: at most 12.5 % is lost to rounding, and near sizes share blocks.
-size_t CachingAllocator::rounded(size_t bytes) {
-  constexpr size_t kSmallest = 256;
-  if (bytes <= kSmallest) return kSmallest;
-  size_t unit = std::max(kSmallest, std::bit_floor(bytes) / 8);
-  return (bytes + unit - 1) / unit * unit;
-}
-
-void* CachingAllocator::take(size_t bytes) {
-  size_t size = backend_.pooled() ? rounded(bytes) : bytes;
-  void* block = nullptr;
-  auto found = free_.find(size);
-  if (found != free_.end() && !found->second.empty()) {
-    block = found->second.back();
-    found->second.pop_back();
-  } else {
-    block = backend_.allocate(device_, size);
-    ++system_allocations_;
-    reserved_ += size;
-  }
-  in_use_ += size;
-  peak_ = std::max(peak_, in_use_);
-  return block;
-}
-
-void CachingAllocator::give(void* data, size_t bytes) {
-  size_t size = backend_.pooled() ? rounded(bytes) : bytes;
-  in_use_ -= size;
-  if (backend_.pooled()) {
-    free_[size].push_back(data);
-  } else {
-    reserved_ -= size;
-    backend_.deallocate(device_, data, size);
-  }
-}
 
 Run::Run(Backend& backend, Device device, uint64_t seed)
     : backend_(backend), stream_(backend.stream(device)), memory_(backend, device), seed_(seed) {}

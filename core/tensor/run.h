@@ -2,42 +2,15 @@
 // global travels here; tensors know the Run they belong to. For the rank's own thread; must outlive its tensors.
 #pragma once
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <span>
-#include <vector>
 
+#include "mtrain/tensor/allocator.h"
 #include "mtrain/tensor/backend.h"
 #include "mtrain/tensor/profile.h"
 #include "mtrain/tensor/tensor.h"
 
 namespace mtrain {
-
-/// Keeps freed blocks for reuse, by rounded size: in the steady state a step asks the system for nothing.
-class MT_API CachingAllocator {
- public:
-  CachingAllocator(Backend& backend, Device device);
-  ~CachingAllocator();
-  CachingAllocator(const CachingAllocator&) = delete;
-  CachingAllocator& operator=(const CachingAllocator&) = delete;
-
-  void* take(size_t bytes);
-  void give(void* data, size_t bytes);
-  /// Bytes now in use, the most ever in use, and bytes held from the system.
-  size_t in_use() const { return in_use_; }
-  size_t peak() const { return peak_; }
-  size_t reserved() const { return reserved_; }
-  /// How often the system was asked; constant in the steady state.
-  uint64_t system_allocations() const { return system_allocations_; }
-
- private:
-  static size_t rounded(size_t bytes);
-  Backend& backend_;
-  Device device_;
-  std::map<size_t, std::vector<void*>> free_;
-  size_t in_use_ = 0, peak_ = 0, reserved_ = 0;
-  uint64_t system_allocations_ = 0;
-};
 
 class MT_API Run {
  public:

@@ -8,8 +8,9 @@ Stream::~Stream() = default;
 Backend::~Backend() = default;
 NodeBase::~NodeBase() = default;
 
-Storage::Storage(Run& run, size_t bytes) : run_(run), data_(run.memory().take(bytes)), bytes_(bytes) {}
-Storage::~Storage() { run_.memory().give(data_, bytes_); }
+Storage::Storage(Run& run, size_t bytes)
+    : run_(run), data_(run.memory().take(bytes)), bytes_(bytes), use_(run.memory().use()) {}
+Storage::~Storage() { run_.memory().give(data_, bytes_, use_); }
 
 namespace {
 Strides contiguous_strides(const Shape& shape) {

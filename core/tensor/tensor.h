@@ -7,6 +7,7 @@
 #include "mtrain/base/dtype.h"
 #include "mtrain/base/export.h"
 #include "mtrain/base/shape.h"
+#include "mtrain/tensor/memory_use.h"
 
 namespace mtrain {
 
@@ -27,6 +28,7 @@ class MT_API Storage {
   Run& run_;
   void* data_;
   size_t bytes_;
+  MemoryUse use_;
 };
 
 /// What the autograd layer hangs on a tensor: the node that made it.

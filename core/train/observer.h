@@ -6,6 +6,7 @@
 #include <string>
 
 #include "mtrain/base/export.h"
+#include "mtrain/tensor/memory_use.h"
 
 namespace mtrain {
 
@@ -22,6 +23,8 @@ struct RunInfo {
   int64_t seq_length = 0;           // tokens
   double flops_per_token = 0;
   double peak_flops = 0;            // of the device in this dtype; 0: unknown, then there is no mfu
+  MemoryBreakdown planned_memory;   // what is in use when most will be
+  size_t planned_bytes = 0;         // what will be taken from the device, with blocks kept for reuse
 };
 
 /// One optimizer step. `step` counts finished steps: 1 after the first.

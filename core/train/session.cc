@@ -6,6 +6,7 @@
 
 #include "mtrain/checkpoint/hf_dir.h"
 #include "mtrain/cpu/cpu_backend.h"
+#include "mtrain/tensor/planning.h"
 #include "mtrain/train/hf_import.h"
 
 namespace mtrain {
@@ -25,6 +26,10 @@ Session::Session(const Recipe& r, PluginHost& host, Options options) : recipe(r)
   Probe probe = backend->probe();
   MT_USER_CHECK(probe.devices > 0, ErrorClass::config, cat("backend '", backend->name(), "' is not usable: ", probe.reason), "");
   device = probe.reason.empty() ? std::string(backend->name()) : probe.reason;
+  if (options.planning) {
+    real_backend = std::move(backend);
+    backend = make_planning_backend(*real_backend);
+  }
   run = std::make_unique<Run>(*backend, Device{}, static_cast<uint64_t>(s.rng.seed));
 
   TokenizerContext tokenizer_context{recipe.directory};
@@ -63,7 +68,8 @@ ModelInput to_device(Run& run, const Batch& batch, bool with_targets) {
   return input;
 }
 
-double measured_peak_flops(Run& run, DType dtype) {
+double measured_peak_flops(Backend& backend, DType dtype) {
+  Run run(backend);  // its memory goes back at the end
   constexpr int64_t kSize = 1024;
   constexpr int kRounds = 4;
   Tensor a = run.zeros({kSize, kSize}, dtype), b = run.zeros({kSize, kSize}, dtype), c = run.empty({kSize, kSize}, dtype);

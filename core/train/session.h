@@ -18,12 +18,16 @@ class MT_API Session {
  public:
   struct Options {
     bool initialise = true;  // false: values come from a checkpoint
+    bool planning = false;   // true: kernels do nothing and memory is only counted (planning.h)
   };
   Session(const Recipe& recipe, PluginHost& plugins, Options options);
   ~Session();
+  /// The device's own backend, also while planning.
+  const Backend& device_backend() const { return real_backend ? *real_backend : *backend; }
 
   const Recipe& recipe;
   PluginHost& plugins;
+  std::unique_ptr<Backend> real_backend;  // while planning: what `backend` stands in for
   std::unique_ptr<Backend> backend;
   std::unique_ptr<Run> run;
   std::unique_ptr<Tokenizer> tokenizer;
@@ -41,6 +45,6 @@ class MT_API Session {
 MT_API ModelInput to_device(Run& run, const Batch& batch, bool with_targets = true);
 
 /// Operations per second of a large square product in this dtype: the roof that MFU is a share of. Takes some milliseconds.
-MT_API double measured_peak_flops(Run& run, DType dtype);
+MT_API double measured_peak_flops(Backend& backend, DType dtype);
 
 }  // namespace mtrain

@@ -32,6 +32,7 @@ int64_t num_targets(std::span<const Batch> batches) {
 Trainer::Trainer(const Recipe& recipe, PluginHost& plugins, std::function<bool()> stop)
     : recipe_(recipe),
       stop_(std::move(stop)),
+      planned_(require_memory(recipe, plugins)),
       session_(recipe, plugins, {}),
       scaler_(make_scaler(recipe.settings.mixed_precision)) {
   const Settings& s = recipe.settings;
@@ -74,7 +75,9 @@ void Trainer::fill_info() {
            .global_batch_size = s.global_batch(),
            .seq_length = s.model.seq_length,
            .flops_per_token = session_.model->flops_per_token(s.model.seq_length),
-           .peak_flops = measured_peak_flops(*session_.run, dtype)};
+           .peak_flops = measured_peak_flops(*session_.backend, dtype),
+           .planned_memory = planned_.at_peak,
+           .planned_bytes = planned_.reserved};
 }
 
 void Trainer::run() {

@@ -12,6 +12,7 @@
 #include "mtrain/optim/loss_scaler.h"
 #include "mtrain/optim/optimizer_state.h"
 #include "mtrain/pipeline/interpreter.h"
+#include "mtrain/train/memory_plan.h"
 #include "mtrain/train/observer.h"
 #include "mtrain/train/saved_config.h"
 #include "mtrain/train/session.h"
@@ -59,6 +60,7 @@ class MT_API Trainer {
   const Recipe& recipe_;
   std::vector<std::unique_ptr<Observer>> observers_;
   std::function<bool()> stop_;
+  MemoryPlan planned_;
   Session session_;
   std::unique_ptr<Dataset> dataset_;
   std::unique_ptr<SampleSource> train_source_;

@@ -114,17 +114,19 @@ TEST_CASE("memory: the whole net between guards, and its gradients at any thread
   }
 }
 
-// A backend that has no memory left.
+// A backend that has little memory left.
 class Full final : public Backend {
  public:
-  explicit Full(Backend& inner) : inner_(inner) {}
+  explicit Full(Backend& inner, size_t free = 4096) : inner_(inner), free_(free) {}
   std::string_view name() const override { return "full"; }
   Probe probe() const override { return inner_.probe(); }
   void* allocate(Device device, size_t bytes) override {
-    if (bytes > 4096) throw Error(ErrorClass::config, "no memory");
+    if (bytes > free_) throw Error(ErrorClass::config, "no memory");
+    free_ -= bytes;
     return inner_.allocate(device, bytes);
   }
   void deallocate(Device device, void* data, size_t bytes) override {
+    free_ += bytes;
     inner_.deallocate(device, data, bytes);
   }
   std::unique_ptr<Stream> stream(Device device) override { return inner_.stream(device); }
@@ -136,6 +138,7 @@ class Full final : public Backend {
 
  private:
   Backend& inner_;
+  size_t free_;
 };
 
 TEST_CASE("memory: an allocation that fails is not counted as in use") {
@@ -148,6 +151,51 @@ TEST_CASE("memory: an allocation that fails is not counted as in use") {
   CHECK(run.memory().system_allocations() == 0);
   Tensor small = run.zeros({10}, DType::f32);
   CHECK(run.memory().in_use() == 256);
+}
+
+TEST_CASE("memory: blocks count under the use they were taken for, whenever they go back") {
+  auto backend = make_cpu_backend(1);
+  Run run(*backend);
+  Tensor batch = run.empty({64}, DType::f32), kept;
+  {
+    MemoryScope use(run.memory(), MemoryUse::activations);
+    kept = run.empty({256}, DType::f32);
+    MemoryScope inner(run.memory(), MemoryUse::backward);
+    Tensor passing = run.empty({512}, DType::f32);
+  }
+  CHECK(run.memory().use() == MemoryUse::other);
+  MemoryBreakdown most = run.memory().at_peak();
+  CHECK(most.total() == run.memory().peak());
+  CHECK(most[MemoryUse::other] == 256);
+  CHECK(most[MemoryUse::activations] == 1024);
+  CHECK(most[MemoryUse::backward] == 2048);
+  CHECK(most[MemoryUse::optimizer] == 0);
+  CHECK(most.text() == "backward 2.0 KiB, activations 1.0 KiB, other 256 B");
+  kept = {};
+  { Tensor again = run.empty({1000}, DType::f32); }  // 256 + 4096 is more than before
+  CHECK(run.memory().at_peak()[MemoryUse::activations] == 0);
+  CHECK(run.memory().at_peak()[MemoryUse::other] == 256 + 4096);
+}
+
+TEST_CASE("memory: what is cached is given back before an allocation fails, and the failure says what is held") {
+  auto backend = make_cpu_backend(1);
+  Full full(*backend, 10000);
+  Run run(full);
+  MemoryScope use(run.memory(), MemoryUse::optimizer);
+  Tensor held = run.empty({512}, DType::f32);
+  { Tensor cached = run.empty({1024}, DType::f32); }
+  CHECK(run.memory().reserved() == 2048 + 4096);
+  Tensor large = run.empty({1500}, DType::f32);  // 6144 B fit only without the cached 4096
+  CHECK(run.memory().reserved() == 2048 + 6144);
+  try {
+    Tensor more = run.empty({1024}, DType::f32);
+    FAIL("there is no room for it");
+  } catch (const Error& error) {
+    CHECK(error.message() == "no memory for optimizer; held so far: optimizer 8.0 KiB");
+    CHECK(error.hint().find("model.layers") != std::string::npos);
+    CHECK(error.hint().find("train.micro_batch_size") != std::string::npos);
+  }
+  CHECK(run.memory().in_use() == 2048 + 6144);
 }
 
 }  // namespace

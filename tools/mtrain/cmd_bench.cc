@@ -60,7 +60,9 @@ int64_t peak_memory() {
 struct Measured {
   std::vector<double> seconds, losses;
   uint64_t system_allocations = 0;  // of device memory, during the measured steps
-  int64_t memory = 0;               // the most, until then
+  int64_t memory = 0;               // of the process, the most until then
+  MemoryBreakdown tensors;          // what held most of it
+  size_t reserved = 0;              // taken from the device for them
 };
 
 /// Stops early, with what it has, when a signal asks for it.
@@ -77,12 +79,22 @@ Measured measure(Trainer& trainer, const BenchOptions& options, Profile* profile
   out.system_allocations = trainer.context().memory().system_allocations() - before;
   trainer.set_profile(nullptr);
   out.memory = peak_memory();
+  out.tensors = trainer.context().memory().at_peak();
+  out.reserved = trainer.context().memory().peak_reserved();
   return out;
 }
 
 double median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
   return values[values.size() / 2];
+}
+
+/// {"bytes": taken from the device, "uses": {"optimizer": …}}
+Node memory_node(const MemoryBreakdown& tensors, size_t bytes) {
+  Node uses = make_map({});
+  for (size_t i = 0; i < kMemoryUses; ++i)
+    uses.set(std::string(name(static_cast<MemoryUse>(i))), Node::integer(static_cast<int64_t>(tensors.bytes[i])));
+  return make_map({{"bytes", Node::integer(static_cast<int64_t>(bytes))}, {"uses", std::move(uses)}});
 }
 
 void print(const Trainer& trainer, const Recipe& recipe, const Measured& measured, const ProfileSummary& summary,
@@ -103,6 +115,8 @@ void print(const Trainer& trainer, const Recipe& recipe, const Measured& measure
                                       {"tflops", Node::number(1e-12 * flops)},
                                       {"mfu", Node::number(mfu)},
                                       {"memory_bytes", Node::integer(measured.memory)},
+                                      {"tensor_memory", memory_node(measured.tensors, measured.reserved)},
+                                      {"planned_memory", memory_node(info.planned_memory, info.planned_bytes)},
                                       {"system_allocations",
                                        Node::integer(static_cast<int64_t>(measured.system_allocations))},
                                       {"step_seconds", std::move(seconds_list)},
@@ -117,7 +131,9 @@ void print(const Trainer& trainer, const Recipe& recipe, const Measured& measure
   if (!options.plain) std::cout << to_text(summary, options.rows);
   std::cout << static_cast<int64_t>(rate) << " tokens/s (median of " << measured.seconds.size() << " steps), "
             << human_bytes(static_cast<uint64_t>(measured.memory)) << " of memory at most, "
-            << static_cast<int64_t>(1000 * mfu + 0.5) / 10.0 << " % of the measured peak\n";
+            << static_cast<int64_t>(1000 * mfu + 0.5) / 10.0 << " % of the measured peak\n"
+            << "memory of tensors: " << human_bytes(measured.reserved) << ", planned "
+            << human_bytes(info.planned_bytes) << "; at most in use: " << measured.tensors.text() << '\n';
 }
 
 void bench(Cli& cli, const RecipeWords& words, const BenchOptions& options) {

@@ -1,9 +1,10 @@
-// mtrain check: is this recipe right? Runs no plugin code and writes nothing.
+// mtrain check: is this recipe right? Writes nothing and, without --memory, runs no plugin code.
 #include <CLI/CLI.hpp>
 #include <iostream>
 
 #include "cli.h"
 #include "mtrain/base/error.h"
+#include "mtrain/train/memory_plan.h"
 #include "recipe_words.h"
 #include "sweeping.h"
 
@@ -11,7 +12,7 @@ namespace mtrain {
 namespace {
 
 struct CheckOptions {
-  bool resolved = false, json = false, multirun = false, list = false;
+  bool resolved = false, json = false, multirun = false, list = false, memory = false;
   Cluster cluster;
 };
 
@@ -43,6 +44,11 @@ void check(Cli& cli, const RecipeWords& words, const CheckOptions& options) {
             << " tokens, " << s.micro_batches() << " micro-batch" << (s.micro_batches() == 1 ? "" : "es")
             << " per step\n"
             << "  run folder " << recipe.run_directory().string() << '\n';
+  if (options.memory) {
+    MemoryPlan plan = require_memory(recipe, plugins);
+    std::cout << "  memory " << human_bytes(plan.reserved) << " of " << human_bytes(plan.free) << " free: "
+              << plan.at_peak.text() << '\n';
+  }
 }
 
 }  // namespace
@@ -67,6 +73,8 @@ void add_check_command(CLI::App& app, Cli& cli) {
       ->type_name("N");
   command->add_option("--gpu", options->cluster.gpu, "check for ranks on this type of GPU, e.g. h100")
       ->type_name(cat("{", join(gpus, ","), "}"));
+  command->add_flag("--memory", options->memory,
+                    "also plan the memory of a step, by building the model without its values (runs plugin code)");
   command->add_flag("-m,--multirun", options->multirun, "check every combination of several values");
   command->add_flag("--list", options->list, "list those combinations");
   command->footer(

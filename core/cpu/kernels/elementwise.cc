@@ -1,11 +1,9 @@
-// Activations, sums, conversions and dropout: blocks of elements, no order to keep.
+// Sums, conversions and dropout: blocks of elements, no order to keep.
 #include <cstring>
 
 #include "mtrain/cpu/kernels/launch.h"
 #include "mtrain/kernel/cast.h"
 #include "mtrain/kernel/dropout.h"
-#include "mtrain/kernel/gelu.h"
-#include "mtrain/kernel/silu_mul.h"
 
 namespace mtrain::cpu::MT_ISA {
 
@@ -17,58 +15,6 @@ void each_element(Stream& stream, int64_t count, F&& f) {
   });
 }
 }  // namespace
-
-void silu_mul(Stream& stream, const SiluMulArgs& args) {
-  with_float_type(args.dtype, [&]<class T>(T) {
-    auto gate = static_cast<const T*>(args.gate), up = static_cast<const T*>(args.up);
-    auto y = static_cast<T*>(args.y);
-    each_element(stream, args.count,
-                 [=](int64_t i) { y[i] = T(mtrain::silu_mul(to_float(gate[i]), to_float(up[i]))); });
-  });
-}
-
-void silu_mul_backward(Stream& stream, const SiluMulBackwardArgs& args) {
-  with_float_type(args.dtype, [&]<class T>(T) {
-    auto dy = static_cast<const T*>(args.dy), gate = static_cast<const T*>(args.gate),
-         up = static_cast<const T*>(args.up);
-    auto d_gate = static_cast<T*>(args.d_gate), d_up = static_cast<T*>(args.d_up);
-    each_element(stream, args.count, [=](int64_t i) {
-      SiluMulGrad g = mtrain::silu_mul_backward(to_float(dy[i]), to_float(gate[i]), to_float(up[i]));
-      d_gate[i] = T(g.gate);
-      d_up[i] = T(g.up);
-    });
-  });
-}
-
-void gelu(Stream& stream, const GeluArgs& args) {
-  with_float_type(args.dtype, [&]<class T>(T) {
-    auto x = static_cast<const T*>(args.x);
-    auto y = static_cast<T*>(args.y);
-    if (args.kind == GeluKind::erf)
-      each_element(stream, args.count, [=](int64_t i) { y[i] = T(gelu_erf(to_float(x[i]))); });
-    else
-      each_element(stream, args.count, [=](int64_t i) { y[i] = T(gelu_tanh(to_float(x[i]))); });
-  });
-}
-
-void gelu_backward(Stream& stream, const GeluBackwardArgs& args) {
-  with_float_type(args.dtype, [&]<class T>(T) {
-    auto dy = static_cast<const T*>(args.dy), x = static_cast<const T*>(args.x);
-    auto dx = static_cast<T*>(args.dx);
-    auto run = [&](auto grad) {
-      if (args.accumulate)
-        each_element(stream, args.count,
-                     [=](int64_t i) { dx[i] = T(to_float(dx[i]) + to_float(dy[i]) * grad(to_float(x[i]))); });
-      else
-        each_element(stream, args.count,
-                     [=](int64_t i) { dx[i] = T(to_float(dy[i]) * grad(to_float(x[i]))); });
-    };
-    if (args.kind == GeluKind::erf)
-      run([](float v) { return gelu_erf_grad(v); });
-    else
-      run([](float v) { return gelu_tanh_grad(v); });
-  });
-}
 
 void add(Stream& stream, const AddArgs& args) {
   with_float_type(args.dtype, [&]<class T>(T) {

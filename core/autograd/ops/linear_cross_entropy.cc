@@ -1,0 +1,94 @@
+// The end of a language model, a piece of the tokens at a time: logits = x wᵀ, loss, and — while the piece's logits are
+// there — their gradient and what follows from it. Logits of all tokens never exist together.
+#include <algorithm>
+#include <vector>
+
+#include "mtrain/autograd/ops.h"
+#include "mtrain/autograd/ops/products.h"
+
+namespace mtrain {
+namespace {
+
+/// Logits of one piece. Each further piece reads and writes the whole gradient of w once more (of 50,000 x 768 floats:
+/// 0.4 % of a training step), so pieces are large.
+constexpr int64_t kPieceBytes = int64_t{128} << 20;
+
+int64_t piece_rows(int64_t rows, int64_t vocab, DType dtype) {
+  int64_t most = std::max<int64_t>(1, kPieceBytes / (vocab * static_cast<int64_t>(size_of(dtype))));
+  int64_t pieces = (rows + most - 1) / most;
+  return pieces <= 1 ? std::max<int64_t>(1, rows) : (rows + pieces - 1) / pieces;
+}
+
+struct LinearCrossEntropy {
+  Tensor targets;
+  int64_t valid = 0;
+  float loss_weight = 0;
+  Tensor dx;
+
+  Tensor forward(Run& run, const Tensor& x, const Tensor& w) {
+    int64_t rows = x.size(0), vocab = w.size(0), piece = piece_rows(rows, vocab, x.dtype());
+    Tensor loss = run.empty({rows}, DType::f32), lse = run.empty({rows}, DType::f32);
+    bool record = run.grad_enabled;
+    InputGrad dw(record ? static_cast<GradTarget*>(w.node().get()) : nullptr);
+    Tensor weights;  // of each token's loss in what backward starts from
+    if (record) {
+      if (x.node()) dx = run.empty(x.shape(), x.dtype());
+      weights = run.from_host<float>(std::vector<float>(static_cast<size_t>(rows), loss_weight), {rows});
+    }
+    for (int64_t begin = 0; begin < rows; begin += piece) {
+      int64_t end = std::min(rows, begin + piece);
+      auto part = [&](const Tensor& t) { return t.slice(0, begin, end); };
+      Tensor logits = run.empty({end - begin, vocab}, x.dtype());
+      linear_forward(run, part(x), w, {}, logits);
+      CrossEntropyArgs args{.logits = logits.raw(),
+                            .targets = part(targets).data<int32_t>(),
+                            .loss = part(loss).data<float>(),
+                            .lse = part(lse).data<float>(),
+                            .rows = end - begin,
+                            .cols = vocab,
+                            .valid_cols = valid,
+                            .dtype = logits.dtype()};
+      run.kernels().cross_entropy(run.stream(), args);
+      if (!dx.defined() && !dw.wanted()) continue;
+      run.kernels().cross_entropy_backward(run.stream(), {.d_loss = part(weights).data<float>(),
+                                                          .logits = logits.raw(),
+                                                          .targets = args.targets,
+                                                          .lse = args.lse,
+                                                          .d_logits = logits.raw(),
+                                                          .rows = args.rows,
+                                                          .cols = vocab,
+                                                          .valid_cols = valid,
+                                                          .dtype = logits.dtype()});
+      if (dx.defined()) linear_input_gradient(run, logits, w, part(dx), false);
+      if (!dw.wanted()) continue;
+      auto [out, accumulate] = dw.slot(run, w.shape(), w.dtype());
+      linear_weight_gradient(run, logits, part(x), out, accumulate);
+    }
+    return loss;
+  }
+
+  void backward(Run& run, const Tensor& dy, Grads<2>& g) {
+    std::vector<float> given(static_cast<size_t>(dy.numel()));
+    run.download(dy, given.data());
+    MT_CHECK(std::all_of(given.begin(), given.end(), [&](float v) { return v == loss_weight; }),
+             "losses of linear_cross_entropy were weighted by something else than loss_weight (", loss_weight,
+             "); give it 0, or return the losses as they are");
+    if (g[0].wanted()) g[0].give(run, std::exchange(dx, {}));
+  }
+};
+
+}  // namespace
+
+Tensor linear_cross_entropy(const Tensor& x, const Tensor& w, const Tensor& targets, int64_t valid_vocab,
+                            float loss_weight) {
+  if (x.run().grad_enabled && loss_weight == 0) return cross_entropy(linear(x, w), targets, valid_vocab);
+  MT_CHECK(x.shape().rank() == 2 && w.shape().rank() == 2 && x.size(1) == w.size(1), "x ", x.shape(), ", w ", w.shape());
+  MT_CHECK(x.contiguous() && w.contiguous() && x.dtype() == w.dtype(), name(x.dtype()), " vs ", name(w.dtype()));
+  MT_CHECK(targets.numel() == x.size(0), x.shape(), ", targets ", targets.shape());
+  MT_CHECK(valid_vocab > 0 && valid_vocab <= w.size(0), valid_vocab, " of ", w.size(0));
+  require_kernel(x.run(), x.run().kernels().gemm, "gemm");
+  require_kernel(x.run(), x.run().kernels().cross_entropy, "cross_entropy");
+  return apply(LinearCrossEntropy{.targets = targets, .valid = valid_vocab, .loss_weight = loss_weight}, x, w);
+}
+
+}  // namespace mtrain

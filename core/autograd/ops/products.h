@@ -1,0 +1,62 @@
+// The three products of a linear layer, shared by the ops that have one. Stateless.
+// T tokens, D inputs, N outputs; `accumulate` means "+=".
+#pragma once
+#include "mtrain/tensor/run.h"
+
+namespace mtrain {
+
+/// y[T,N] = x[T,D] · w[N,D]ᵀ + b[N]; `b` may be undefined.
+inline void linear_forward(Run& run, const Tensor& x, const Tensor& w, const Tensor& b, const Tensor& y) {
+  int64_t in = x.size(1), out = w.size(0);
+  run.kernels().gemm(run.stream(), {.a = x.raw(),
+                                    .b = w.raw(),
+                                    .c = y.raw(),
+                                    .bias = b.defined() ? b.raw() : nullptr,
+                                    .transpose_b = true,
+                                    .m = x.size(0),
+                                    .n = out,
+                                    .k = in,
+                                    .lda = in,
+                                    .ldb = in,
+                                    .ldc = out,
+                                    .dtype = x.dtype(),
+                                    .c_dtype = y.dtype(),
+                                    .bias_dtype = b.defined() ? b.dtype() : DType::f32});
+}
+
+/// dx[T,D] (+)= dy[T,N] · w[N,D].
+inline void linear_input_gradient(Run& run, const Tensor& dy, const Tensor& w, const Tensor& dx, bool accumulate) {
+  int64_t in = w.size(1), out = w.size(0);
+  run.kernels().gemm(run.stream(), {.a = dy.raw(),
+                                    .b = w.raw(),
+                                    .c = dx.raw(),
+                                    .m = dy.size(0),
+                                    .n = in,
+                                    .k = out,
+                                    .lda = out,
+                                    .ldb = in,
+                                    .ldc = in,
+                                    .beta = accumulate ? 1.0f : 0.0f,
+                                    .dtype = dy.dtype(),
+                                    .c_dtype = dx.dtype()});
+}
+
+/// dw[N,D] (+)= dy[T,N]ᵀ · x[T,D].
+inline void linear_weight_gradient(Run& run, const Tensor& dy, const Tensor& x, const Tensor& dw, bool accumulate) {
+  int64_t in = x.size(1), out = dy.size(1);
+  run.kernels().gemm(run.stream(), {.a = dy.raw(),
+                                    .b = x.raw(),
+                                    .c = dw.raw(),
+                                    .transpose_a = true,
+                                    .m = out,
+                                    .n = in,
+                                    .k = x.size(0),
+                                    .lda = out,
+                                    .ldb = in,
+                                    .ldc = in,
+                                    .beta = accumulate ? 1.0f : 0.0f,
+                                    .dtype = dy.dtype(),
+                                    .c_dtype = dw.dtype()});
+}
+
+}  // namespace mtrain

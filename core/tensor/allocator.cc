@@ -1,0 +1,84 @@
+#include "mtrain/tensor/allocator.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "mtrain/base/text.h"
+
+namespace mtrain {
+
+CachingAllocator::CachingAllocator(Backend& backend, Device device) : backend_(backend), device_(device) {}
+
+CachingAllocator::~CachingAllocator() { release_cached(); }
+
+// Eighths of a power of two: at most 12.5 % is lost to rounding, and near sizes share blocks. What stays for the whole run
+// is not rounded: nobody will reuse it.
+size_t CachingAllocator::block_size(size_t bytes, MemoryUse use) const {
+  constexpr size_t kSmallest = 256;
+  if (!backend_.pooled()) return bytes;
+  if (bytes <= kSmallest) return kSmallest;
+  bool stays = use == MemoryUse::parameters || use == MemoryUse::gradients || use == MemoryUse::optimizer;
+  size_t unit = stays ? kSmallest : std::max(kSmallest, std::bit_floor(bytes) / 8);
+  return (bytes + unit - 1) / unit * unit;
+}
+
+void* CachingAllocator::take(size_t bytes) {
+  size_t size = block_size(bytes, use_);
+  void* block = nullptr;
+  auto found = free_.find(size);
+  if (found != free_.end() && !found->second.empty()) {
+    block = found->second.back();
+    found->second.pop_back();
+  } else {
+    block = from_system(size);
+    ++system_allocations_;
+    reserved_ += size;
+    peak_reserved_ = std::max(peak_reserved_, reserved_);
+  }
+  in_use_ += size;
+  now_[use_] += size;
+  if (in_use_ > peak_) peak_ = in_use_, at_peak_ = now_;
+  return block;
+}
+
+void* CachingAllocator::from_system(size_t size) {
+  try {
+    return backend_.allocate(device_, size);
+  } catch (const Error& error) {
+    if (reserved_ == in_use_) throw_out_of_memory(error);
+  }
+  release_cached();
+  try {
+    return backend_.allocate(device_, size);
+  } catch (const Error& error) {
+    throw_out_of_memory(error);
+  }
+}
+
+void CachingAllocator::throw_out_of_memory(const Error& error) const {
+  std::string held = now_.total() == 0 ? "" : cat("; held so far: ", now_.text());
+  throw Error(error.error_class(), cat(error.message(), " for ", name(use_), held), memory_advice(now_));
+}
+
+void CachingAllocator::give(void* data, size_t bytes, MemoryUse use) {
+  size_t size = block_size(bytes, use);
+  in_use_ -= size;
+  now_[use] -= size;
+  if (backend_.pooled()) {
+    free_[size].push_back(data);
+  } else {
+    reserved_ -= size;
+    backend_.deallocate(device_, data, size);
+  }
+}
+
+void CachingAllocator::release_cached() {
+  for (auto& [size, blocks] : free_)
+    for (void* block : blocks) {
+      reserved_ -= size;
+      backend_.deallocate(device_, block, size);
+    }
+  free_.clear();
+}
+
+}  // namespace mtrain

@@ -1,0 +1,59 @@
+#include "mtrain/tensor/planning.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "mtrain/base/error.h"
+
+namespace mtrain {
+namespace {
+
+template <class Args>
+void nothing(Stream&, const Args&) {}
+void nothing(Stream&, const SquaredNormArgs& args) { *args.out = 0; }  // its result lies on the host
+
+KernelTable planning_kernels(const KernelTable& real) {
+  KernelTable out;
+#define MT_PLAN(entry, Args) \
+  if (real.entry != nullptr) out.entry = [](Stream& stream, const Args& args) { nothing(stream, args); };
+  MT_KERNELS(MT_PLAN)
+#undef MT_PLAN
+  return out;
+}
+
+class PlanningStream final : public Stream {};
+
+class PlanningBackend final : public Backend {
+ public:
+  explicit PlanningBackend(const Backend& real) : real_(real), kernels_(planning_kernels(real.kernels())) {}
+
+  std::string_view name() const override { return real_.name(); }
+  Probe probe() const override { return {1, ""}; }
+  // Mapped, not invented: an op of a plugin may write its tensors on the host.
+  void* allocate(Device, size_t bytes) override {
+    void* data = ::mmap(nullptr, std::max<size_t>(bytes, 1), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    MT_USER_CHECK(data != MAP_FAILED, ErrorClass::config, cat("no address space of ", human_bytes(bytes)), "");
+    return data;
+  }
+  void deallocate(Device, void* data, size_t bytes) override { ::munmap(data, std::max<size_t>(bytes, 1)); }
+  std::unique_ptr<Stream> stream(Device) override { return std::make_unique<PlanningStream>(); }
+  const KernelTable& kernels() const override { return kernels_; }
+  bool pooled() const override { return real_.pooled(); }
+  // Small things come from the host and go back: batches, weights of losses.
+  void copy(Stream&, void* to, const void* from, size_t bytes) override {
+    if (bytes > 0) std::memmove(to, from, bytes);
+  }
+  void fill_zero(Stream&, void*, size_t) override {}
+
+ private:
+  const Backend& real_;
+  KernelTable kernels_;
+};
+
+}  // namespace
+
+std::unique_ptr<Backend> make_planning_backend(const Backend& real) { return std::make_unique<PlanningBackend>(real); }
+
+}  // namespace mtrain

@@ -1,0 +1,54 @@
+#include "mtrain/train/memory_plan.h"
+
+#include "mtrain/optim/optimizer_state.h"
+#include "mtrain/pipeline/interpreter.h"
+#include "mtrain/train/session.h"
+
+namespace mtrain {
+namespace {
+
+/// One micro-batch of whole samples; what its tokens are changes no size.
+Batch blank_batch(int64_t rows, int64_t seq_length) {
+  Batch batch;
+  auto tokens = static_cast<size_t>(rows * seq_length);
+  batch.tokens.assign(tokens, 0);
+  batch.targets.assign(tokens, 0);
+  for (int64_t row = 0; row <= rows; ++row) batch.cu_seqlens.push_back(static_cast<int32_t>(row * seq_length));
+  for (size_t t = 0; t < tokens; ++t) batch.positions.push_back(static_cast<int32_t>(static_cast<int64_t>(t) % seq_length));
+  batch.rows = rows, batch.seq_length = seq_length, batch.num_target_tokens = rows * seq_length;
+  return batch;
+}
+
+}  // namespace
+
+MemoryPlan plan_memory(const Recipe& recipe, PluginHost& plugins) {
+  const Settings& s = recipe.settings;
+  Session session(recipe, plugins, {.initialise = false, .planning = true});
+  Run& run = *session.run;
+  session.parameters.allocate_gradients(run);
+  OptimizerContext context{run};
+  auto optimizer = plugins.make<Optimizer>(s.optimizer.type, recipe.component("optimizer"), context);
+  OptimizerState state(run, session.parameters, *optimizer);
+  Interpreter interpreter(run, *session.model, session.parameters);
+  Program program = one_f_one_b({.stages = 1, .micro_batches = s.micro_batches()})[0];
+  Batch batch = blank_batch(s.train.micro_batch_size, s.model.seq_length);
+  // The second step finds the first one's blocks, which may not all fit.
+  for (int step = 0; step < 2; ++step)
+    interpreter.run(program, [&](int64_t) { return to_device(run, batch); }, batch.num_target_tokens, 1);
+  const CachingAllocator& memory = run.memory();
+  return {.at_peak = memory.at_peak(),
+          .peak = memory.peak(),
+          .reserved = memory.peak_reserved(),
+          .free = session.device_backend().free_memory({})};
+}
+
+MemoryPlan require_memory(const Recipe& recipe, PluginHost& plugins) {
+  MemoryPlan plan = plan_memory(recipe, plugins);
+  MT_USER_CHECK(plan.reserved <= plan.free, ErrorClass::config,
+                cat("out of memory: a step needs ", human_bytes(plan.reserved), " (", plan.at_peak.text(), "), ",
+                    human_bytes(plan.free), " are free"),
+                memory_advice(plan.at_peak));
+  return plan;
+}
+
+}  // namespace mtrain

@@ -1,0 +1,106 @@
+// The fused end of a language model against its composition of linear and cross_entropy, which have their own definitions.
+#include <doctest/doctest.h>
+
+#include "contract/harness.h"
+
+namespace mtrain::contract {
+namespace {
+
+struct Problem {
+  int64_t rows, width, vocab, valid;
+  bool want_x = true, want_w = true, parameter = true;
+  double held = 0;  // what the parameter's gradient holds from before; 0: nothing
+  float weight = 0.25f;
+};
+
+struct Result {
+  Values loss, dx, dw;
+};
+
+Result solve(const Problem& p, DType dtype, bool fused, Run& run) {
+  Tensor x = make(run, random_values(p.rows * p.width, "x"), {p.rows, p.width}, dtype);
+  Tensor w = make(run, random_values(p.vocab * p.width, "w", 0.5), {p.vocab, p.width}, dtype);
+  std::vector<int32_t> targets;
+  for (int64_t t = 0; t < p.rows; ++t) targets.push_back(t % 5 == 3 ? -1 : static_cast<int32_t>(t * 37 % p.valid));
+  auto x_end = std::make_shared<Catcher>();
+  auto leaf = std::make_shared<Leaf>();
+  auto w_end = p.parameter ? std::static_pointer_cast<GradTarget>(leaf) : std::make_shared<Catcher>();
+  if (p.parameter) {
+    leaf->grad = make(run, Values(static_cast<size_t>(p.vocab * p.width), p.held), {p.vocab, p.width}, DType::f32);
+    leaf->has_grad = p.held != 0;
+  }
+  if (p.want_x) x.set_node(x_end);
+  if (p.want_w) w.set_node(w_end);
+  Tensor ids = make_ids(run, targets);
+  Tensor loss = fused ? linear_cross_entropy(x, w, ids, p.valid, p.weight) : cross_entropy(linear(x, w), ids, p.valid);
+  Result out{values_of(loss), {}, {}};
+  backward(loss, make(run, Values(static_cast<size_t>(p.rows), p.weight), {p.rows}, DType::f32));
+  if (p.want_x) out.dx = values_of(x_end->grad);
+  if (p.want_w) out.dw = values_of(w_end->grad);
+  return out;
+}
+
+void compare(const Problem& p, DType dtype) {
+  INFO(name(dtype), ", ", p.rows, " x ", p.width, ", ", p.vocab, " (", p.valid, ")");
+  Lab one(1), two(2);
+  Result fused = solve(p, dtype, true, one.run()), plain = solve(p, dtype, false, one.run());
+  Result again = solve(p, dtype, true, two.run());
+  CHECK(fused.loss == plain.loss);
+  CHECK(fused.dx == plain.dx);
+  check_close(fused.dw, plain.dw, p.parameter ? DType::f32 : dtype, {.sums = 64}, "dw");
+  CHECK(again.loss == fused.loss);
+  CHECK(again.dx == fused.dx);
+  CHECK(again.dw == fused.dw);
+}
+
+TEST_CASE("linear_cross_entropy is linear and cross_entropy") {
+  for (DType dtype : kDTypes) {
+    for (int64_t rows : {1, 17, 65})
+      for (int64_t vocab : {3, 129}) compare({rows, 33, vocab, vocab - vocab / 7}, dtype);
+    compare({17, 8, 65, 60, true, true, true, 2.5}, dtype);   // added to what the parameter has
+    compare({17, 8, 65, 60, false, true}, dtype);             // only the parameter
+    compare({17, 8, 65, 60, true, false}, dtype);             // only the input: a frozen head
+    compare({17, 8, 65, 60, true, true, false}, dtype);       // a matrix that is itself a result
+  }
+}
+
+TEST_CASE("linear_cross_entropy in several pieces is the whole") {
+  compare({530, 5, 65536, 65500}, DType::f32);  // logits of 139 MB
+  compare({530, 5, 65536, 65500, true, true, true, 1.5}, DType::f32);
+}
+
+TEST_CASE("linear_cross_entropy never holds the logits of all tokens") {
+  Lab lab;
+  Run& run = lab.run();
+  const int64_t rows = 1030, vocab = 65536;
+  size_t before = run.memory().peak();
+  solve({rows, 4, vocab, vocab}, DType::f32, true, run);
+  CHECK(run.memory().peak() - before < size_t{140} << 20);
+}
+
+TEST_CASE("linear_cross_entropy: losses that are weighted in another way are refused, not trained on") {
+  Lab lab;
+  Run& run = lab.run();
+  Tensor x = make(run, random_values(6, "x"), {2, 3}, DType::f32), w = make(run, random_values(12, "w"), {4, 3}, DType::f32);
+  x.set_node(std::make_shared<Catcher>());
+  Tensor loss = linear_cross_entropy(x, w, make_ids(run, {0, 1}), 4, 0.5f);
+  CHECK_THROWS_AS(backward(loss, make(run, {0.5, 0.25}, {2}, DType::f32)), Error);
+}
+
+TEST_CASE("linear_cross_entropy without a known weight, or without a tape, gives the same losses") {
+  Lab lab;
+  Run& run = lab.run();
+  Tensor x = make(run, random_values(6, "x"), {2, 3}, DType::f32), w = make(run, random_values(12, "w"), {4, 3}, DType::f32);
+  auto end = std::make_shared<Catcher>();
+  x.set_node(end);
+  Values known = values_of(linear_cross_entropy(x, w, make_ids(run, {0, 1}), 4, 0.5f));
+  Tensor loss = linear_cross_entropy(x, w, make_ids(run, {0, 1}), 4, 0);
+  CHECK(values_of(loss) == known);
+  backward(loss, make(run, {0.5, 0.25}, {2}, DType::f32));
+  CHECK(end->has_grad);
+  GradMode off(run, false);
+  CHECK(values_of(linear_cross_entropy(x, w, make_ids(run, {0, 1}), 4, 0)) == known);
+}
+
+}  // namespace
+}  // namespace mtrain::contract
