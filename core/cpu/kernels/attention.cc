@@ -13,18 +13,18 @@ constexpr float kInfinity = std::numeric_limits<float>::infinity();
 /// harmless in float, and the sums need no rescaling for them.
 constexpr float kSlack = 12;
 
-/// Memory of one call: all keys and values laid out, and what each thread works on.
+/// Memory of one call: keys and values laid out, and what each thread works on.
 template <class Word>
 struct ForwardMemory {
-  Word *keys, *values;  // per tile and group: upright, across
+  Word *keys, *values;  // `key_slots` tiles: upright, across
   Word *q, *p;          // per thread: along; [kBlockRows, kTile / pack]
   float *o, *s;         // per thread: [kTile, width]; [kBlockRows, kTile]
   int64_t tile;         // words of one tile
 
-  ForwardMemory(Pieces& pieces, int64_t packed_tiles, int64_t threads, int64_t width, int64_t pack) {
+  ForwardMemory(Pieces& pieces, int64_t key_slots, int64_t threads, int64_t width, int64_t pack) {
     tile = kTile * width / pack;
-    keys = pieces.take<Word>(packed_tiles * tile);
-    values = pieces.take<Word>(packed_tiles * tile);
+    keys = pieces.take<Word>(key_slots * tile);
+    values = pieces.take<Word>(key_slots * tile);
     q = pieces.take<Word>(threads * tile);
     p = pieces.take<Word>(threads * kBlockRows * kTile / pack);
     o = pieces.take<float>(threads * kTile * width);
@@ -123,49 +123,90 @@ void finish(const QueryTile<Word>& t, int64_t rows, const AttentionArgs& args, i
   }
 }
 
+/// One call: its arguments, how it is cut, and its memory. Where there are enough sequences and groups of heads for all
+/// threads, one task owns a group in a sequence, whose keys and values lie in its core's cache; else a tile of queries.
 template <class T>
-void attention_of(CpuStream& cpu, const AttentionArgs& args) {
+class ForwardCall {
+ public:
   using Unit = typename UnitOf<T>::Type;
   using Word = typename Unit::Word;
-  constexpr int64_t kPack = Unit::kPack;
-  Tiling tiling(args);
-  int64_t width = tiling.width(), groups = args.groups, packed = tiling.all_tiles() * groups;
-  auto m = cut_scratch(
-      cpu, [&](Pieces& pieces) { return ForwardMemory<Word>(pieces, packed, cpu.threads(), width, kPack); });
 
-  for_uneven_tasks(cpu, packed, [&](int64_t task, int thread) {
-    tiling.locate(task / groups, [&](int64_t s, int64_t j) {
-      int64_t token = tiling.start(s) + j * kTile, rows = std::min(kTile, tiling.length(s) - j * kTile);
-      Word* along = m.q + thread * m.tile;
-      lay_along(head_rows<const T>(args.k, args, token, task % groups, 0, rows, width), along);
-      lay_upright(along, width / kPack, m.keys + task * m.tile);
-      lay_along(head_rows<const T>(args.v, args, token, task % groups, 0, rows, width), along);
-      lay_across(along, width, m.values + task * m.tile);
+  ForwardCall(CpuStream& cpu, const AttentionArgs& args)
+      : cpu_(cpu),
+        args_(args),
+        tiling_(args),
+        width_(tiling_.width()),
+        grouped_(tiling_.grouped(cpu.threads())),
+        memory_(cut_scratch(cpu, [&](Pieces& pieces) {
+          return ForwardMemory<Word>(pieces, grouped_ ? cpu.threads() * tiling_.longest() : tiling_.all_tiles() * args.groups,
+                                     cpu.threads(), width_, Unit::kPack);
+        })) {}
+
+  void run() const {
+    if (grouped_)
+      for_uneven_tasks(cpu_, args_.sequences * args_.groups,
+                       [&](int64_t task, int thread) { run_group(task / args_.groups, task % args_.groups, thread); });
+    else
+      run_tiles();
+  }
+
+ private:
+  /// Lays out tile j of a group's keys and values.
+  void lay_keys(int64_t s, int64_t g, int64_t j, int64_t slot, int64_t thread) const {
+    int64_t token = tiling_.start(s) + j * kTile, rows = std::min(kTile, tiling_.length(s) - j * kTile);
+    Word* along = memory_.q + thread * memory_.tile;
+    lay_along(head_rows<const T>(args_.k, args_, token, g, 0, rows, width_), along);
+    lay_upright(along, width_ / Unit::kPack, memory_.keys + slot * memory_.tile);
+    lay_along(head_rows<const T>(args_.v, args_, token, g, 0, rows, width_), along);
+    lay_across(along, width_, memory_.values + slot * memory_.tile);
+  }
+
+  /// Tile i of one head's queries. Its first key tile is at `slot`, each further one `apart` slots on.
+  void run_queries(int64_t s, int64_t h, int64_t i, int64_t slot, int64_t apart, int64_t thread) const {
+    int64_t n = tiling_.length(s), token = tiling_.start(s) + i * kTile, rows = std::min(kTile, n - i * kTile);
+    QueryTile<Word> t(memory_, thread, width_, Unit::kPack, args_.scale);
+    lay_along(head_rows<const T>(args_.q, args_, token, h / tiling_.per_group(), h % tiling_.per_group(), rows, width_),
+              memory_.q + thread * memory_.tile);
+    for (int64_t j = 0, end = args_.causal ? i + 1 : tiling_.tiles(s); j < end; ++j) {
+      int64_t at = (slot + j * apart) * memory_.tile;
+      add_keys<Unit>(t, rows, memory_.keys + at, memory_.values + at, std::min(kTile, n - j * kTile),
+                     args_.causal ? (i - j) * kTile + 1 : kTile, j == 0);
+    }
+    finish<T>(t, rows, args_, token, h);
+  }
+
+  void run_group(int64_t s, int64_t g, int64_t thread) const {
+    int64_t tiles = tiling_.tiles(s), slot = thread * tiling_.longest();
+    for (int64_t j = 0; j < tiles; ++j) lay_keys(s, g, j, slot + j, thread);
+    for (int64_t h = g * tiling_.per_group(); h < (g + 1) * tiling_.per_group(); ++h)
+      for (int64_t i = 0; i < tiles; ++i) run_queries(s, h, i, slot, 1, thread);
+  }
+
+  void run_tiles() const {
+    int64_t groups = args_.groups, tiles = tiling_.all_tiles();
+    for_uneven_tasks(cpu_, tiles * groups, [&](int64_t task, int thread) {
+      tiling_.locate(task / groups, [&](int64_t s, int64_t j) { lay_keys(s, task % groups, j, task, thread); });
     });
-  });
-  for_uneven_tasks(cpu, tiling.all_tiles() * args.heads, [&](int64_t task, int thread) {
-    int64_t at = tiling.all_tiles() - 1 - task / args.heads, h = task % args.heads,
-            g = h / tiling.per_group();
-    tiling.locate(at, [&](int64_t s, int64_t i) {
-      int64_t n = tiling.length(s), token = tiling.start(s) + i * kTile,
-              rows = std::min(kTile, n - i * kTile);
-      QueryTile<Word> t(m, thread, width, kPack, args.scale);
-      lay_along(head_rows<const T>(args.q, args, token, g, h % tiling.per_group(), rows, width),
-                m.q + thread * m.tile);
-      for (int64_t j = 0, end = args.causal ? i + 1 : tiling.tiles(s); j < end; ++j) {
-        int64_t other = ((at - i + j) * groups + g) * m.tile;
-        add_keys<Unit>(t, rows, m.keys + other, m.values + other, std::min(kTile, n - j * kTile),
-                       args.causal ? (i - j) * kTile + 1 : kTile, j == 0);
-      }
-      finish<T>(t, rows, args, token, h);
+    for_uneven_tasks(cpu_, tiles * args_.heads, [&](int64_t task, int thread) {
+      int64_t h = task % args_.heads;  // the last tiles, which see most keys, come first
+      tiling_.locate(tiles - 1 - task / args_.heads, [&](int64_t s, int64_t i) {
+        run_queries(s, h, i, tiling_.first(s) * groups + h / tiling_.per_group(), groups, thread);
+      });
     });
-  });
-}
+  }
+
+  CpuStream& cpu_;
+  const AttentionArgs& args_;
+  Tiling tiling_;
+  int64_t width_;
+  bool grouped_;
+  ForwardMemory<Word> memory_;
+};
 
 }  // namespace
 
 void attention(Stream& stream, const AttentionArgs& args) {
-  with_float_type(args.dtype, [&]<class T>(T) { attention_of<T>(cpu_stream(stream), args); });
+  with_float_type(args.dtype, [&]<class T>(T) { ForwardCall<T>(cpu_stream(stream), args).run(); });
 }
 
 }  // namespace mtrain::cpu::MT_ISA

@@ -1,45 +1,72 @@
-// Attention backward: the probabilities come back from the scores and lse, tile by tile. One task owns one
-// head of one sequence, so that dq, dk and dv are added in a fixed order; heads that share a key sum theirs
-// at the end.
+// Attention backward: the probabilities come back from the scores and lse, tile by tile. The dk and dv of a head are
+// added in the order of its queries, and heads that share a key sum theirs from the first to the last, whichever task
+// they belong to. Where there are enough sequences and groups of heads for all threads, one task owns a group in a
+// sequence, and everything it shares lies in its core's cache; else each head is a task.
 #include "mtrain/cpu/kernels/attention_tiles.h"
 
 namespace mtrain::cpu::MT_ISA {
 
 namespace {
 
-/// Memory of one call: all keys and values laid out, the heads' own dk and dv, and what each thread works on.
+/// Memory of one call: keys and values laid out, dk and dv, and what each thread works on.
 template <class Word>
 struct BackwardMemory {
-  Word *k_upright, *k_across, *v_upright;             // per tile and group
-  float *dk, *dv;                                     // per tile and head: [kTile, width]
+  Word *k_upright, *k_across, *v_upright;             // a tile each, `key_slots` of them
+  float *dk, *dv;                                     // [kTile, width] each, `sum_slots` of them
   Word *q_along, *q_across, *d_o_along, *d_o_across;  // per thread
   Word *p_across, *ds_across, *ds_along;              // per thread, [kTile, kTile] in the layout's units
   float *dq, *p, *ds;                                 // per thread: [kTile, width]; [kBlockRows, kTile] twice
-  int64_t tile, square;                               // words of a tile of rows, of probabilities
+  int64_t tile, square, floats;                       // words of a tile of rows, of probabilities; floats of a tile
 
-  BackwardMemory(Pieces& pieces, int64_t packed_tiles, int64_t head_tiles, int64_t threads, int64_t width,
-                 int64_t pack) {
+  BackwardMemory(Pieces& pieces, int64_t key_slots, int64_t sum_slots, int64_t threads, int64_t width, int64_t pack) {
     tile = kTile * width / pack;
     square = kTile * kTile / pack;
-    for (Word** all : {&k_upright, &k_across, &v_upright}) *all = pieces.take<Word>(packed_tiles * tile);
-    for (float** all : {&dk, &dv}) *all = pieces.take<float>(head_tiles * kTile * width);
+    floats = kTile * width;
+    for (Word** all : {&k_upright, &k_across, &v_upright}) *all = pieces.take<Word>(key_slots * tile);
+    for (float** all : {&dk, &dv}) *all = pieces.take<float>(sum_slots * floats);
     for (Word** own : {&q_along, &q_across, &d_o_along, &d_o_across})
       *own = pieces.take<Word>(threads * tile);
     for (Word** own : {&p_across, &ds_across, &ds_along}) *own = pieces.take<Word>(threads * square);
-    dq = pieces.take<float>(threads * kTile * width);
+    dq = pieces.take<float>(threads * floats);
     p = pieces.take<float>(threads * kBlockRows * kTile);
     ds = pieces.take<float>(threads * kBlockRows * kTile);
   }
   /// The same with the per-thread pieces moved on to one thread's.
-  BackwardMemory of_thread(int64_t thread, int64_t width) const {
+  BackwardMemory of_thread(int64_t thread) const {
     BackwardMemory m = *this;
     for (Word** own : {&m.q_along, &m.q_across, &m.d_o_along, &m.d_o_across}) *own += thread * tile;
     for (Word** own : {&m.p_across, &m.ds_across, &m.ds_along}) *own += thread * square;
-    m.dq += thread * kTile * width;
+    m.dq += thread * floats;
     m.p += thread * kBlockRows * kTile;
     m.ds += thread * kBlockRows * kTile;
     return m;
   }
+};
+
+/// The key tiles of one group in one sequence: tile j is `step` words further than tile j - 1.
+template <class Word>
+struct KeyTiles {
+  Word *k_upright, *k_across, *v_upright;
+  int64_t step;
+  KeyTiles(const BackwardMemory<Word>& m, int64_t slot, int64_t slots_apart)
+      : k_upright(m.k_upright + slot * m.tile),
+        k_across(m.k_across + slot * m.tile),
+        v_upright(m.v_upright + slot * m.tile),
+        step(slots_apart * m.tile) {}
+  KeyTiles at(int64_t j) const {
+    KeyTiles t = *this;
+    t.k_upright += j * step, t.k_across += j * step, t.v_upright += j * step;
+    return t;
+  }
+};
+
+/// The dk and dv of one head, or of one group, in one sequence, tile by tile.
+struct KeySums {
+  float *dk, *dv;
+  int64_t step;
+  template <class Word>
+  KeySums(const BackwardMemory<Word>& m, int64_t slot, int64_t slots_apart)
+      : dk(m.dk + slot * m.floats), dv(m.dv + slot * m.floats), step(slots_apart * m.floats) {}
 };
 
 /// The queries at hand: one thread's memory and the rows' statistics.
@@ -105,22 +132,21 @@ const uint32_t* ds_rows(const GradTile<uint32_t>& t, int64_t row) {
 }
 #endif
 
-/// Adds what one tile of queries and one tile of keys give to dq (in the tile), dk and dv. `at` finds the
-/// tile of keys.
+/// Adds what one tile of queries and one tile of keys give to dq (in the tile), dk and dv.
 template <class Unit, class Word>
-void add_gradients(GradTile<Word>& t, int64_t rows, int64_t at, KeyRange range, float* dk, float* dv) {
+void add_gradients(GradTile<Word>& t, int64_t rows, const KeyTiles<Word>& keys, KeyRange range, float* dk, float* dv) {
   constexpr int64_t kPack = Unit::kPack;
   const BackwardMemory<Word>& m = t.m;
   int64_t width = t.width, units = width / kPack, row_end = round_up(rows, kBlockRows);
   for (int64_t r = 0; r < row_end; r += kBlockRows) {
     int64_t seen = range.seen(r + kBlockRows - 1), columns = round_up(seen, kLanes);
-    product_rows<Unit>({m.q_along + r * units, units, 1}, m.k_upright + at, kTile, m.p, kTile, columns, units,
+    product_rows<Unit>({m.q_along + r * units, units, 1}, keys.k_upright, kTile, m.p, kTile, columns, units,
                        false);
-    product_rows<Unit>({m.d_o_along + r * units, units, 1}, m.v_upright + at, kTile, m.ds, kTile, columns,
+    product_rows<Unit>({m.d_o_along + r * units, units, 1}, keys.v_upright, kTile, m.ds, kTile, columns,
                        units, false);
     score_gradients(t, r, range, columns);
     lay_block(t, r, columns);
-    product_rows<Unit>({ds_rows(t, r), kTile / kPack, 1}, m.k_across + at, width, m.dq + r * width, width,
+    product_rows<Unit>({ds_rows(t, r), kTile / kPack, 1}, keys.k_across, width, m.dq + r * width, width,
                        width, (seen + kPack - 1) / kPack, !range.first_of_queries);
   }
   for (int64_t c = 0; c < range.keys; c += kBlockRows) {
@@ -157,87 +183,145 @@ void load_tile(GradTile<Word>& t, const AttentionBackwardArgs& back, int64_t tok
   }
 }
 
-/// Everything one head of one sequence gives: its dq is written, its dk and dv stay in its own tiles.
-template <class T, class Unit, class Word>
-void run_head(const AttentionBackwardArgs& back, const Tiling& tiling, const BackwardMemory<Word>& m,
-              int64_t s, int64_t h) {
-  const AttentionArgs& args = back.forward;
-  int64_t per_group = tiling.per_group(), g = h / per_group, n = tiling.length(s), tiles = tiling.tiles(s),
-          first = 0;
-  int64_t width = tiling.width(), floats = kTile * width;
-  for (int64_t earlier = 0; earlier < s; ++earlier) first += tiling.tiles(earlier);
-  auto own = [&](float* base, int64_t j) { return base + ((first + j) * args.heads + h) * floats; };
-  GradTile<Word> t{m, width, args.scale * kLog2e, {}, {}};
-  for (int64_t i = 0; i < tiles; ++i) {
-    int64_t token = tiling.start(s) + i * kTile, rows = std::min(kTile, n - i * kTile);
-    load_tile<T>(t, back, token, h, rows);
-    for (int64_t j = 0, end = args.causal ? i + 1 : tiles; j < end; ++j)
-      add_gradients<Unit>(t, rows, ((first + j) * args.groups + g) * m.tile,
-                          {std::min(kTile, n - j * kTile), args.causal ? (i - j) * kTile + 1 : kTile, j == 0,
-                           i == (args.causal ? j : 0)},
-                          own(m.dk, j), own(m.dv, j));
-    Rows<T> dq = head_rows<T>(back.dq, args, token, g, h % per_group, rows, width);
-    for (int64_t r = 0; r < rows; ++r)
-      cast_row(SerialTeam{}, m.dq + r * width, dq.data + r * dq.stride, dq.dim, args.scale, false);
-  }
-}
-
-/// Adds the dk and dv of the heads of one group, in order, and writes them out.
-template <class T, class Word>
-void combine_heads(const AttentionBackwardArgs& back, const Tiling& tiling, const BackwardMemory<Word>& m,
-                   int64_t at, int64_t g) {
-  const AttentionArgs& args = back.forward;
-  int64_t width = tiling.width(), floats = kTile * width, per_group = tiling.per_group();
-  tiling.locate(at, [&](int64_t s, int64_t j) {
-    int64_t token = tiling.start(s) + j * kTile, rows = std::min(kTile, tiling.length(s) - j * kTile);
-    for (float* base : {m.dk, m.dv}) {
-      float* sum = base + (at * args.heads + g * per_group) * floats;
-      for (int64_t other = 1; other < per_group; ++other)
-        SerialTeam{}.each(rows * width, [&](int64_t x) { sum[x] += sum[other * floats + x]; });
-      Rows<T> out = head_rows<T>(base == m.dk ? back.dk : back.dv, args, token, g, 0, rows, width);
-      for (int64_t r = 0; r < rows; ++r)
-        cast_row(SerialTeam{}, sum + r * width, out.data + r * out.stride, out.dim,
-                 base == m.dk ? args.scale : 1.0f, false);
-    }
-  });
-}
-
+/// One call: its arguments, how it is cut, and its memory.
 template <class T>
-void attention_backward_of(CpuStream& cpu, const AttentionBackwardArgs& back) {
+class BackwardCall {
+ public:
   using Unit = typename UnitOf<T>::Type;
   using Word = typename Unit::Word;
-  constexpr int64_t kPack = Unit::kPack;
-  const AttentionArgs& args = back.forward;
-  Tiling tiling(args);
-  int64_t width = tiling.width(), groups = args.groups, packed = tiling.all_tiles() * groups;
-  auto m = cut_scratch(cpu, [&](Pieces& pieces) {
-    return BackwardMemory<Word>(pieces, packed, tiling.all_tiles() * args.heads, cpu.threads(), width, kPack);
-  });
 
-  for_uneven_tasks(cpu, packed, [&](int64_t task, int thread) {
-    tiling.locate(task / groups, [&](int64_t s, int64_t j) {
-      int64_t token = tiling.start(s) + j * kTile, rows = std::min(kTile, tiling.length(s) - j * kTile);
-      Word* along = m.q_along + thread * m.tile;
-      lay_along(head_rows<const T>(args.k, args, token, task % groups, 0, rows, width), along);
-      lay_upright(along, width / kPack, m.k_upright + task * m.tile);
-      lay_across(along, width, m.k_across + task * m.tile);
-      lay_along(head_rows<const T>(args.v, args, token, task % groups, 0, rows, width), along);
-      lay_upright(along, width / kPack, m.v_upright + task * m.tile);
+  BackwardCall(CpuStream& cpu, const AttentionBackwardArgs& back)
+      : cpu_(cpu),
+        back_(back),
+        args_(back.forward),
+        tiling_(args_),
+        width_(tiling_.width()),
+        grouped_(tiling_.grouped(cpu.threads())),
+        memory_(cut_scratch(cpu, [&](Pieces& pieces) {
+          int64_t own = cpu.threads() * tiling_.longest();
+          return BackwardMemory<Word>(pieces, grouped_ ? own : tiling_.all_tiles() * args_.groups,
+                                      grouped_ ? own * (tiling_.per_group() > 1 ? 2 : 1) : tiling_.all_tiles() * args_.heads,
+                                      cpu.threads(), width_, Unit::kPack);
+        })) {}
+
+  void run() {
+    if (grouped_)
+      for_uneven_tasks(cpu_, args_.sequences * args_.groups,
+                       [&](int64_t task, int thread) { run_group(task / args_.groups, task % args_.groups, thread); });
+    else
+      run_heads();
+  }
+
+ private:
+  void prefetch_keys(int64_t s, int64_t g, int64_t j) const {
+    int64_t token = tiling_.start(s) + j * kTile, rows = std::min(kTile, tiling_.length(s) - j * kTile);
+    for (const HeadsView* view : {&args_.k, &args_.v}) prefetch(head_rows<const T>(*view, args_, token, g, 0, rows, width_));
+  }
+
+  /// Lays out tile j of a group's keys and values.
+  void lay_keys(int64_t s, int64_t g, int64_t j, const KeyTiles<Word>& to, Word* along) const {
+    int64_t token = tiling_.start(s) + j * kTile, rows = std::min(kTile, tiling_.length(s) - j * kTile);
+    lay_along(head_rows<const T>(args_.k, args_, token, g, 0, rows, width_), along);
+    lay_upright(along, width_ / Unit::kPack, to.k_upright);
+    lay_across(along, width_, to.k_across);
+    lay_along(head_rows<const T>(args_.v, args_, token, g, 0, rows, width_), along);
+    lay_upright(along, width_ / Unit::kPack, to.v_upright);
+  }
+
+  void prefetch_tile(int64_t token, int64_t h, int64_t rows) const {
+    int64_t dim = args_.head_dim, at = (token * args_.heads + h) * dim;
+    prefetch(head_rows<const T>(args_.q, args_, token, h / tiling_.per_group(), h % tiling_.per_group(), rows, width_));
+    for (const void* base : {const_cast<const void*>(args_.o), back_.d_o})
+      prefetch(Rows<const T>{static_cast<const T*>(base) + at, args_.heads * dim, rows, dim, width_});
+  }
+
+  /// Everything one head of one sequence gives: its dq is written, its dk and dv are left in `sums`.
+  void run_head(const BackwardMemory<Word>& own, int64_t s, int64_t h, const KeyTiles<Word>& keys, KeySums sums) const {
+    int64_t per_group = tiling_.per_group(), n = tiling_.length(s), tiles = tiling_.tiles(s);
+    GradTile<Word> t{own, width_, args_.scale * kLog2e, {}, {}};
+    for (int64_t i = 0; i < tiles; ++i) {
+      int64_t token = tiling_.start(s) + i * kTile, rows = std::min(kTile, n - i * kTile);
+      load_tile<T>(t, back_, token, h, rows);
+      if (i + 1 < tiles) prefetch_tile(token + kTile, h, std::min(kTile, n - (i + 1) * kTile));
+      for (int64_t j = 0, end = args_.causal ? i + 1 : tiles; j < end; ++j)
+        add_gradients<Unit>(t, rows, keys.at(j),
+                            {std::min(kTile, n - j * kTile), args_.causal ? (i - j) * kTile + 1 : kTile, j == 0,
+                             i == (args_.causal ? j : 0)},
+                            sums.dk + j * sums.step, sums.dv + j * sums.step);
+      Rows<T> dq = head_rows<T>(back_.dq, args_, token, h / per_group, h % per_group, rows, width_);
+      for (int64_t r = 0; r < rows; ++r)
+        cast_row(SerialTeam{}, own.dq + r * width_, dq.data + r * dq.stride, dq.dim, args_.scale, false);
+    }
+  }
+
+  static void add_sums(const KeySums& to, const KeySums& from, int64_t j, int64_t count) {
+    for (auto [sum, more] : {std::pair{to.dk + j * to.step, from.dk + j * from.step},
+                             std::pair{to.dv + j * to.step, from.dv + j * from.step}})
+      SerialTeam{}.each(count, [sum = sum, more = more](int64_t x) { sum[x] += more[x]; });
+  }
+
+  void write_keys(const KeySums& sums, int64_t s, int64_t g, int64_t j) const {
+    int64_t token = tiling_.start(s) + j * kTile, rows = std::min(kTile, tiling_.length(s) - j * kTile);
+    for (bool keys : {true, false}) {
+      const float* sum = (keys ? sums.dk : sums.dv) + j * sums.step;
+      Rows<T> out = head_rows<T>(keys ? back_.dk : back_.dv, args_, token, g, 0, rows, width_);
+      for (int64_t r = 0; r < rows; ++r)
+        cast_row(SerialTeam{}, sum + r * width_, out.data + r * out.stride, out.dim, keys ? args_.scale : 1.0f, false);
+    }
+  }
+
+  /// All heads of a group in one sequence, by one thread in memory of its own.
+  void run_group(int64_t s, int64_t g, int64_t thread) const {
+    int64_t per_group = tiling_.per_group(), tiles = tiling_.tiles(s), slot = thread * tiling_.longest();
+    BackwardMemory<Word> own = memory_.of_thread(thread);
+    KeyTiles<Word> keys(memory_, slot, 1);
+    KeySums total(memory_, slot, 1), next(memory_, slot + cpu_.threads() * tiling_.longest() * (per_group > 1), 1);
+    for (int64_t j = 0; j < tiles; ++j) {
+      if (j + 1 < tiles) prefetch_keys(s, g, j + 1);
+      lay_keys(s, g, j, keys.at(j), own.q_along);
+    }
+    for (int64_t h = 0; h < per_group; ++h) {
+      run_head(own, s, g * per_group + h, keys, h == 0 ? total : next);
+      for (int64_t j = 0; h > 0 && j < tiles; ++j) add_sums(total, next, j, memory_.floats);
+    }
+    for (int64_t j = 0; j < tiles; ++j) write_keys(total, s, g, j);
+  }
+
+  /// Each head is a task; what heads share lies in the call's memory.
+  void run_heads() const {
+    int64_t groups = args_.groups, heads = args_.heads, packed = tiling_.all_tiles() * groups;
+    for_uneven_tasks(cpu_, packed, [&](int64_t task, int thread) {
+      tiling_.locate(task / groups, [&](int64_t s, int64_t j) {
+        lay_keys(s, task % groups, j, KeyTiles<Word>(memory_, task, 0), memory_.of_thread(thread).q_along);
+      });
     });
-  });
-  for_uneven_tasks(cpu, args.sequences * args.heads, [&](int64_t task, int thread) {
-    run_head<T, Unit>(back, tiling, m.of_thread(thread, width), task / args.heads, task % args.heads);
-  });
-  for_uneven_tasks(cpu, packed, [&](int64_t task, int) {
-    combine_heads<T>(back, tiling, m, task / groups, task % groups);
-  });
-}
+    for_uneven_tasks(cpu_, args_.sequences * heads, [&](int64_t task, int thread) {
+      int64_t s = task / heads, h = task % heads, first = tiling_.first(s);
+      run_head(memory_.of_thread(thread), s, h, KeyTiles<Word>(memory_, first * groups + h / tiling_.per_group(), groups),
+               KeySums(memory_, first * heads + h, heads));
+    });
+    for_uneven_tasks(cpu_, packed, [&](int64_t task, int) {
+      int64_t at = task / groups, g = task % groups, head = at * heads + g * tiling_.per_group();
+      KeySums total(memory_, head, 0);
+      for (int64_t h = 1; h < tiling_.per_group(); ++h) add_sums(total, KeySums(memory_, head + h, 0), 0, memory_.floats);
+      tiling_.locate(at, [&](int64_t s, int64_t j) { write_keys(total, s, g, j); });
+    });
+  }
+
+  CpuStream& cpu_;
+  const AttentionBackwardArgs& back_;
+  const AttentionArgs& args_;
+  Tiling tiling_;
+  int64_t width_;
+  bool grouped_;
+  BackwardMemory<Word> memory_;
+};
 
 }  // namespace
 
 void attention_backward(Stream& stream, const AttentionBackwardArgs& back) {
   with_float_type(back.forward.dtype,
-                  [&]<class T>(T) { attention_backward_of<T>(cpu_stream(stream), back); });
+                  [&]<class T>(T) { BackwardCall<T>(cpu_stream(stream), back).run(); });
 }
 
 }  // namespace mtrain::cpu::MT_ISA

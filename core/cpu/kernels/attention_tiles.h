@@ -39,12 +39,25 @@ struct UnitOf<bf16> {
 class Tiling {
  public:
   explicit Tiling(const AttentionArgs& args) : args_(args), width_(round_up(args.head_dim, kLanes)) {
-    for (int64_t s = 0; s < args.sequences; ++s) tiles_ += tiles(s);
+    for (int64_t s = 0; s < args.sequences; ++s) {
+      tiles_ += tiles(s);
+      longest_ = std::max(longest_, tiles(s));
+    }
   }
   int64_t length(int64_t s) const { return args_.cu_seqlens[s + 1] - args_.cu_seqlens[s]; }
   int64_t start(int64_t s) const { return args_.cu_seqlens[s]; }
   int64_t tiles(int64_t s) const { return (length(s) + kTile - 1) / kTile; }
   int64_t all_tiles() const { return tiles_; }
+  /// Tiles of the longest sequence.
+  int64_t longest() const { return longest_; }
+  /// Tiles of all sequences before this one.
+  int64_t first(int64_t s) const {
+    int64_t sum = 0;
+    for (int64_t earlier = 0; earlier < s; ++earlier) sum += tiles(earlier);
+    return sum;
+  }
+  /// Whether there are enough groups of heads in sequences for each thread to work on some alone.
+  bool grouped(int64_t threads) const { return args_.sequences * args_.groups >= 2 * threads; }
   /// Head dim rounded up to whole vectors; the added columns are zero.
   int64_t width() const { return width_; }
   int64_t per_group() const { return args_.heads / args_.groups; }
@@ -59,7 +72,7 @@ class Tiling {
 
  private:
   const AttentionArgs& args_;
-  int64_t width_, tiles_ = 0;
+  int64_t width_, tiles_ = 0, longest_ = 0;
 };
 
 /// `rows` rows of a matrix of T, `stride` apart; what lies beyond them and beyond `dim` counts as zero.
@@ -68,6 +81,14 @@ struct Rows {
   T* data;
   int64_t stride, rows, dim, width;
 };
+
+/// Asks for rows that are wanted soon: they lie far apart, so that the processor does not see them coming.
+template <class T>
+inline void prefetch(const Rows<const T>& rows) {
+  for (int64_t r = 0; r < rows.rows; ++r)
+    for (int64_t byte = 0, end = rows.dim * static_cast<int64_t>(sizeof(T)); byte < end; byte += 64)
+      __builtin_prefetch(reinterpret_cast<const char*>(rows.data + r * rows.stride) + byte);
+}
 
 /// Copies `dim` 16-bit values and fills up to `width` with zeros. Rows are short: vectors of fixed size beat
 /// a call.

@@ -40,7 +40,8 @@ struct TileA {
   int64_t row, step;
 };
 
-template <class Unit, int Columns>
+/// `Row`: a.row where it is known to the compiler, else 0. Eight rows at a distance that is not known take eight pointers.
+template <class Unit, int Columns, int64_t Row>
 MT_HD void product_block(TileA<typename Unit::Word> a, const typename Unit::Word* b, int64_t ldb, float* c,
                          int64_t ldc, int64_t k, bool accumulate) {
   Vec sum[kBlockRows][Columns];
@@ -54,7 +55,7 @@ MT_HD void product_block(TileA<typename Unit::Word> a, const typename Unit::Word
     for (int n = 0; n < Columns; ++n) right[n] = Unit::words(b + p * ldb + n * kLanes);
 #pragma GCC unroll 8
     for (int m = 0; m < kBlockRows; ++m) {
-      typename Unit::Word x = a.data[m * a.row + p * a.step];
+      typename Unit::Word x = a.data[m * (Row != 0 ? Row : a.row) + p * a.step];
 #pragma GCC unroll 2
       for (int n = 0; n < Columns; ++n)
         sum[m][n] = Unit::multiply_add(sum[m][n], x, right[n]);
@@ -66,14 +67,23 @@ MT_HD void product_block(TileA<typename Unit::Word> a, const typename Unit::Word
     for (int n = 0; n < Columns; ++n) store(c + m * ldc + n * kLanes, sum[m][n]);
 }
 
+template <class Unit, int64_t Row>
+inline void product_columns(TileA<typename Unit::Word> a, const typename Unit::Word* b, int64_t ldb, float* c,
+                            int64_t ldc, int64_t n, int64_t k, bool accumulate) {
+  int64_t i = 0;
+  for (; i + 2 * kLanes <= n; i += 2 * kLanes)
+    product_block<Unit, 2, Row>(a, b + i, ldb, c + i, ldc, k, accumulate);
+  if (i < n) product_block<Unit, 1, Row>(a, b + i, ldb, c + i, ldc, k, accumulate);
+}
+
 /// One block of kBlockRows rows: n columns (a multiple of kLanes), k units.
 template <class Unit>
 inline void product_rows(TileA<typename Unit::Word> a, const typename Unit::Word* b, int64_t ldb, float* c,
                          int64_t ldc, int64_t n, int64_t k, bool accumulate) {
-  int64_t i = 0;
-  for (; i + 2 * kLanes <= n; i += 2 * kLanes)
-    product_block<Unit, 2>(a, b + i, ldb, c + i, ldc, k, accumulate);
-  if (i < n) product_block<Unit, 1>(a, b + i, ldb, c + i, ldc, k, accumulate);
+  constexpr int64_t kUsual = 64 / Unit::kPack;  // a head of 64 values, a tile of 64 keys
+  if (a.row == 1) return product_columns<Unit, 1>(a, b, ldb, c, ldc, n, k, accumulate);
+  if (a.row == kUsual) return product_columns<Unit, kUsual>(a, b, ldb, c, ldc, n, k, accumulate);
+  product_columns<Unit, 0>(a, b, ldb, c, ldc, n, k, accumulate);
 }
 
 }  // namespace mtrain::cpu::MT_ISA
