@@ -17,6 +17,7 @@ StepLoss Interpreter::run(const Program& program, const InputOf& input_of, int64
   result.num_targets = num_targets;
   auto weight = static_cast<float>(loss_scale / static_cast<double>(std::max<int64_t>(1, num_targets)));
   parameters_.clear_gradients();
+  run_.open_losses = 0;  // of a step that failed
   for (size_t i = 0; i < program.size(); ++i) {
     try {
       execute(program[i], input_of, weight, result);
@@ -37,9 +38,9 @@ void Interpreter::execute(const Action& action, const InputOf& input_of, float t
   switch (action.what) {
     case Do::F: {
       PhaseTimer timer(run_.profile(), "forward");
-      MemoryScope use(run_.memory(), MemoryUse::activations);
       if (losses_.size() <= micro) losses_.resize(micro + 1);
       ModelInput input = input_of(action.micro);
+      MemoryScope use(run_.memory(), MemoryUse::activations);
       input.loss_weight = token_weight;
       losses_[micro] = model_.forward(input, {});
       result.loss_sum += sum(losses_[micro]);
@@ -53,7 +54,12 @@ void Interpreter::execute(const Action& action, const InputOf& input_of, float t
       backward(loss, run_.from_host<float>(host_, loss.shape()));
       break;
     }
-    case Do::Reduce: parameters_.settle_gradients(run_); break;
+    case Do::Reduce:
+      MT_CHECK(run_.open_losses == 0, run_.open_losses,
+               " losses of the head took no part in backward, but their gradients are added up already; for losses that are "
+               "only looked at, call the head with a loss_weight of 0");
+      parameters_.settle_gradients(run_);
+      break;
   }
 }
 

@@ -53,6 +53,8 @@ class MT_API Backend {
   virtual const KernelTable& kernels() const = 0;
   /// False: tensors get memory of their own, exactly as large as they are, and it goes back at once (checking backends).
   virtual bool pooled() const { return true; }
+  /// False: kernels do nothing, so that values mean nothing (planning.h).
+  virtual bool computes() const { return true; }
   /// Host <-> device and device <-> device copies, ordered on the stream; a copy to the host has arrived on return.
   virtual void copy(Stream& stream, void* to, const void* from, size_t bytes) = 0;
   virtual void fill_zero(Stream& stream, void* data, size_t bytes) = 0;

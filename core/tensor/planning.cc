@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <cstring>
 
 #include "mtrain/base/error.h"
@@ -21,6 +22,20 @@ KernelTable planning_kernels(const KernelTable& real) {
   MT_KERNELS(MT_PLAN)
 #undef MT_PLAN
   return out;
+}
+
+/// Zeroes memory without making room for it: whole pages go back to the system.
+void clear(char* data, size_t bytes) {
+  constexpr size_t kPage = 4096;
+  size_t before = (kPage - reinterpret_cast<uintptr_t>(data) % kPage) % kPage;
+  if (bytes < before + kPage) {
+    std::memset(data, 0, bytes);
+    return;
+  }
+  size_t pages = (bytes - before) / kPage * kPage;
+  std::memset(data, 0, before);
+  ::madvise(data + before, pages, MADV_DONTNEED);
+  std::memset(data + before + pages, 0, bytes - before - pages);
 }
 
 class PlanningStream final : public Stream {};
@@ -45,7 +60,8 @@ class PlanningBackend final : public Backend {
   void copy(Stream&, void* to, const void* from, size_t bytes) override {
     if (bytes > 0) std::memmove(to, from, bytes);
   }
-  void fill_zero(Stream&, void*, size_t) override {}
+  void fill_zero(Stream&, void* data, size_t bytes) override { clear(static_cast<char*>(data), bytes); }
+  bool computes() const override { return false; }
 
  private:
   const Backend& real_;

@@ -54,6 +54,8 @@ class MT_API Run {
   bool training = true;
   /// False while no tape is kept (evaluation, the forward of a recomputed block).
   bool grad_enabled = true;
+  /// Losses whose gradients forward has added up already (linear_cross_entropy) and whose backward has not come yet.
+  int64_t open_losses = 0;
   /// Creation number of the next tape node.
   uint64_t next_node = 0;
 

@@ -1,5 +1,7 @@
 #include "mtrain/train/memory_plan.h"
 
+#include <algorithm>
+
 #include "mtrain/optim/optimizer_state.h"
 #include "mtrain/pipeline/interpreter.h"
 #include "mtrain/train/session.h"
@@ -30,7 +32,8 @@ MemoryPlan plan_memory(const Recipe& recipe, PluginHost& plugins) {
   auto optimizer = plugins.make<Optimizer>(s.optimizer.type, recipe.component("optimizer"), context);
   OptimizerState state(run, session.parameters, *optimizer);
   Interpreter interpreter(run, *session.model, session.parameters);
-  Program program = one_f_one_b({.stages = 1, .micro_batches = s.micro_batches()})[0];
+  // What two micro-batches need, more need as well.
+  Program program = one_f_one_b({.stages = 1, .micro_batches = std::min<int64_t>(2, s.micro_batches())})[0];
   Batch batch = blank_batch(s.train.micro_batch_size, s.model.seq_length);
   // The second step finds the first one's blocks, which may not all fit.
   for (int step = 0; step < 2; ++step)
@@ -44,8 +47,8 @@ MemoryPlan plan_memory(const Recipe& recipe, PluginHost& plugins) {
 
 MemoryPlan require_memory(const Recipe& recipe, PluginHost& plugins) {
   MemoryPlan plan = plan_memory(recipe, plugins);
-  MT_USER_CHECK(plan.reserved <= plan.free, ErrorClass::config,
-                cat("out of memory: a step needs ", human_bytes(plan.reserved), " (", plan.at_peak.text(), "), ",
+  MT_USER_CHECK(plan.peak <= plan.free, ErrorClass::config,
+                cat("out of memory: a step needs ", human_bytes(plan.peak), " (", plan.at_peak.text(), "), ",
                     human_bytes(plan.free), " are free"),
                 memory_advice(plan.at_peak));
   return plan;

@@ -1,5 +1,6 @@
 // What a recipe's run will need in device memory, found by stepping through it with kernels that do nothing (planning.h):
-// exact for any model, since the model itself says what it keeps. Takes milliseconds and next to no memory.
+// exact for any model, since the model itself says what it keeps. Takes next to no memory, and the time of building tokenizer,
+// model and optimizer once more. Memory of tensors: what kernels need for themselves is not in it.
 #pragma once
 #include "mtrain/plugin/plugin_host.h"
 #include "mtrain/tensor/memory_use.h"

@@ -78,6 +78,21 @@ TEST_CASE("linear_cross_entropy never holds the logits of all tokens") {
   CHECK(run.memory().peak() - before < size_t{140} << 20);
 }
 
+TEST_CASE("linear_cross_entropy: losses whose backward has not come are counted") {
+  Lab lab;
+  Run& run = lab.run();
+  auto leaf = std::make_shared<Leaf>();
+  leaf->grad = run.zeros({4, 3}, DType::f32);
+  Tensor x = make(run, random_values(6, "x"), {2, 3}, DType::f32), w = make(run, random_values(12, "w"), {4, 3}, DType::f32);
+  w.set_node(leaf);
+  Tensor loss = linear_cross_entropy(x, w, make_ids(run, {0, 1}), 4, 0.5f);
+  CHECK(run.open_losses == 1);
+  linear_cross_entropy(x, w, make_ids(run, {0, 1}), 4, 0);  // only looked at
+  CHECK(run.open_losses == 1);
+  backward(loss, make(run, {0.5, 0.5}, {2}, DType::f32));
+  CHECK(run.open_losses == 0);
+}
+
 TEST_CASE("linear_cross_entropy: losses that are weighted in another way are refused, not trained on") {
   Lab lab;
   Run& run = lab.run();

@@ -1,6 +1,7 @@
 // mtrain check: is this recipe right? Writes nothing and, without --memory, runs no plugin code.
 #include <CLI/CLI.hpp>
 #include <iostream>
+#include <optional>
 
 #include "cli.h"
 #include "mtrain/base/error.h"
@@ -33,6 +34,8 @@ void check(Cli& cli, const RecipeWords& words, const CheckOptions& options) {
     std::cout << recipe.config.to_yaml();
     return;
   }
+  std::optional<MemoryPlan> plan;
+  if (options.memory) plan = require_memory(recipe, plugins);
   if (cli.quiet) return;
   const Settings& s = recipe.settings;
   std::cout << recipe.config.composition().file << ": ok\n"
@@ -44,11 +47,9 @@ void check(Cli& cli, const RecipeWords& words, const CheckOptions& options) {
             << " tokens, " << s.micro_batches() << " micro-batch" << (s.micro_batches() == 1 ? "" : "es")
             << " per step\n"
             << "  run folder " << recipe.run_directory().string() << '\n';
-  if (options.memory) {
-    MemoryPlan plan = require_memory(recipe, plugins);
-    std::cout << "  memory " << human_bytes(plan.reserved) << " of " << human_bytes(plan.free) << " free: "
-              << plan.at_peak.text() << '\n';
-  }
+  if (plan)
+    std::cout << "  memory " << human_bytes(plan->peak) << " of " << human_bytes(plan->free) << " free: "
+              << plan->at_peak.text() << '\n';
 }
 
 }  // namespace
@@ -73,10 +74,13 @@ void add_check_command(CLI::App& app, Cli& cli) {
       ->type_name("N");
   command->add_option("--gpu", options->cluster.gpu, "check for ranks on this type of GPU, e.g. h100")
       ->type_name(cat("{", join(gpus, ","), "}"));
-  command->add_flag("--memory", options->memory,
-                    "also plan the memory of a step, by building the model without its values (runs plugin code)");
   command->add_flag("-m,--multirun", options->multirun, "check every combination of several values");
   command->add_flag("--list", options->list, "list those combinations");
+  auto* memory = command->add_flag("--memory", options->memory,
+                                   "also plan the memory of a step on this machine, by building the model without its "
+                                   "values (runs plugin code)");
+  for (const char* other : {"--resolved", "--format", "--world-size", "--gpu", "--multirun", "--list"})
+    memory->excludes(command->get_option(other));
   command->footer(
       "Exit status: 0 right, 10 faulty, 13 a plugin that it names cannot be used.\n"
       "Examples:\n"

@@ -24,14 +24,18 @@ struct LinearCrossEntropy {
   int64_t valid = 0;
   float loss_weight = 0;
   Tensor dx;
+  bool open = false;  // gradients of w were added up, and backward has not come yet
 
   Tensor forward(Run& run, const Tensor& x, const Tensor& w) {
     int64_t rows = x.size(0), vocab = w.size(0), piece = piece_rows(rows, vocab, x.dtype());
     Tensor loss = run.empty({rows}, DType::f32), lse = run.empty({rows}, DType::f32);
     bool record = run.grad_enabled;
     InputGrad dw(record ? static_cast<GradTarget*>(w.node().get()) : nullptr);
+    open = dw.wanted();
+    run.open_losses += open;
     Tensor weights;  // of each token's loss in what backward starts from
     if (record) {
+      MemoryScope use(run.memory(), MemoryUse::backward);
       if (x.node()) dx = run.empty(x.shape(), x.dtype());
       weights = run.from_host<float>(std::vector<float>(static_cast<size_t>(rows), loss_weight), {rows});
     }
@@ -68,20 +72,31 @@ struct LinearCrossEntropy {
   }
 
   void backward(Run& run, const Tensor& dy, Grads<2>& g) {
+    run.open_losses -= std::exchange(open, false);
+    if (run.backend().computes()) check_weights(run, dy);
+    if (g[0].wanted()) g[0].give(run, std::exchange(dx, {}));
+  }
+
+  void check_weights(Run& run, const Tensor& dy) const {
     std::vector<float> given(static_cast<size_t>(dy.numel()));
     run.download(dy, given.data());
     MT_CHECK(std::all_of(given.begin(), given.end(), [&](float v) { return v == loss_weight; }),
              "losses of linear_cross_entropy were weighted by something else than loss_weight (", loss_weight,
              "); give it 0, or return the losses as they are");
-    if (g[0].wanted()) g[0].give(run, std::exchange(dx, {}));
   }
 };
+
+/// Gradients of a matrix that is itself a result add up in its own dtype, which is no place for many partial sums.
+bool takes_partial_sums(const Tensor& w) {
+  return !w.node() || static_cast<const GradTarget*>(w.node().get())->is_leaf;
+}
 
 }  // namespace
 
 Tensor linear_cross_entropy(const Tensor& x, const Tensor& w, const Tensor& targets, int64_t valid_vocab,
                             float loss_weight) {
-  if (x.run().grad_enabled && loss_weight == 0) return cross_entropy(linear(x, w), targets, valid_vocab);
+  if (x.run().grad_enabled && (loss_weight == 0 || !takes_partial_sums(w)))
+    return cross_entropy(linear(x, w), targets, valid_vocab);
   MT_CHECK(x.shape().rank() == 2 && w.shape().rank() == 2 && x.size(1) == w.size(1), "x ", x.shape(), ", w ", w.shape());
   MT_CHECK(x.contiguous() && w.contiguous() && x.dtype() == w.dtype(), name(x.dtype()), " vs ", name(w.dtype()));
   MT_CHECK(targets.numel() == x.size(0), x.shape(), ", targets ", targets.shape());

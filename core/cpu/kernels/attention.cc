@@ -49,7 +49,7 @@ struct QueryTile {
         o(m.o + thread * kTile * row_width),
         s(m.s + thread * kBlockRows * kTile),
         width(row_width),
-        factor(scale * kLog2e) {
+        factor(scale * kLog2OfE) {
     for (int64_t r = 0; r < kTile; ++r) {
       top[r] = -kInfinity;
       sum[r] = Vec{};

@@ -176,7 +176,7 @@ void load_tile(GradTile<Word>& t, const AttentionBackwardArgs& back, int64_t tok
   for (int64_t r = 0; r < kTile; ++r) {
     int64_t row = r * args.heads * dim;
     t.lse[r] =
-        r < rows ? args.lse[head * args.tokens + token + r] * kLog2e : std::numeric_limits<float>::infinity();
+        r < rows ? args.lse[head * args.tokens + token + r] * kLog2OfE : std::numeric_limits<float>::infinity();
     t.delta[r] = r < rows ? SerialTeam{}.sum(
                                 dim, [&](int64_t d) { return to_float(o[row + d]) * to_float(d_o[row + d]); })
                           : 0;
@@ -213,14 +213,16 @@ class BackwardCall {
   }
 
  private:
+  int64_t rows_of(int64_t s, int64_t j) const { return std::min(kTile, tiling_.length(s) - j * kTile); }
+
   void prefetch_keys(int64_t s, int64_t g, int64_t j) const {
-    int64_t token = tiling_.start(s) + j * kTile, rows = std::min(kTile, tiling_.length(s) - j * kTile);
+    int64_t token = tiling_.start(s) + j * kTile, rows = rows_of(s, j);
     for (const HeadsView* view : {&args_.k, &args_.v}) prefetch(head_rows<const T>(*view, args_, token, g, 0, rows, width_));
   }
 
   /// Lays out tile j of a group's keys and values.
   void lay_keys(int64_t s, int64_t g, int64_t j, const KeyTiles<Word>& to, Word* along) const {
-    int64_t token = tiling_.start(s) + j * kTile, rows = std::min(kTile, tiling_.length(s) - j * kTile);
+    int64_t token = tiling_.start(s) + j * kTile, rows = rows_of(s, j);
     lay_along(head_rows<const T>(args_.k, args_, token, g, 0, rows, width_), along);
     lay_upright(along, width_ / Unit::kPack, to.k_upright);
     lay_across(along, width_, to.k_across);
@@ -238,7 +240,7 @@ class BackwardCall {
   /// Everything one head of one sequence gives: its dq is written, its dk and dv are left in `sums`.
   void run_head(const BackwardMemory<Word>& own, int64_t s, int64_t h, const KeyTiles<Word>& keys, KeySums sums) const {
     int64_t per_group = tiling_.per_group(), n = tiling_.length(s), tiles = tiling_.tiles(s);
-    GradTile<Word> t{own, width_, args_.scale * kLog2e, {}, {}};
+    GradTile<Word> t{own, width_, args_.scale * kLog2OfE, {}, {}};
     for (int64_t i = 0; i < tiles; ++i) {
       int64_t token = tiling_.start(s) + i * kTile, rows = std::min(kTile, n - i * kTile);
       load_tile<T>(t, back_, token, h, rows);
@@ -261,7 +263,7 @@ class BackwardCall {
   }
 
   void write_keys(const KeySums& sums, int64_t s, int64_t g, int64_t j) const {
-    int64_t token = tiling_.start(s) + j * kTile, rows = std::min(kTile, tiling_.length(s) - j * kTile);
+    int64_t token = tiling_.start(s) + j * kTile, rows = rows_of(s, j);
     for (bool keys : {true, false}) {
       const float* sum = (keys ? sums.dk : sums.dv) + j * sums.step;
       Rows<T> out = head_rows<T>(keys ? back_.dk : back_.dv, args_, token, g, 0, rows, width_);
@@ -282,7 +284,7 @@ class BackwardCall {
     }
     for (int64_t h = 0; h < per_group; ++h) {
       run_head(own, s, g * per_group + h, keys, h == 0 ? total : next);
-      for (int64_t j = 0; h > 0 && j < tiles; ++j) add_sums(total, next, j, memory_.floats);
+      for (int64_t j = 0; h > 0 && j < tiles; ++j) add_sums(total, next, j, rows_of(s, j) * width_);
     }
     for (int64_t j = 0; j < tiles; ++j) write_keys(total, s, g, j);
   }
@@ -303,8 +305,11 @@ class BackwardCall {
     for_uneven_tasks(cpu_, packed, [&](int64_t task, int) {
       int64_t at = task / groups, g = task % groups, head = at * heads + g * tiling_.per_group();
       KeySums total(memory_, head, 0);
-      for (int64_t h = 1; h < tiling_.per_group(); ++h) add_sums(total, KeySums(memory_, head + h, 0), 0, memory_.floats);
-      tiling_.locate(at, [&](int64_t s, int64_t j) { write_keys(total, s, g, j); });
+      tiling_.locate(at, [&](int64_t s, int64_t j) {
+        for (int64_t h = 1; h < tiling_.per_group(); ++h)
+          add_sums(total, KeySums(memory_, head + h, 0), 0, rows_of(s, j) * width_);
+        write_keys(total, s, g, j);
+      });
     });
   }
 

@@ -17,7 +17,6 @@
 namespace mtrain::cpu::MT_ISA {
 
 constexpr int64_t kTile = 64;  // queries and keys per tile
-constexpr float kLog2e = 1.4426950408889634f;
 
 inline int64_t round_up(int64_t n, int64_t step) {
   return (n + step - 1) / step * step;
@@ -42,6 +41,7 @@ class Tiling {
     for (int64_t s = 0; s < args.sequences; ++s) {
       tiles_ += tiles(s);
       longest_ = std::max(longest_, tiles(s));
+      squares_ += tiles(s) * tiles(s);
     }
   }
   int64_t length(int64_t s) const { return args_.cu_seqlens[s + 1] - args_.cu_seqlens[s]; }
@@ -56,8 +56,9 @@ class Tiling {
     for (int64_t earlier = 0; earlier < s; ++earlier) sum += tiles(earlier);
     return sum;
   }
-  /// Whether there are enough groups of heads in sequences for each thread to work on some alone.
-  bool grouped(int64_t threads) const { return args_.sequences * args_.groups >= 2 * threads; }
+  /// Whether groups of heads in sequences keep all threads busy, each working on some alone: the longest is at most half of
+  /// a thread's share of the work.
+  bool grouped(int64_t threads) const { return 2 * threads * longest_ * longest_ <= args_.groups * squares_; }
   /// Head dim rounded up to whole vectors; the added columns are zero.
   int64_t width() const { return width_; }
   int64_t per_group() const { return args_.heads / args_.groups; }
@@ -72,7 +73,7 @@ class Tiling {
 
  private:
   const AttentionArgs& args_;
-  int64_t width_, tiles_ = 0, longest_ = 0;
+  int64_t width_, tiles_ = 0, longest_ = 0, squares_ = 0;
 };
 
 /// `rows` rows of a matrix of T, `stride` apart; what lies beyond them and beyond `dim` counts as zero.

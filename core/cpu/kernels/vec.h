@@ -64,6 +64,8 @@ MT_HD float sum_lanes(Vec v) {
   return v[0];
 }
 
+constexpr float kLog2OfE = 1.4426950408889634f;  // e^x = 2^(x log2(e))
+
 /// 2^r for |r| <= 1/2, relative error 3e-8 (the fit of exp_reduced with the powers of ln 2 multiplied in).
 MT_HD Vec exp2_reduced(Vec r) {
   Vec p = splat(1.4604291e-4f);

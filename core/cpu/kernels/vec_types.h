@@ -43,7 +43,7 @@ MT_HD void store_as(T* to, Vec v) {
   }
 }
 
-/// 1 / x for 1 <= x <= 1e30, within 2 ulp. NaN stays NaN.
+/// 1 / x for 1 <= x <= 2^101, within 2 ulp. NaN stays NaN.
 MT_HD Vec reciprocal(Vec x) {
 #if defined(__AVX512F__)
   Vec y = _mm512_rcp14_ps(x);
@@ -55,8 +55,6 @@ MT_HD Vec reciprocal(Vec x) {
 
 /// The smaller lane by lane; `a` where it is NaN.
 MT_HD Vec at_most(Vec a, float b) { return a > b ? splat(b) : a; }
-
-constexpr float kLog2OfE = 1.4426950408889634f;
 
 /// 1 / (1 + 2^t); 0 for t above 100.
 MT_HD Vec sigmoid_of_exp2(Vec t) {

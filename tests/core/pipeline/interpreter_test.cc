@@ -37,10 +37,12 @@ class TinyModel final : public Model {
       return add(h, dropout(mlp_(h), drop_, name_key("drop2")));
     };
     Tensor x = embed_(input.tokens_T);
+    if (look) head_(x, input);
     return head_(recompute_ ? recompute(block, x) : block(x), input);
   }
   double flops_per_token(int64_t) const override { return 0; }
   bool fail = false;
+  bool look = false;  // computes losses halfway and does nothing with them
   ErrorClass failure = ErrorClass::bug;
 
  private:
@@ -175,6 +177,15 @@ TEST_CASE("interpreter: parameters that no micro-batch used get zero gradients")
   trial.interpreter.run(
       {{Do::Reduce, 0, 0}}, [&](int64_t) { return trial.input(0, 1); }, 1, 1);
   CHECK(norm(trial.gradients()) == 0);
+}
+
+TEST_CASE("interpreter: losses of the head that backward never sees are refused, since their gradients were added up") {
+  Trial trial, fresh;
+  trial.model.look = true;
+  CHECK_THROWS_WITH_AS(trial.run(2), doctest::Contains("took no part in backward"), Error);
+  trial.model.look = false;
+  CHECK(trial.run(2).loss_sum == fresh.run(2).loss_sum);
+  CHECK(trial.gradients() == fresh.gradients());
 }
 
 TEST_CASE("interpreter: a bug is told with the action it happened in, a user's error as it is") {
