@@ -1,6 +1,7 @@
 // Attention backward: the probabilities come back from the scores and lse, tile by tile. The dk and dv of a head are
 // added in the order of its queries, and heads that share a key sum theirs from the first to the last, whichever task
-// they belong to. Where there are enough sequences and groups of heads for all threads, one task owns a group in a
+// they belong to. Queries walk over the keys block by block, so that what belongs to a block of keys stays in the
+// second cache however long the sequence is. Where there are enough sequences and groups of heads for all threads, one task owns a group in a
 // sequence, and everything it shares lies in its core's cache; else each head is a task.
 #include "mtrain/cpu/kernels/attention_tiles.h"
 
@@ -15,10 +16,14 @@ struct BackwardMemory {
   float *dk, *dv;                                     // [kTile, width] each, `sum_slots` of them
   Word *q_along, *q_across, *d_o_along, *d_o_across;  // per thread
   Word *p_across, *ds_across, *ds_along;              // per thread, [kTile, kTile] in the layout's units
-  float *dq, *p, *ds;                                 // per thread: [kTile, width]; [kBlockRows, kTile] twice
+  float *p, *ds;                                      // per thread, [kBlockRows, kTile]
+  float* dq;                                          // per thread, [kTile, width] for each tile of the longest sequence
   int64_t tile, square, floats;                       // words of a tile of rows, of probabilities; floats of a tile
+  int64_t longest;                                    // tiles of a thread's dq
 
-  BackwardMemory(Pieces& pieces, int64_t key_slots, int64_t sum_slots, int64_t threads, int64_t width, int64_t pack) {
+  BackwardMemory(Pieces& pieces, int64_t key_slots, int64_t sum_slots, int64_t threads, int64_t longest_sequence,
+                 int64_t width, int64_t pack)
+      : longest(longest_sequence) {
     tile = kTile * width / pack;
     square = kTile * kTile / pack;
     floats = kTile * width;
@@ -27,7 +32,7 @@ struct BackwardMemory {
     for (Word** own : {&q_along, &q_across, &d_o_along, &d_o_across})
       *own = pieces.take<Word>(threads * tile);
     for (Word** own : {&p_across, &ds_across, &ds_along}) *own = pieces.take<Word>(threads * square);
-    dq = pieces.take<float>(threads * floats);
+    dq = pieces.take<float>(threads * longest * floats);
     p = pieces.take<float>(threads * kBlockRows * kTile);
     ds = pieces.take<float>(threads * kBlockRows * kTile);
   }
@@ -36,7 +41,7 @@ struct BackwardMemory {
     BackwardMemory m = *this;
     for (Word** own : {&m.q_along, &m.q_across, &m.d_o_along, &m.d_o_across}) *own += thread * tile;
     for (Word** own : {&m.p_across, &m.ds_across, &m.ds_along}) *own += thread * square;
-    m.dq += thread * floats;
+    m.dq += thread * longest * floats;
     m.p += thread * kBlockRows * kTile;
     m.ds += thread * kBlockRows * kTile;
     return m;
@@ -201,7 +206,7 @@ class BackwardCall {
           int64_t own = cpu.threads() * tiling_.longest();
           return BackwardMemory<Word>(pieces, grouped_ ? own : tiling_.all_tiles() * args_.groups,
                                       grouped_ ? own * (tiling_.per_group() > 1 ? 2 : 1) : tiling_.all_tiles() * args_.heads,
-                                      cpu.threads(), width_, Unit::kPack);
+                                      cpu.threads(), tiling_.longest(), width_, Unit::kPack);
         })) {}
 
   void run() {
@@ -239,21 +244,28 @@ class BackwardCall {
 
   /// Everything one head of one sequence gives: its dq is written, its dk and dv are left in `sums`.
   void run_head(const BackwardMemory<Word>& own, int64_t s, int64_t h, const KeyTiles<Word>& keys, KeySums sums) const {
-    int64_t per_group = tiling_.per_group(), n = tiling_.length(s), tiles = tiling_.tiles(s);
+    constexpr int64_t kBlock = 8;  // tiles of keys: with their gradients about half of a second cache
+    int64_t tiles = tiling_.tiles(s);
     GradTile<Word> t{own, width_, args_.scale * kLog2OfE, {}, {}};
-    for (int64_t i = 0; i < tiles; ++i) {
-      int64_t token = tiling_.start(s) + i * kTile, rows = std::min(kTile, n - i * kTile);
-      load_tile<T>(t, back_, token, h, rows);
-      if (i + 1 < tiles) prefetch_tile(token + kTile, h, std::min(kTile, n - (i + 1) * kTile));
-      for (int64_t j = 0, end = args_.causal ? i + 1 : tiles; j < end; ++j)
-        add_gradients<Unit>(t, rows, keys.at(j),
-                            {std::min(kTile, n - j * kTile), args_.causal ? (i - j) * kTile + 1 : kTile, j == 0,
-                             i == (args_.causal ? j : 0)},
-                            sums.dk + j * sums.step, sums.dv + j * sums.step);
-      Rows<T> dq = head_rows<T>(back_.dq, args_, token, h / per_group, h % per_group, rows, width_);
-      for (int64_t r = 0; r < rows; ++r)
-        cast_row(SerialTeam{}, own.dq + r * width_, dq.data + r * dq.stride, dq.dim, args_.scale, false);
-    }
+    for (int64_t block = 0; block < tiles; block += kBlock)
+      for (int64_t i = args_.causal ? block : 0; i < tiles; ++i) {
+        int64_t token = tiling_.start(s) + i * kTile, rows = rows_of(s, i), last = args_.causal ? i + 1 : tiles;
+        t.m.dq = own.dq + i * own.floats;
+        load_tile<T>(t, back_, token, h, rows);
+        if (i + 1 < tiles) prefetch_tile(token + kTile, h, rows_of(s, i + 1));
+        for (int64_t j = block, end = std::min(block + kBlock, last); j < end; ++j)
+          add_gradients<Unit>(t, rows, keys.at(j),
+                              {rows_of(s, j), args_.causal ? (i - j) * kTile + 1 : kTile, j == 0, i == (args_.causal ? j : 0)},
+                              sums.dk + j * sums.step, sums.dv + j * sums.step);
+        if (block + kBlock >= last) write_queries(t.m.dq, s, h, i);
+      }
+  }
+
+  void write_queries(const float* dq, int64_t s, int64_t h, int64_t i) const {
+    int64_t rows = rows_of(s, i), per_group = tiling_.per_group();
+    Rows<T> to = head_rows<T>(back_.dq, args_, tiling_.start(s) + i * kTile, h / per_group, h % per_group, rows, width_);
+    for (int64_t r = 0; r < rows; ++r)
+      cast_row(SerialTeam{}, dq + r * width_, to.data + r * to.stride, to.dim, args_.scale, false);
   }
 
   static void add_sums(const KeySums& to, const KeySums& from, int64_t j, int64_t count) {
