@@ -39,7 +39,7 @@ std::vector<Set> sets() {
   if (fs::exists(stories))
     // Trained weights: larger logits, and losses near 0 by the fifth step, where Adam enlarges the noise
     // most.
-    out.push_back({"stories260K", stories, {5e-5, 1e-5, 3e-5, 2e-5, 1e-3}});
+    out.push_back({"stories260K", stories, {5e-5, 2e-5, 3e-5, 2e-5, 1e-3}});
   else
     MESSAGE("not compared with stories260K: " << stories.string() << " is absent");
   return out;
