@@ -2,21 +2,22 @@
 // instruction shows. The formulas are those of core/kernel/gelu.h and silu_mul.h with constants multiplied in.
 #include "mtrain/cpu/kernels/launch.h"
 #include "mtrain/cpu/kernels/vec_types.h"
+#include "mtrain/kernel/gelu.h"
 
 namespace mtrain::cpu::MT_ISA {
 
 namespace {
 
 // u = sqrt(2/π) (x + 0.044715 x³); sigmoid(2u) = 1 / (1 + 2^t), t = x (kLinear + kCubic x²).
-constexpr float kTwoC = 1.5957691216057308f;
-constexpr float kLinear = -kTwoC * kLog2OfE, kCubic = kLinear * 0.044715f;
+using detail::kGeluCubic, detail::kGeluTwoC;
+constexpr float kLinear = -kGeluTwoC * kLog2OfE, kCubic = kLinear * kGeluCubic;
 
 struct GeluTanh {
   static MT_HD Vec value(Vec x) { return x * sigmoid_of_exp2(x * (kLinear + kCubic * (x * x))); }
   /// s + x s (1 - s) d(2u)/dx.
   static MT_HD Vec slope(Vec x) {
     Vec square = x * x, s = sigmoid_of_exp2(x * (kLinear + kCubic * square));
-    return s + (x * (s - s * s)) * (kTwoC + (3.0f * 0.044715f * kTwoC) * square);
+    return s + (x * (s - s * s)) * (kGeluTwoC + (3.0f * kGeluCubic * kGeluTwoC) * square);
   }
 };
 
@@ -28,17 +29,8 @@ struct GeluErf {
   static MT_HD Normal normal(Vec x) {
     Vec z = at_most(x < 0.0f ? -x : x, 1e18f) * 0.7071067811865476f;
     Vec gauss = exp2((x * x) * (-0.5f * kLog2OfE));
-    Vec t = reciprocal(1.0f + 0.38f * z);
-    Vec p = splat(0.058874087276849806f);
-    p = p * t - 0.2618091936623037f;
-    p = p * t + 0.3628367128103879f;
-    p = p * t - 0.16022111595360428f;
-    p = p * t + 0.22911695458701564f;
-    p = p * t + 0.13906302108533694f;
-    p = p * t + 0.2037932009793331f;
-    p = p * t + 0.2139364785519926f;
-    p = p * t + 0.2144098739139595f;
-    Vec tail = (0.5f * gauss) * (p * t);
+    Vec t = reciprocal(1.0f + detail::kErfcxScale * z);
+    Vec tail = (0.5f * gauss) * detail::erfcx(t);
     return {x > 0.0f ? 1.0f - tail : tail, gauss};
   }
   static MT_HD Vec value(Vec x) { return x * normal(x).cdf; }
