@@ -1,6 +1,8 @@
 // Layouts of packed operands. A panel of B holds kPanel columns as [units][kPanel], a tile of A kTileRows rows as
 // [units][kTileRows], in 32-bit units of terms (tile_product.h). Missing columns and rows are zero. AVX-512 only.
 #pragma once
+#include <utility>
+
 #include "mtrain/cpu/kernels/gemm_tile.h"
 
 #if defined(__AVX512F__)
@@ -36,16 +38,16 @@ inline void transpose_words(__m512i (&r)[16]) {
 /// A panel of B whose columns lie along `columns` rows of `units` words, `stride` words apart.
 template <class Word>
 inline void pack_panel_upright(const Word* from, int64_t stride, int64_t columns, int64_t units, Word* to) {
-  for (int half = 0; half < 2; ++half)
+  for (int part = 0; part < kTileVectors; ++part)
     for (int64_t p = 0; p < units; p += 16) {
       __m512i r[16];
       for (int i = 0; i < 16; ++i) {
-        int64_t column = half * kLanes + i;
+        int64_t column = part * kLanes + i;
         __mmask16 lanes = column < columns ? lanes_below(units - p) : 0;
         r[i] = _mm512_maskz_loadu_epi32(lanes, from + (column < columns ? column : 0) * stride + p);
       }
       transpose_words(r);
-      for (int i = 0; i < 16 && p + i < units; ++i) _mm512_storeu_si512(to + (p + i) * kPanel + half * kLanes, r[i]);
+      for (int i = 0; i < 16 && p + i < units; ++i) _mm512_storeu_si512(to + (p + i) * kPanel + part * kLanes, r[i]);
     }
 }
 
@@ -65,47 +67,36 @@ inline __m512i words_across(const bf16* from, int64_t ld, int64_t p, __mmask16 l
 /// A panel of B whose terms lie in rows, `ld` values apart.
 template <class T, class Word>
 inline void pack_panel_across(const T* from, int64_t ld, int64_t columns, int64_t units, Word* to) {
-  __mmask16 first = lanes_below(columns), second = lanes_below(columns - kLanes);
-  for (int64_t p = 0; p < units; ++p) {
-    _mm512_storeu_si512(to + p * kPanel, words_across(from, ld, p, first));
-    _mm512_storeu_si512(to + p * kPanel + kLanes, words_across(from + kLanes, ld, p, second));
-  }
+  __mmask16 lanes[kTileVectors];
+  for (int j = 0; j < kTileVectors; ++j) lanes[j] = lanes_below(columns - j * kLanes);
+  for (int64_t p = 0; p < units; ++p)
+#pragma GCC unroll 4
+    for (int j = 0; j < kTileVectors; ++j)
+      _mm512_storeu_si512(to + p * kPanel + j * kLanes, words_across(from + j * kLanes, ld, p, lanes[j]));
 }
 
-/// A tile of A whose terms lie along its rows, of `units` words, `stride` words apart.
-template <class Word>
-inline void pack_tile_upright(const Word* from, int64_t stride, int64_t rows, int64_t units, Word* to) {
-  for (int64_t p = 0; p < units; p += 16) {
-    __m512i r[16];
-    for (int i = 0; i < 16; ++i)
-      r[i] = _mm512_maskz_loadu_epi32(i < rows ? lanes_below(units - p) : 0, from + (i < rows ? i : 0) * stride + p);
-    transpose_words(r);
-    for (int i = 0; i < 16 && p + i < units; ++i)
-      _mm512_mask_storeu_epi32(to + (p + i) * kTileRows, lanes_below(kTileRows), r[i]);
-  }
+constexpr int kPackedTiles = 8;  // tiles of A that are packed together: 48 rows are three vectors
+
+/// Words 6q … 6q+5 of three vectors come first.
+template <int Tile>
+inline __m512i tile_words(const __m512i (&w)[3]) {
+  constexpr int kFirst = Tile * kTileRows, kVector = kFirst / kLanes, kNext = kVector < 2 ? kVector + 1 : 2;
+  return _mm512_alignr_epi32(w[kNext], w[kVector], kFirst % kLanes);
 }
 
-constexpr int kPackedTiles = 4;  // tiles of A that are packed together: 48 rows are three vectors
-
-/// Four tiles of A whose terms lie in rows, `ld` values apart; tiles are `units * kTileRows` words apart.
+/// Eight tiles of A whose terms lie in rows, `ld` values apart; tiles are `units * kTileRows` words apart.
 template <class T, class Word>
 inline void pack_tiles_across(const T* from, int64_t ld, int64_t rows, int64_t units, Word* to) {
+  static_assert(kPackedTiles * kTileRows == 3 * kLanes);
   __mmask16 lanes[3];
   for (int j = 0; j < 3; ++j) lanes[j] = lanes_below(rows - j * kLanes);
   int64_t tile = units * kTileRows;
   for (int64_t p = 0; p < units; ++p) {
     __m512i w[3];
     for (int j = 0; j < 3; ++j) w[j] = words_across(from + j * kLanes, ld, p, lanes[j]);
-    Word* at = to + p * kTileRows;
-    auto put = [&](int quad, __m128i four) {
-      _mm_storeu_si128(reinterpret_cast<__m128i*>(at + quad / 3 * tile + quad % 3 * 4), four);
-    };
-    for (int j = 0; j < 3; ++j) {
-      put(4 * j, _mm512_castsi512_si128(w[j]));
-      put(4 * j + 1, _mm512_extracti32x4_epi32(w[j], 1));
-      put(4 * j + 2, _mm512_extracti32x4_epi32(w[j], 2));
-      put(4 * j + 3, _mm512_extracti32x4_epi32(w[j], 3));
-    }
+    [&]<int... Tile>(std::integer_sequence<int, Tile...>) {
+      (_mm512_mask_storeu_epi32(to + Tile * tile + p * kTileRows, lanes_below(kTileRows), tile_words<Tile>(w)), ...);
+    }(std::make_integer_sequence<int, kPackedTiles>());
   }
 }
 

@@ -1,5 +1,5 @@
-// Matrix products on packed panels: B goes once into panels that fit the caches, A stays as it is unless its rows
-// would not, and a tile of C stays in registers for all terms of a chunk. Every element of C is summed in one order that
+// Matrix products on packed panels: B goes once into panels that fit the caches, A stays as it is unless it is stored
+// transposed, and a tile of C stays in registers for all terms of a chunk. Every element of C is summed in one order that
 // the problem's size alone fixes.
 #include "mtrain/cpu/kernels/gemm_pack.h"
 #include "mtrain/cpu/kernels/attention_tiles.h"
@@ -9,7 +9,7 @@ namespace mtrain::cpu::MT_ISA {
 #if defined(__AVX512F__)
 namespace {
 
-constexpr int64_t kMaxRowBytes = 8192;      // of terms in one chunk: 12 rows of A beside a panel of B stay in L2
+constexpr int64_t kMaxRowBytes = 8192;      // of terms in one chunk: rows of A beside a panel of B stay in L2
 constexpr int64_t kMaxPanelsBytes = 6 << 20;  // of B packed at a time: a part of L3
 constexpr int64_t kBlockBytes = 384 << 10;  // of A that one thread works on at a time: a part of L2
 
@@ -28,18 +28,15 @@ class PackedGemm {
     panels_at_once_ = std::clamp<int64_t>(kMaxPanelsBytes / (panel_words * 4), 1, panels);
     tiles_ = (g.m + kTileRows - 1) / kTileRows;
     int64_t block = std::max<int64_t>(1, kBlockBytes / (kTileRows * chunk_ * static_cast<int64_t>(sizeof(T))));
+    if (g.transpose_a) block = (block + kPackedTiles - 1) / kPackedTiles * kPackedTiles;
     int64_t threads = stream.threads();
     blocks_ = std::min(tiles_, ((tiles_ + block - 1) / block + threads - 1) / threads * threads);
     block_tiles_ = (tiles_ + blocks_ - 1) / blocks_;
-    // Rows a multiple of 2 KiB apart fall into the same few sets of the first cache.
-    packs_a_ = g.transpose_a || g.lda * static_cast<int64_t>(sizeof(T)) % 2048 == 0;
-    if (packs_a_) block_tiles_ = (block_tiles_ + kPackedTiles - 1) / kPackedTiles * kPackedTiles;
-    blocks_ = (tiles_ + block_tiles_ - 1) / block_tiles_;
     // Few rows: a block meets a part of the panels at a time, so that every thread gets something.
     parts_ = std::clamp<int64_t>((threads + blocks_ - 1) / blocks_, 1, panels_at_once_);
     cut_scratch(stream, [&](Pieces& pieces) {
       b_ = pieces.take<Word>(panels_at_once_ * panel_words);
-      if (packs_a_) a_ = pieces.take<Word>(threads * a_words());
+      if (g.transpose_a) a_ = pieces.take<Word>(threads * a_words());
       if (chunks_ > 1 && g.c_dtype != DType::f32) partial_ = pieces.take<float>(g.m * panels_at_once_ * kPanel);
       if (g.bias) bias_ = pieces.take<float>(panels * kPanel);
       return 0;
@@ -62,7 +59,7 @@ class PackedGemm {
   }
 
  private:
-  int64_t a_words() const { return block_tiles_ * kTileRows * (chunk_ / kPack); }
+  int64_t a_words() const { return (block_tiles_ + kPackedTiles - 1) / kPackedTiles * kPackedTiles * kTileRows * (chunk_ / kPack); }
   int64_t units(int64_t chunk) const { return (std::min(chunk_, g_.k - chunk * chunk_)) / kPack; }
   int64_t panels(int64_t column) const {
     return std::min(panels_at_once_, (g_.n - column + kPanel - 1) / kPanel);
@@ -87,8 +84,8 @@ class PackedGemm {
   };
 
   void multiply(int64_t block, int64_t part, int64_t column, int64_t chunk, int thread) {
-    int64_t first = block * block_tiles_, count = panels(column);
-    Range range = {first, std::min(tiles_, first + block_tiles_), part * count / parts_,
+    int64_t count = panels(column);
+    Range range = {block * tiles_ / blocks_, (block + 1) * tiles_ / blocks_, part * count / parts_,
                    (part + 1) * count / parts_};
     if (range.first_panel == range.last_panel) return;
     TileA<Word> a = operand_a(range.first_tile, range.last_tile, chunk, thread);
@@ -113,27 +110,21 @@ class PackedGemm {
   }
   static TileOutput<float> in_place(float* c, int64_t ldc, float beta) { return {c, ldc, c, beta}; }
 
-  /// The block's rows of A: as they lie, or packed into the thread's own memory.
+  /// The block's rows of A: as they lie, or packed into the thread's own memory when they are stored as columns.
   TileA<Word> operand_a(int64_t first, int64_t last, int64_t chunk, int thread) {
     auto a = static_cast<const T*>(g_.a);
     int64_t term = chunk * chunk_, n = units(chunk);
-    auto row_of = [&](int64_t tile) { return reinterpret_cast<const Word*>(a + tile * kTileRows * g_.lda + term); };
-    if (!packs_a_) return {row_of(first), g_.lda / kPack, 1};
+    if (!g_.transpose_a) return {reinterpret_cast<const Word*>(a + first * kTileRows * g_.lda + term), g_.lda / kPack, 1};
     Word* to = a_ + thread * a_words();
-    if (g_.transpose_a)
-      for (int64_t t = first; t < last; t += kPackedTiles)
-        pack_tiles_across(a + term * g_.lda + t * kTileRows, g_.lda, g_.m - t * kTileRows, n,
-                          to + (t - first) * kTileRows * n);
-    else
-      for (int64_t t = first; t < last; ++t)
-        pack_tile_upright(row_of(t), g_.lda / kPack, std::min<int64_t>(kTileRows, g_.m - t * kTileRows), n,
-                          to + (t - first) * kTileRows * n);
+    for (int64_t t = first; t < last; t += kPackedTiles)
+      pack_tiles_across(a + term * g_.lda + t * kTileRows, g_.lda, g_.m - t * kTileRows, n,
+                        to + (t - first) * kTileRows * n);
     return {to, 1, kTileRows};
   }
 
   template <class C>
   void walk(TileA<Word> a, const Range& range, int64_t column, int64_t chunk, TileOutput<C> out) {
-    int64_t n = units(chunk), tile_words = packs_a_ ? kTileRows * n : kTileRows * a.row;
+    int64_t n = units(chunk), tile_words = g_.transpose_a ? kTileRows * n : kTileRows * a.row;
     for (int64_t panel = range.first_panel; panel < range.last_panel; ++panel) {
       int64_t at = panel * kPanel, cols = std::min<int64_t>(kPanel, g_.n - column - at);
       const Word* b = b_ + panel * n * kPanel;
@@ -149,21 +140,24 @@ class PackedGemm {
       }
     }
   }
-  /// The last rows of A are fewer than a tile's: a smaller tile takes them, and what lies beyond is not read.
+  /// A narrow end of C needs half a panel. The last rows of A are fewer than a tile's: smaller tiles take them, and what
+  /// lies beyond is not read.
   template <class C>
   static void multiply_tile(TileA<Word> a, const Word* b, int64_t n, int rows, int64_t cols, const TileOutput<C>& out) {
-    if (rows == kTileRows) return tile_product<Unit, kTileRows>(a, b, n, cols, out);
-    TileA<Word> rest = a;
-    TileOutput<C> to = out;
+    if (cols <= kPanel / 2) return multiply_rows<kTileVectors / 2>(a, b, n, rows, cols, out);
+    multiply_rows<kTileVectors>(a, b, n, rows, cols, out);
+  }
+  template <int Vectors, class C>
+  static void multiply_rows(TileA<Word> a, const Word* b, int64_t n, int rows, int64_t cols, TileOutput<C> out) {
     auto take = [&]<int kRows>(std::integral_constant<int, kRows>) {
-      tile_product<Unit, kRows>(rest, b, n, cols, to);
-      rest.data += kRows * a.row;
-      to.c += kRows * out.ldc;
-      to.before += kRows * out.ldc;
-      if (to.add) to.add += kRows * out.ld_add;
+      tile_product<Unit, kRows, Vectors>(a, b, n, cols, out);
+      a.data += kRows * a.row;
+      out.c += kRows * out.ldc;
+      out.before += kRows * out.ldc;
+      if (out.add) out.add += kRows * out.ld_add;
       rows -= kRows;
     };
-    if (rows >= 8) take(std::integral_constant<int, 8>());
+    if (rows == kTileRows) return take(std::integral_constant<int, kTileRows>());
     if (rows >= 4) take(std::integral_constant<int, 4>());
     if (rows >= 2) take(std::integral_constant<int, 2>());
     if (rows >= 1) take(std::integral_constant<int, 1>());
@@ -174,7 +168,6 @@ class PackedGemm {
   int64_t chunk_, chunks_, panels_at_once_, tiles_, blocks_, block_tiles_, parts_;
   Word *a_ = nullptr, *b_ = nullptr;
   float *partial_ = nullptr, *bias_ = nullptr;
-  bool packs_a_;
 };
 
 /// Rows of pairs must start at even values.

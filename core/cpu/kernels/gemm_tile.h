@@ -6,8 +6,11 @@
 #if defined(__AVX512F__)
 namespace mtrain::cpu::MT_ISA {
 
-constexpr int kTileRows = 12;          // with two vectors of columns: 24 sums, 2 vectors of B and some of A
-constexpr int kPanel = 2 * kLanes;     // columns of a packed panel of B
+// Six rows of four vectors: 24 sums, 4 vectors of B and one of A. Fewer rows of A at a time than of a taller tile, so that
+// A may stay where it is, at whatever distance its rows are.
+constexpr int kTileRows = 6;
+constexpr int kTileVectors = 4;
+constexpr int kPanel = kTileVectors * kLanes;  // columns of a packed panel of B
 
 /// Where a tile goes: c = beta * before + sums + bias + add.
 template <class C>
@@ -40,38 +43,42 @@ inline void store_lanes(bf16* to, Vec v, __mmask16 lanes) {
 }
 #endif
 
-/// One tile: rows [0, Rows) of A times a panel, columns [0, cols) of it.
-template <class Unit, int Rows, class C>
+/// Adds up to `cols` columns of a row of sums to what was there, and stores them.
+template <int Vectors, class C>
+inline void store_row(const Vec (&sum)[Vectors], int64_t row, int64_t cols, const TileOutput<C>& out) {
+#pragma GCC unroll 4
+  for (int j = 0; j < Vectors; ++j) {
+    __mmask16 lanes = lanes_below(cols - j * kLanes);
+    Vec v = sum[j];
+    if (out.add) v += load_lanes(out.add + row * out.ld_add + j * kLanes, lanes);
+    if (out.bias) v += load(out.bias + j * kLanes);
+    if (out.beta != 0) v += out.beta * load_lanes(out.before + row * out.ldc + j * kLanes, lanes);
+    store_lanes(out.c + row * out.ldc + j * kLanes, v, lanes);
+  }
+}
+
+/// One tile: rows [0, Rows) of A times the first vectors of a panel, columns [0, cols) of it.
+template <class Unit, int Rows, int Vectors, class C>
 inline void tile_product(TileA<typename Unit::Word> a, const typename Unit::Word* b, int64_t units, int64_t cols,
                          const TileOutput<C>& out) {
-  Vec sum[Rows][2] = {};
-  for (int m = 0; m < Rows; ++m) {
-    __builtin_prefetch(out.c + m * out.ldc, 1);
-    if constexpr (sizeof(C) == 4) __builtin_prefetch(out.c + m * out.ldc + kLanes, 1);
-  }
+  Vec sum[Rows][Vectors] = {};
+  constexpr int kLine = 64 / (kLanes * static_cast<int>(sizeof(C)));  // vectors of C in a cache line
+  for (int m = 0; m < Rows; ++m)
+    for (int j = 0; j < Vectors; j += kLine) __builtin_prefetch(out.c + m * out.ldc + j * kLanes, 1);
   for (int64_t p = 0; p < units; ++p) {
-    auto left = Unit::words(b + p * kPanel), right = Unit::words(b + p * kPanel + kLanes);
-#pragma GCC unroll 12
+    typename Unit::Words right[Vectors];
+#pragma GCC unroll 4
+    for (int j = 0; j < Vectors; ++j) right[j] = Unit::words(b + p * kPanel + j * kLanes);
+#pragma GCC unroll 6
     for (int m = 0; m < Rows; ++m) {
       typename Unit::Word x;
       std::memcpy(&x, a.data + m * a.row + p * a.step, sizeof x);  // the memory may hold pairs of bf16
-      sum[m][0] = Unit::multiply_add(sum[m][0], x, left);
-      sum[m][1] = Unit::multiply_add(sum[m][1], x, right);
+#pragma GCC unroll 4
+      for (int j = 0; j < Vectors; ++j) sum[m][j] = Unit::multiply_add(sum[m][j], x, right[j]);
     }
   }
-  __mmask16 lanes[2] = {lanes_below(cols), lanes_below(cols - kLanes)};
-#pragma GCC unroll 12
-  for (int m = 0; m < Rows; ++m) {
-#pragma GCC unroll 2
-    for (int j = 0; j < 2; ++j) {
-      Vec v = sum[m][j];
-      C* c = out.c + m * out.ldc + j * kLanes;
-      if (out.add) v += load_lanes(out.add + m * out.ld_add + j * kLanes, lanes[j]);
-      if (out.bias) v += load(out.bias + j * kLanes);
-      if (out.beta != 0) v += out.beta * load_lanes(out.before + m * out.ldc + j * kLanes, lanes[j]);
-      store_lanes(c, v, lanes[j]);
-    }
-  }
+#pragma GCC unroll 6
+  for (int m = 0; m < Rows; ++m) store_row(sum[m], m, cols, out);
 }
 
 }  // namespace mtrain::cpu::MT_ISA
