@@ -74,15 +74,17 @@ struct CommCall {
   int64_t count = 0;
   const void* in = nullptr;
   void* out = nullptr;
-  /// Elements per rank of all_to_all_v, whose blocks lie back to back; both empty in the even form. Copied by
-  /// implementations that outlive the call.
-  std::span<const int64_t> send_counts, recv_counts;
-
-  bool uneven() const { return !send_counts.empty(); }
+  bool uneven = false;  // all_to_all_v: blocks of these many elements per rank, back to back
+  std::span<const int64_t> send_counts,
+      recv_counts;  // the caller's: implementations copy what outlives start()
 };
 
 /// "all_reduce sum of 1000 fp32", "broadcast of 8 int64 from rank 2", "barrier".
 MT_API std::string describe(const CommCall& call);
+
+/// Whether calls of two ranks belong to one collective; for a send and its recv, whether the message fits.
+/// The counts of the uneven form are not compared.
+MT_API bool agree(const CommCall& a, const CommCall& b);
 
 /// Calls, and bytes that this rank sent in them, by kind. What is counted is what the theory of each
 /// collective needs and not what an implementation happened to do. For a group of n ranks and a call's `count

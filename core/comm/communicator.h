@@ -31,6 +31,9 @@ struct CommContext {
   std::chrono::milliseconds timeout{std::chrono::minutes(10)};
 };
 
+/// The largest tag of send and recv, which MPI promises at least.
+inline constexpr int kMaxTag = 32767;
+
 class MT_API Communicator {
  public:
   static constexpr std::string_view kKind = "comm";
@@ -72,7 +75,7 @@ class MT_API Communicator {
   void broadcast(Buffer data, int root) { start_broadcast(data, root).wait(); }
   /// Sends to one rank, which calls recv with the same count and dtype. Messages of one (sender, receiver,
   /// tag) arrive in order. May wait for the receiver: where two ranks send to each other, start the sends.
-  /// Not to oneself. tag: 0..32767.
+  /// Not to oneself. tag: 0..kMaxTag.
   void send(ConstBuffer data, int to, int tag = 0) { start_send(data, to, tag).wait(); }
   void recv(Buffer data, int from, int tag = 0) { start_recv(data, from, tag).wait(); }
   void barrier() { start_barrier().wait(); }
@@ -107,9 +110,12 @@ class MT_API Communicator {
   const CommCounters& counters() const { return counters_; }
 
  protected:
-  /// Begins a checked call of more than one rank's concern; sizes fit and pointers are valid.
+  /// Throws the job's Error(peer) when it has failed already.
+  virtual void require_alive(const CommCall& call) const = 0;
+  /// Begins a checked call; this group has several ranks.
   virtual Pending start(const CommCall& call) = 0;
-  virtual std::unique_ptr<Communicator> make_split(int color, int key, std::string name) = 0;
+  /// `call.peer` is the color and `call.tag` the key.
+  virtual std::unique_ptr<Communicator> make_split(const CommCall& call, std::string name) = 0;
 
  private:
   Pending begin(const CommCall& call);

@@ -19,6 +19,10 @@ class MT_API ThreadWorld {
   int size() const;
   /// The world's communicator of `rank`. Once per rank.
   std::unique_ptr<Communicator> make(int rank);
+  /// Says that this rank makes no calls any more, so that nobody waits for it.
+  void leave(int rank);
+  /// The rank that failed first, -1 when none did or the failure is nobody's alone.
+  int failed_rank() const;
 
  private:
   struct Shared;
