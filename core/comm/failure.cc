@@ -1,0 +1,36 @@
+#include "mtrain/comm/failure.h"
+
+#include "mtrain/base/text.h"
+
+namespace mtrain {
+
+namespace {
+constexpr size_t kMostRanksShown = 16;
+
+std::string ranks_text(std::span<const int> ranks) {
+  std::string text = "ranks";
+  for (size_t i = 0; i < ranks.size() && i < kMostRanksShown; ++i) text += cat(" ", ranks[i]);
+  if (ranks.size() > kMostRanksShown) text += cat(" … ", ranks.back(), ", ", ranks.size(), " in all");
+  return text;
+}
+}  // namespace
+
+std::string call_place(const CommCall& call, uint64_t number, const std::string& group,
+                       std::span<const int> world_ranks) {
+  return cat(describe(call), " (#", number, " of group '", group, "': ", ranks_text(world_ranks), ")");
+}
+
+Error peer_error(const CommFailure& failure, int rank, const std::string& place) {
+  std::string who = failure.rank < 0 ? "" : cat("rank ", failure.rank, " failed: ");
+  return Error(ErrorClass::peer, cat(who, failure.reason, "; rank ", rank, " was in ", place),
+               failure.rank < 0 ? "the ranks must make the same calls in the same order"
+                                : cat("see what rank ", failure.rank, " reported"));
+}
+
+std::string mismatch_reason(const std::string& group, uint64_t number, int rank_a, const CommCall& a,
+                            int rank_b, const CommCall& b) {
+  return cat("ranks disagree on call #", number, " of group '", group, "': rank ", rank_a, " calls ",
+             describe(a), ", rank ", rank_b, " calls ", describe(b));
+}
+
+}  // namespace mtrain
