@@ -10,8 +10,9 @@
 
 namespace mtrain {
 
-/// y[T,N] = x[T,D] · w[N,D]ᵀ + b[N]; `b` may be undefined. The gradient of w adds up in float inside the GEMM.
-MT_API Tensor linear(const Tensor& x_TD, const Tensor& w_ND, const Tensor& b_N = {});
+/// y[T,N] = x[T,D] · w[N,D]ᵀ + b[N] + residual[T,N]; `b` and `residual` may be undefined. The sum is rounded once. The
+/// gradient of w adds up in float inside the GEMM.
+MT_API Tensor linear(const Tensor& x_TD, const Tensor& w_ND, const Tensor& b_N = {}, const Tensor& residual_TN = {});
 /// y[t] = table[ids[t]]; ids int32 [T], already checked to lie inside the table.
 MT_API Tensor embedding(const Tensor& table_VD, const Tensor& ids_T);
 /// y = w * x / sqrt(mean(x²) + eps) per token.

@@ -284,6 +284,14 @@ bool packed_is_faster(const GemmArgs& g) {
   return g.dtype == DType::bf16 || (g.dtype == DType::f32 && !g.transpose_a && g.k > kManyTerms);
 }
 
+/// The same product added to what C then holds: a copy of the addend.
+GemmArgs onto_addend(Stream& stream, GemmArgs g) {
+  cast_rows(stream, g.addend, g.c_dtype, g.ldc, g.c, g.c_dtype, g.ldc, g.m, g.n);
+  g.addend = nullptr;
+  g.beta = 1;
+  return g;
+}
+
 }  // namespace
 
 GemmCache::GemmCache() = default;
@@ -306,6 +314,11 @@ GemmPrimitive& GemmCache::find(const Key& key) {
 void gemm(Stream& stream, const GemmArgs& args) {
   if (args.m == 0 || args.n == 0 || args.batch == 0) return;
   auto& cpu = cpu_stream(stream);
+  if (args.addend) {
+    MT_CHECK(args.beta == 0 && args.batch == 1, "an addend with beta ", args.beta, " and batch ", args.batch);
+    if (args.k > 0 && packed_is_faster(args) && cpu.isa().packed_gemm(stream, args)) return;
+    return gemm(stream, onto_addend(stream, args));
+  }
   if (args.k == 0 || args.alpha == 0) return without_product(stream, args);
   MT_CHECK(args.batch == 1 || args.stride_c != 0, "batched gemm into one matrix");
   if (packed_is_faster(args) && cpu.isa().packed_gemm(stream, args)) return;

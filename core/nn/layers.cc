@@ -10,7 +10,9 @@ Linear::Linear(const Scope& scope, Dim out, Dim in, LinearOptions options)
     : weight(scope.param("weight", {out, in}, Init::normal(options.init_std), true)),
       bias(options.bias ? &scope.param("bias", {out}, Init::zeros(), false) : nullptr) {}
 
-Tensor Linear::operator()(const Tensor& x) const { return linear(x, weight.use(), bias ? bias->use() : Tensor()); }
+Tensor Linear::operator()(const Tensor& x, const Tensor& residual) const {
+  return linear(x, weight.use(), bias ? bias->use() : Tensor(), residual);
+}
 
 Embedding::Embedding(const Scope& scope, Dim rows, Dim embed, float init_std)
     : weight(scope.param("weight", {rows, embed}, Init::normal(init_std), true)) {}
@@ -30,11 +32,11 @@ Attention::Attention(const Scope& scope, Dim embed, const AttentionOptions& opti
       out_(scope / "out", embed, {"heads", options.layout.heads * options.layout.head_dim},
            {options.out_init_std, options.bias}) {}
 
-Tensor Attention::operator()(const Tensor& x, const ModelInput& input) const {
+Tensor Attention::operator()(const Tensor& x, const ModelInput& input, const Tensor& residual) const {
   Tensor qkv = qkv_(x);
   if (options_.rope) qkv = rope(std::move(qkv), options_.layout, *options_.rope, input.positions_T);
   float scale = 1.0f / std::sqrt(static_cast<float>(options_.layout.head_dim));
-  return out_(attention(qkv, options_.layout, input.bounds, scale, options_.causal));
+  return out_(attention(qkv, options_.layout, input.bounds, scale, options_.causal), residual);
 }
 
 GatedMlp::GatedMlp(const Scope& scope, Dim embed, Dim mlp, float init_std, float out_init_std)
@@ -42,12 +44,14 @@ GatedMlp::GatedMlp(const Scope& scope, Dim embed, Dim mlp, float init_std, float
       up_(scope / "up", mlp, embed, {init_std}),
       down_(scope / "down", embed, mlp, {out_init_std}) {}
 
-Tensor GatedMlp::operator()(const Tensor& x) const { return down_(silu_mul(gate_(x), up_(x))); }
+Tensor GatedMlp::operator()(const Tensor& x, const Tensor& residual) const {
+  return down_(silu_mul(gate_(x), up_(x)), residual);
+}
 
 Mlp::Mlp(const Scope& scope, Dim embed, Dim mlp, GeluKind kind, LinearOptions options, float out_init_std)
     : kind_(kind), up_(scope / "up", mlp, embed, options), down_(scope / "down", embed, mlp, {out_init_std, options.bias}) {}
 
-Tensor Mlp::operator()(const Tensor& x) const { return down_(gelu(up_(x), kind_)); }
+Tensor Mlp::operator()(const Tensor& x, const Tensor& residual) const { return down_(gelu(up_(x), kind_), residual); }
 
 LmHead::LmHead(const Scope& scope, Dim vocab, Dim embed, int64_t valid_vocab, Parameter* tied, float init_std)
     : weight_(tied ? *tied : scope.param("weight", {vocab, embed}, Init::normal(init_std), true)),

@@ -16,11 +16,11 @@ struct LinearOptions {
   bool bias = false;
 };
 
-/// y[T,out] = x[T,in] · w[out,in]ᵀ + b.
+/// y[T,out] = x[T,in] · w[out,in]ᵀ + b, and `residual` when it is given.
 class MT_API Linear {
  public:
   Linear(const Scope& scope, Dim out, Dim in, LinearOptions options = {});
-  Tensor operator()(const Tensor& x) const;
+  Tensor operator()(const Tensor& x, const Tensor& residual = {}) const;
   Parameter& weight;
   Parameter* bias;
 };
@@ -67,11 +67,12 @@ struct AttentionOptions {
   const RopeTable* rope = nullptr;  // null: no rotary positions; must outlive the module
 };
 
-/// Self-attention with one fused projection that holds queries, keys and values group by group.
+/// Self-attention with one fused projection that holds queries, keys and values group by group. Like the MLPs it adds its
+/// result to `residual` when that is given: the last product does so as it stores, which saves a pass over memory.
 class MT_API Attention {
  public:
   Attention(const Scope& scope, Dim embed, const AttentionOptions& options);
-  Tensor operator()(const Tensor& x_TD, const ModelInput& input) const;
+  Tensor operator()(const Tensor& x_TD, const ModelInput& input, const Tensor& residual_TD = {}) const;
 
  private:
   AttentionOptions options_;
@@ -82,7 +83,7 @@ class MT_API Attention {
 class MT_API GatedMlp {
  public:
   GatedMlp(const Scope& scope, Dim embed, Dim mlp, float init_std, float out_init_std);
-  Tensor operator()(const Tensor& x_TD) const;
+  Tensor operator()(const Tensor& x_TD, const Tensor& residual_TD = {}) const;
 
  private:
   Linear gate_, up_, down_;
@@ -92,7 +93,7 @@ class MT_API GatedMlp {
 class MT_API Mlp {
  public:
   Mlp(const Scope& scope, Dim embed, Dim mlp, GeluKind kind, LinearOptions options, float out_init_std);
-  Tensor operator()(const Tensor& x_TD) const;
+  Tensor operator()(const Tensor& x_TD, const Tensor& residual_TD = {}) const;
 
  private:
   GeluKind kind_;

@@ -14,13 +14,14 @@ namespace mtrain {
 
 class Stream;
 
-/// C[M,N] = alpha * op(A)[M,K] * op(B)[K,N] + beta * C + bias, batched. op(X) is X or its transpose as stored;
+/// C[M,N] = alpha * op(A)[M,K] * op(B)[K,N] + beta * C + bias + addend, batched. op(X) is X or its transpose as stored;
 /// ld* are the row strides as stored. A and B share `dtype`; sums are in float.
 struct GemmArgs {
   const void* a = nullptr;
   const void* b = nullptr;
   void* c = nullptr;
-  const void* bias = nullptr;  // [N] in `bias_dtype`, added to every row; may be null
+  const void* bias = nullptr;    // [N] in `bias_dtype`, added to every row; may be null
+  const void* addend = nullptr;  // laid out like C; may be null. REQUIRES: batch 1, beta 0, apart from C
   bool transpose_a = false, transpose_b = false;
   int64_t m = 0, n = 0, k = 0, lda = 0, ldb = 0, ldc = 0;
   int64_t batch = 1, stride_a = 0, stride_b = 0, stride_c = 0;

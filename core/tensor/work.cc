@@ -46,7 +46,7 @@ double qkv(const AttentionArgs& a) { return product(a.tokens, a.heads + 2 * a.gr
 CountedWork count(const GemmArgs& g) {
   auto batch = static_cast<double>(g.batch);
   double operands = bytes(product(g.m, g.k) + product(g.n, g.k), g.dtype);
-  double result = bytes(product(g.m, g.n), g.c_dtype) * (g.beta == 0 ? 1 : 2);
+  double result = bytes(product(g.m, g.n), g.c_dtype) * (g.beta == 0 && !g.addend ? 1 : 2);
   const char* direction = g.transpose_a ? "TN" : g.transpose_b ? "NT" : "NN";
   return {{2 * batch * product(g.m, g.n, g.k), batch * (operands + result)},
           cat(g.batch > 1 ? cat(g.batch, " x ") : "", g.m, "x", g.n, "x", g.k, " ", direction, " ", name(g.dtype))};

@@ -20,6 +20,8 @@ struct Bounds {
   double norm = 1e-6;    // of all gradients, relative
   double grads = 5e-6;   // of each tensor's largest gradient
   double params = 2e-5;  // absolute, after five steps
+  // Losses of five steps in a small type, relative to fp32: eight times as far in bf16 as in fp16.
+  double fp16_loss = 1e-4, bf16_loss = 1e-3;
 };
 
 struct Set {
@@ -37,9 +39,10 @@ std::vector<Set> sets() {
   fs::path stories =
       (shared ? fs::path(shared) : fs::path(MT_SOURCE_DIR) / "../shared") / "data/models/stories260K_hf";
   if (fs::exists(stories))
-    // Trained weights: larger logits, and losses near 0 by the fifth step, where Adam enlarges the noise
-    // most.
-    out.push_back({"stories260K", stories, {5e-5, 2e-5, 3e-5, 2e-5, 1e-3}});
+    // Trained weights: larger logits, and a loss that falls from 0.7 to 0.06 on one batch. Adam's first step moves every
+    // weight by the whole rate, whichever sign rounding left to a gradient near 0: two correct builds of the same model
+    // were seen 0.008 and 0.021 away in bf16.
+    out.push_back({"stories260K", stories, {5e-5, 2e-5, 3e-5, 2e-5, 1e-3, 5e-3, 4e-2}});
   else
     MESSAGE("not compared with stories260K: " << stories.string() << " is absent");
   return out;
@@ -225,7 +228,7 @@ TEST_CASE("transformers: bf16 and fp16 stay within their noise of fp32") {
 
 TEST_CASE("transformers: five steps in bf16 and fp16 follow the fp32 losses") {
   for (const Set& set : sets())
-    for (auto [dtype, most] : {std::pair{DType::bf16, 0.02}, {DType::f16, 0.004}}) {
+    for (auto [dtype, most] : {std::pair{DType::bf16, set.bounds.bf16_loss}, {DType::f16, set.bounds.fp16_loss}}) {
       INFO(std::string(set.name), " ", std::string(name(dtype)));
       nlohmann::json golden = golden_of(set);
       Rows batch = golden.at("batch").get<Rows>();

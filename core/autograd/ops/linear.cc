@@ -1,4 +1,4 @@
-// y = x wᵀ + b;  dx = dy w;  dw += dyᵀ x;  db += Σ_t dy.
+// y = x wᵀ + b + r;  dx = dy w;  dw += dyᵀ x;  db += Σ_t dy;  dr = dy.
 #include "mtrain/autograd/ops.h"
 #include "mtrain/autograd/ops/products.h"
 
@@ -8,15 +8,15 @@ namespace {
 struct Linear {
   Tensor x, w;
 
-  Tensor forward(Run& run, const Tensor& x_in, const Tensor& w_in, const Tensor& b) {
+  Tensor forward(Run& run, const Tensor& x_in, const Tensor& w_in, const Tensor& b, const Tensor& residual) {
     x = x_in.detach();
     w = w_in.detach();
     Tensor y = run.empty({x.size(0), w.size(0)}, x.dtype());
-    linear_forward(run, x, w, b, y);
+    linear_forward(run, x, w, b, residual, y);
     return y;
   }
 
-  void backward(Run& run, const Tensor& dy, Grads<3>& g) {
+  void backward(Run& run, const Tensor& dy, Grads<4>& g) {
     if (g[0].wanted()) {
       auto [dx, accumulate] = g[0].slot(run, x.shape(), x.dtype());
       linear_input_gradient(run, dy, w, dx, accumulate);
@@ -26,6 +26,7 @@ struct Linear {
       linear_weight_gradient(run, dy, x, dw, accumulate);
     }
     if (g[2].wanted()) bias_gradient(run, dy, g[2]);
+    if (g[3].wanted()) g[3].give(run, dy);
   }
 
   static void bias_gradient(Run& run, const Tensor& dy, InputGrad& g) {
@@ -42,12 +43,15 @@ struct Linear {
 
 }  // namespace
 
-Tensor linear(const Tensor& x, const Tensor& w, const Tensor& b) {
+Tensor linear(const Tensor& x, const Tensor& w, const Tensor& b, const Tensor& residual) {
   MT_CHECK(x.shape().rank() == 2 && w.shape().rank() == 2 && x.size(1) == w.size(1), "x ", x.shape(), ", w ", w.shape());
   MT_CHECK(x.contiguous() && w.contiguous() && x.dtype() == w.dtype(), name(x.dtype()), " vs ", name(w.dtype()));
   MT_CHECK(!b.defined() || (b.numel() == w.size(0) && b.contiguous()), "bias of ", w.size(0), " outputs");
+  MT_CHECK(!residual.defined() || (residual.shape() == Shape{x.size(0), w.size(0)} && residual.contiguous() &&
+                                   residual.dtype() == x.dtype()),
+           "a residual ", residual.defined() ? residual.shape() : Shape{}, " for [", x.size(0), ", ", w.size(0), "]");
   require_kernel(x.run(), x.run().kernels().gemm, "gemm");
-  return apply(Linear{}, x, w, b);
+  return apply(Linear{}, x, w, b, residual);
 }
 
 }  // namespace mtrain

@@ -43,7 +43,7 @@ struct LinearCrossEntropy {
       int64_t end = std::min(rows, begin + piece);
       auto part = [&](const Tensor& t) { return t.slice(0, begin, end); };
       Tensor logits = run.empty({end - begin, vocab}, x.dtype());
-      linear_forward(run, part(x), w, {}, logits);
+      linear_forward(run, part(x), w, {}, {}, logits);
       CrossEntropyArgs args{.logits = logits.raw(),
                             .targets = part(targets).data<int32_t>(),
                             .loss = part(loss).data<float>(),

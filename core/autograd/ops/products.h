@@ -5,13 +5,15 @@
 
 namespace mtrain {
 
-/// y[T,N] = x[T,D] · w[N,D]ᵀ + b[N]; `b` may be undefined.
-inline void linear_forward(Run& run, const Tensor& x, const Tensor& w, const Tensor& b, const Tensor& y) {
+/// y[T,N] = x[T,D] · w[N,D]ᵀ + b[N] + addend[T,N]; `b` and `addend` may be undefined.
+inline void linear_forward(Run& run, const Tensor& x, const Tensor& w, const Tensor& b, const Tensor& addend,
+                           const Tensor& y) {
   int64_t in = x.size(1), out = w.size(0);
   run.kernels().gemm(run.stream(), {.a = x.raw(),
                                     .b = w.raw(),
                                     .c = y.raw(),
                                     .bias = b.defined() ? b.raw() : nullptr,
+                                    .addend = addend.defined() ? addend.raw() : nullptr,
                                     .transpose_b = true,
                                     .m = x.size(0),
                                     .n = out,

@@ -95,15 +95,23 @@ class PackedGemm {
     bool begins = chunk == 0, ends = chunk == chunks_ - 1;
     int64_t partial_ld = panels_at_once_ * kPanel;
     const float* bias = bias_ ? bias_ + column : nullptr;
-    if (g_.c_dtype == DType::f32)
-      walk<float>(a, range, column, chunk,
-                  {static_cast<float*>(g_.c) + column, g_.ldc, begins ? g_.beta : 1, begins ? bias : nullptr});
+    if (g_.c_dtype == DType::f32 && begins)
+      walk<float>(a, range, column, chunk, output<float>(column, bias));
+    else if (g_.c_dtype == DType::f32)
+      walk<float>(a, range, column, chunk, in_place(static_cast<float*>(g_.c) + column, g_.ldc, 1));
     else if (ends)
-      walk<T>(a, range, column, chunk,
-              {static_cast<T*>(g_.c) + column, g_.ldc, g_.beta, bias, begins ? nullptr : partial_, partial_ld});
+      walk<T>(a, range, column, chunk, output<T>(column, bias, begins ? nullptr : partial_, partial_ld));
     else
-      walk<float>(a, range, column, chunk, {partial_, partial_ld, begins ? 0.0f : 1.0f});
+      walk<float>(a, range, column, chunk, in_place(partial_, partial_ld, begins ? 0.0f : 1.0f));
   }
+
+  /// C from this column on, with all that the caller wants added.
+  template <class C>
+  TileOutput<C> output(int64_t column, const float* bias, const float* add = nullptr, int64_t ld_add = 0) const {
+    auto before = static_cast<const C*>(g_.addend ? g_.addend : g_.c) + column;
+    return {static_cast<C*>(g_.c) + column, g_.ldc, before, g_.addend ? 1 : g_.beta, bias, add, ld_add};
+  }
+  static TileOutput<float> in_place(float* c, int64_t ldc, float beta) { return {c, ldc, c, beta}; }
 
   /// The block's rows of A: as they lie, or packed into the thread's own memory.
   TileA<Word> operand_a(int64_t first, int64_t last, int64_t chunk, int thread) {
@@ -133,6 +141,7 @@ class PackedGemm {
         int64_t row = t * kTileRows;
         TileOutput<C> to = out;
         to.c += row * out.ldc + at;
+        to.before += row * out.ldc + at;
         if (out.bias) to.bias += at;
         if (out.add) to.add += row * out.ld_add + at;
         TileA<Word> rows = {a.data + (t - range.first_tile) * tile_words, a.row, a.step};
@@ -150,6 +159,7 @@ class PackedGemm {
       tile_product<Unit, kRows>(rest, b, n, cols, to);
       rest.data += kRows * a.row;
       to.c += kRows * out.ldc;
+      to.before += kRows * out.ldc;
       if (to.add) to.add += kRows * out.ld_add;
       rows -= kRows;
     };

@@ -9,11 +9,12 @@ namespace mtrain::cpu::MT_ISA {
 constexpr int kTileRows = 12;          // with two vectors of columns: 24 sums, 2 vectors of B and some of A
 constexpr int kPanel = 2 * kLanes;     // columns of a packed panel of B
 
-/// Where a tile goes: c = beta * c + sums + bias + add.
+/// Where a tile goes: c = beta * before + sums + bias + add.
 template <class C>
 struct TileOutput {
   C* c = nullptr;
   int64_t ldc = 0;
+  const C* before = nullptr;  // c itself, or a matrix laid out like it
   float beta = 0;
   const float* bias = nullptr;  // per column, of whole panels; may be null
   const float* add = nullptr;   // partial sums of the terms before, rows `ld_add` apart; may be null
@@ -67,7 +68,7 @@ inline void tile_product(TileA<typename Unit::Word> a, const typename Unit::Word
       C* c = out.c + m * out.ldc + j * kLanes;
       if (out.add) v += load_lanes(out.add + m * out.ld_add + j * kLanes, lanes[j]);
       if (out.bias) v += load(out.bias + j * kLanes);
-      if (out.beta != 0) v += out.beta * load_lanes(c, lanes[j]);
+      if (out.beta != 0) v += out.beta * load_lanes(out.before + m * out.ldc + j * kLanes, lanes[j]);
       store_lanes(c, v, lanes[j]);
     }
   }

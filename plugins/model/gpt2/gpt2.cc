@@ -58,8 +58,12 @@ struct Block {
         key2(name_key((s / "drop2").path())) {}
 
   Tensor operator()(Tensor x_TD, const ModelInput& input) const {
-    x_TD = add(x_TD, dropout(attn(norm1(x_TD), input), drop, key1));
-    return add(x_TD, dropout(mlp(norm2(x_TD)), drop, key2));
+    if (drop > 0) {  // what is dropped comes before the sum
+      x_TD = add(x_TD, dropout(attn(norm1(x_TD), input), drop, key1));
+      return add(x_TD, dropout(mlp(norm2(x_TD)), drop, key2));
+    }
+    x_TD = attn(norm1(x_TD), input, x_TD);
+    return mlp(norm2(x_TD), x_TD);
   }
   Norm norm1;
   Attention attn;

@@ -52,8 +52,8 @@ struct Block {
         mlp(s / "mlp", c.embed(), {"mlp", c.ffn_hidden_size}, static_cast<float>(c.init_std), c.out_std()) {}
 
   Tensor operator()(Tensor x_TD, const ModelInput& input) const {
-    x_TD = add(x_TD, attn(norm1(x_TD), input));
-    return add(x_TD, mlp(norm2(x_TD)));
+    x_TD = attn(norm1(x_TD), input, x_TD);
+    return mlp(norm2(x_TD), x_TD);
   }
   Norm norm1;
   Attention attn;

@@ -17,12 +17,12 @@ struct GemmCase {
   bool ta = false, tb = false;
   int64_t pad = 0, batch = 1;
   float alpha = 1, beta = 0;
-  bool bias = false;
+  bool bias = false, addend = false;
 };
 
 std::string text(const GemmCase& c) {
   return cat(c.m, "x", c.n, "x", c.k, c.ta ? " At" : "", c.tb ? " Bt" : "", " pad ", c.pad, " batch ",
-             c.batch, " alpha ", c.alpha, " beta ", c.beta, c.bias ? " bias" : "");
+             c.batch, " alpha ", c.alpha, " beta ", c.beta, c.bias ? " bias" : "", c.addend ? " addend" : "");
 }
 
 /// One matrix of a batch as rows of `terms` doubles, the terms of a sum side by side: element (r, p) lies at
@@ -65,6 +65,7 @@ void check_gemm(Level& level, const GemmCase& c, bool packed = false) {
   auto a = Buffer<T>::random(sa * c.batch, "a"), b = Buffer<T>::random(sb * c.batch, "b");
   auto out = Buffer<C>::random(sc * c.batch, "c");
   auto bias = Buffer<B>::random(c.n, "bias");
+  auto addend = Buffer<C>::random(sc, "addend");
   Buffer<C> before(out);
   if (c.beta == 0)
     for (int64_t i = 0; i < out.count(); ++i)
@@ -73,6 +74,7 @@ void check_gemm(Level& level, const GemmCase& c, bool packed = false) {
   g.a = a.data(), g.b = b.data(), g.c = out.data(), g.bias = c.bias ? bias.data() : nullptr;
   g.transpose_a = c.ta, g.transpose_b = c.tb, g.m = c.m, g.n = c.n, g.k = c.k, g.lda = lda, g.ldb = ldb,
   g.ldc = ldc;
+  if (c.addend) g.addend = addend.data();
   g.batch = c.batch, g.stride_a = sa, g.stride_b = sb, g.stride_c = sc, g.alpha = c.alpha, g.beta = c.beta;
   g.dtype = DTypeOf<T>::value, g.c_dtype = DTypeOf<C>::value, g.bias_dtype = DTypeOf<B>::value;
   if (!packed) level.kernels.gemm(*level.stream, g);
@@ -87,7 +89,7 @@ void check_gemm(Level& level, const GemmCase& c, bool packed = false) {
         int64_t z = i / sc, r = i % sc / ldc, col = i % sc % ldc;
         if (r >= c.m || col >= c.n) return before[i];
         double sum = products[static_cast<size_t>((z * c.m + r) * c.n + col)];
-        return c.alpha * sum + (c.beta == 0 ? 0 : c.beta * before[i]) + (c.bias ? bias[col] : 0);
+        return c.alpha * sum + (c.beta == 0 ? 0 : c.beta * before[i]) + (c.bias ? bias[col] : 0) + (c.addend ? addend[i] : 0);
       },
       what, scale);
 }
@@ -143,6 +145,23 @@ TEST_CASE("the packed kernel: several panels, chunks of terms, blocks of rows an
       // More panels than are packed at a time; chunks of rows a power of two apart.
       check_gemm<T, T, T>(level, {50, 801, 4100, ta, tb, 0, 1, 1, 0.5, true}, true);
       check_gemm<T, T, T>(level, {50, 33, 8192, ta, tb, 0, 1, 1, 1, false}, true);
+    }
+  });
+}
+
+TEST_CASE("gemm adds another matrix as it stores, or as well without a product") {
+  each_level_and_dtype([&]<class T>(T, Level& level) {
+    auto check = [&](const GemmCase& c) {
+      if (has_packed<T, T>(level) && c.k > 0) check_gemm<T, T, T>(level, c, true);
+      if (has_packed<T, float>(level) && c.k > 0) check_gemm<T, float, T>(level, c, true);
+      check_gemm<T, T, T>(level, c);
+      check_gemm<T, float, T>(level, c);
+    };
+    for (bool bias : {false, true}) {
+      check({61, 83, 110, false, true, 0, 1, 1, 0, bias, true});
+      check({59, 97, 66, false, false, 2, 1, 1, 0, bias, true});
+      check({29, 35, 8210, false, true, 0, 1, 1, 0, bias, true});
+      check({13, 35, 0, false, true, 0, 1, 1, 0, bias, true});
     }
   });
 }
