@@ -72,10 +72,11 @@ TEST_CASE("mesh: one rank needs no other, and what does not fit is refused") {
   Mesh one(*self, MeshLayout({{"dp", 1}, {"tp", 1}}));
   CHECK(one["tp"].size() == 1);
   CHECK(one.joint({"tp", "dp"}).name() == "dp-tp");
-  CHECK_THROWS_WITH_AS(one["ep"], "the mesh has no axis 'ep'", Error);
-  CHECK_THROWS_WITH_AS(one.joint({"tp", "cp"}), "the mesh has no axis 'cp'", Error);
-  CHECK_THROWS_WITH_AS(Mesh(*self, kLayout),
-                       "the mesh pp 2 x dp 2 x cp 1 x tp 2 is made for 8 ranks, but the job has 1", Error);
+  CHECK_THROWS_WITH_AS(one["ep"], doctest::Contains("the mesh has no axis 'ep'"), Error);
+  CHECK_THROWS_WITH_AS(one.joint({"tp", "cp"}), doctest::Contains("the mesh has no axis 'cp'"), Error);
+  CHECK_THROWS_WITH_AS(
+      Mesh(*self, kLayout),
+      doctest::Contains("the mesh pp 2 x dp 2 x cp 1 x tp 2 is made for 8 ranks, but the job has 1"), Error);
 }
 
 }  // namespace
