@@ -3,7 +3,6 @@
 #include <doctest/doctest.h>
 
 #include <map>
-#include <regex>
 
 #include "mtrain/base/error.h"
 #include "mtrain/dist/parallel_layout.h"
@@ -51,13 +50,24 @@ TEST_CASE("picture: a mesh that splits nothing, and long groups") {
   CHECK_THROWS_AS(mesh_text({}), Error);
 }
 
+// What stands between two marks, from `at` on; `at` moves behind the second. Empty when they are not there.
+std::string between(const std::string& text, std::string_view open, std::string_view close, size_t& at) {
+  size_t from = text.find(open, at);
+  size_t to = from == std::string::npos ? from : text.find(close, from + open.size());
+  if (to == std::string::npos) return "";
+  at = to + close.size();
+  return text.substr(from + open.size(), to - from - open.size());
+}
+
 // Of each panel, the colour of each rank, read back from the drawing.
 std::map<std::string, std::map<int64_t, std::string>> colours(const std::string& svg) {
   std::map<std::string, std::map<int64_t, std::string>> out;
-  std::regex cell(R"(<title>rank (\d+), group \d+ of (\w+): [^<]*</title><rect [^>]*fill="([^"]*)\"/>)");
-  for (std::sregex_iterator at(svg.begin(), svg.end(), cell), end; at != end; ++at)
-    out[(*at)[2]][std::stoll((*at)[1])] = (*at)[3];
-  return out;
+  for (size_t at = 0;;) {
+    std::string rank = between(svg, "<title>rank ", ",", at), axis = between(svg, " of ", ":", at);
+    std::string colour = between(svg, " fill=\"", "\"", at);
+    if (rank.empty() || axis.empty() || colour.empty()) return out;
+    out[axis][std::stoll(rank)] = colour;
+  }
 }
 
 TEST_CASE("picture: in each panel two ranks have the same colour when they share the group") {
@@ -83,16 +93,20 @@ TEST_CASE("picture: every element of the drawing is closed, and text is escaped"
   MeshLayout odd[] = {MeshLayout({{"a<b&c", 2}, {"x", 2}})};
   std::string svg = mesh_svg(odd, {.ranks_per_node = 2, .max_ranks = 3});
   std::vector<std::string> open;
-  std::regex tag("<(/?)([a-z]+)[^<>]*?(/?)>");
-  for (std::sregex_iterator at(svg.begin(), svg.end(), tag), end; at != end; ++at) {
-    if ((*at)[1].length()) {
+  size_t tags = 0;
+  for (size_t at = 0;; ++tags) {
+    std::string tag = between(svg, "<", ">", at);
+    if (tag.empty()) break;
+    CHECK(tag.find('<') == std::string::npos);
+    if (tag[0] == '/') {
       REQUIRE(!open.empty());
-      CHECK(open.back() == (*at)[2]);
+      CHECK(open.back() == tag.substr(1));
       open.pop_back();
-    } else if (!(*at)[3].length()) {
-      open.push_back((*at)[2]);
+    } else if (tag.back() != '/') {
+      open.push_back(tag.substr(0, tag.find(' ')));
     }
   }
+  CHECK(tags > 60);  // two panels of three ranks, each a group, a title, a cell and two texts
   CHECK(open.empty());
   CHECK(svg.find("a&lt;b&amp;c: 2 groups of 2") != std::string::npos);
   CHECK(svg.find("a<b") == std::string::npos);
