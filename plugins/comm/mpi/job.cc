@@ -40,11 +40,25 @@ void Job::listen() {
 }
 
 Job::~Job() {
-  if (failure_) {
+  if (!close()) {
     process_.leave();
     part();
   }
   listening_.cancel();
+}
+
+// Waits for all ranks to come to their end, so that none is in MPI_Finalize when another one has to end the
+// job: mpirun may crash of that. False when the job failed.
+bool Job::close() noexcept {
+  try {
+    Batch all;
+    if (!failed()) control_.barrier(all);
+    while (!failed() && !all.done()) std::this_thread::sleep_for(std::chrono::microseconds(100));
+    return !failure_;
+  } catch (const std::exception& e) {
+    if (!failure_) failure_ = CommFailure{rank(), e.what()};
+    return false;
+  }
 }
 
 void Job::part() noexcept {
@@ -61,7 +75,7 @@ void Job::part() noexcept {
     } else {
       control_.send(&word, 1, leader, kPartTag, batch);
       done_within(batch, kGrace);
-      std::this_thread::sleep_for(2 * kGrace);
+      std::this_thread::sleep_for(5 * kGrace);
     }
   } catch (const std::exception&) {
     // MPI itself is broken; what is left is to end.

@@ -19,7 +19,8 @@ class Work;
 class Job {
  public:
   explicit Job(const CommContext& context);
-  /// Ends MPI; after a failure ends every process of the job, once they had a moment to report.
+  /// Ends MPI once every rank has come to its end; after a failure, here or there, ends every process of the
+  /// job, once they had a moment to report.
   ~Job();
   Job(const Job&) = delete;
   Job& operator=(const Job&) = delete;
@@ -57,6 +58,7 @@ class Job {
     std::string group;
   };
   void listen();
+  bool close() noexcept;
   void part() noexcept;
 
   CommContext context_;

@@ -99,6 +99,14 @@ void Channel::recv(void* data, size_t bytes, int from, int tag, Batch& batch) co
   batch.state_->receives.push_back(true);
 }
 
+void Channel::barrier(Batch& batch) const {
+  MPI_Request request = MPI_REQUEST_NULL;
+  check(MPI_Ibarrier(handle_->comm, &request), "MPI_Ibarrier");
+  batch.state_->requests.push_back(request);
+  batch.state_->peers.push_back(-1);
+  batch.state_->receives.push_back(false);
+}
+
 Channel Channel::sub(std::span<const int> ranks, int tag) const {
   MPI_Group all = MPI_GROUP_NULL, some = MPI_GROUP_NULL;
   check(MPI_Comm_group(handle_->comm, &all), "MPI_Comm_group");

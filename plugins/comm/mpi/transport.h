@@ -49,6 +49,8 @@ class Channel {
   static constexpr int kMostTag = 3 * 32768 - 1;
   void send(const void* data, size_t bytes, int to, int tag, Batch& batch) const;
   void recv(void* data, size_t bytes, int from, int tag, Batch& batch) const;
+  /// Through once every rank of the channel has begun one.
+  void barrier(Batch& batch) const;
   /// Collective over `ranks` alone: their own channel, in this order.
   Channel sub(std::span<const int> ranks, int tag) const;
 
