@@ -103,9 +103,11 @@ class MT_API Communicator {
   /// color is negative. Names that differ within a group are a mismatch.
   std::unique_ptr<Communicator> split(int color, int key, std::string name = "group");
 
-  /// Ends the job: tells every rank that this one failed. Does not throw and does not return the failure to
-  /// this rank; its later calls throw Error(peer) like everyone's. The first failure of a job counts.
-  virtual void abort(std::string_view reason) noexcept = 0;
+  /// Ends the job: tells every rank that this one failed. Does not throw; this rank's later calls throw
+  /// Error(peer) like everyone's. The first failure of a job counts. Where the implementation ends processes
+  /// itself, their exit status is that of `error_class`.
+  virtual void abort(std::string_view reason, ErrorClass error_class) noexcept = 0;
+  void abort(std::string_view reason) noexcept { abort(reason, ErrorClass::peer); }
 
   const CommCounters& counters() const { return counters_; }
 

@@ -1,6 +1,7 @@
 // Doorbell: where one thread sleeps until another has news for it. The sleeper announces itself, looks once
 // more, and only then sleeps; whoever has news makes them visible first and rings afterwards, which costs one
-// load while nobody sleeps. One sleeper, any number of ringers.
+// load while nobody sleeps. Both sides need sequential consistency: of the announcement and the news, one is
+// seen. One sleeper, any number of ringers.
 #pragma once
 #include <linux/futex.h>
 #include <sys/syscall.h>

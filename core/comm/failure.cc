@@ -33,4 +33,10 @@ std::string mismatch_reason(const std::string& group, uint64_t number, int rank_
              describe(a), ", rank ", rank_b, " calls ", describe(b));
 }
 
+std::string name_mismatch_reason(const std::string& parent, int rank_a, const std::string& name_a, int rank_b,
+                                 const std::string& name_b) {
+  return cat("ranks disagree on the name of their part of group '", parent, "': rank ", rank_a, " says '",
+             name_a, "', rank ", rank_b, " '", name_b, "'");
+}
+
 }  // namespace mtrain

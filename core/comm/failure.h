@@ -26,4 +26,8 @@ MT_API Error peer_error(const CommFailure& failure, int rank, const std::string&
 MT_API std::string mismatch_reason(const std::string& group, uint64_t number, int rank_a, const CommCall& a,
                                    int rank_b, const CommCall& b);
 
+/// The reason when ranks that split() off one group name it differently.
+MT_API std::string name_mismatch_reason(const std::string& parent, int rank_a, const std::string& name_a,
+                                        int rank_b, const std::string& name_b);
+
 }  // namespace mtrain

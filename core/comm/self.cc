@@ -13,13 +13,14 @@ class SelfCommunicator final : public Communicator {
   SelfCommunicator(std::string name, std::shared_ptr<CommFailure> failure)
       : name_(std::move(name)), failure_(std::move(failure)) {}
 
+  using Communicator::abort;
   int rank() const override { return 0; }
   int size() const override { return 1; }
   std::string_view kind() const override { return "self"; }
   const std::string& name() const override { return name_; }
   std::span<const int> world_ranks() const override { return kRanks; }
 
-  void abort(std::string_view reason) noexcept override {
+  void abort(std::string_view reason, ErrorClass) noexcept override {
     if (failure_->rank < 0) *failure_ = {0, std::string(reason)};
   }
 

@@ -84,8 +84,9 @@ class ThreadWork final : public Pending::Work {
     auto begin = Clock::now();
     auto limit = state().context.timeout;
     int num_left = 0;
-    while (!step()) {
-      auto seen = shared_->state();
+    for (;;) {
+      auto seen = shared_->state();  // before the look at it: what comes in between is news
+      if (step()) return;
       if (int left = state().num_left.load(); left != num_left) {
         num_left = left;
         require_all_present();
@@ -117,7 +118,7 @@ class ThreadWork final : public Pending::Work {
     }
   }
 
-  [[noreturn]] void give_up(Clock::duration waited) {
+  void give_up(Clock::duration waited) {
     std::vector<std::string> absent;
     for (int rank : group_->missing(call_, member_, *shared_)) {
       auto& other = state().ranks[static_cast<size_t>(rank)];
@@ -126,6 +127,7 @@ class ThreadWork final : public Pending::Work {
                            waiting.bits != 0 ? cat(", waits in ", state().describe(waiting)) : std::string(),
                            ")"));
     }
+    if (absent.empty()) return;  // the last one came just now
     double seconds = std::chrono::duration<double>(waited).count();
     fail(cat("rank ", world_rank(), " waited ", human_seconds(seconds), " in ", place(),
              " for those who have not come: ", join(absent, ", ")));
@@ -146,7 +148,7 @@ class ThreadWork final : public Pending::Work {
 
 }  // namespace
 
-void ThreadCommunicator::abort(std::string_view reason) noexcept {
+void ThreadCommunicator::abort(std::string_view reason, ErrorClass) noexcept {
   group_->state->fail({world_rank(), std::string(reason)});
 }
 

@@ -11,12 +11,13 @@ class ThreadCommunicator final : public Communicator {
  public:
   ThreadCommunicator(std::shared_ptr<ThreadGroup> group, int rank) : group_(std::move(group)), rank_(rank) {}
 
+  using Communicator::abort;
   int rank() const override { return rank_; }
   int size() const override { return static_cast<int>(group_->world_ranks.size()); }
   std::string_view kind() const override { return "thread"; }
   const std::string& name() const override { return group_->name; }
   std::span<const int> world_ranks() const override { return group_->world_ranks; }
-  void abort(std::string_view reason) noexcept override;
+  void abort(std::string_view reason, ErrorClass) noexcept override;
 
  protected:
   void require_alive(const CommCall& call) const override;

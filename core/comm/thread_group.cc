@@ -109,7 +109,7 @@ std::pair<std::shared_ptr<SharedCall>, bool> ThreadGroup::post(int member, const
   // Members post in order, so the first call that is complete is the front one.
   line.open.pop_front();
   ++line.num_gone;
-  if (call.kind == CommKind::split) make_split_groups(*shared);
+  if (call.kind == CommKind::split) make_split_groups(*shared, member);
   shared->open();
   return {shared, true};
 }
@@ -137,7 +137,7 @@ void ThreadGroup::require_agreement(int member, const CommCall& call, const Shar
   }
 }
 
-void ThreadGroup::make_split_groups(SharedCall& shared) {
+void ThreadGroup::make_split_groups(SharedCall& shared, int poster) {
   auto& members = shared.members();
   std::map<int, std::vector<int>> by_color;
   for (size_t m = 0; m < members.size(); ++m)
@@ -147,7 +147,14 @@ void ThreadGroup::make_split_groups(SharedCall& shared) {
     std::stable_sort(group.begin(), group.end(),
                      [&](int a, int b) { return member(a).call.tag < member(b).call.tag; });
     std::vector<int> ranks;
-    for (int m : group) ranks.push_back(world_ranks[static_cast<size_t>(m)]);
+    for (int m : group) {
+      ranks.push_back(world_ranks[static_cast<size_t>(m)]);
+      if (member(m).split_name == member(group[0]).split_name) continue;
+      state->fail({-1, name_mismatch_reason(name, ranks.front(), member(group[0]).split_name, ranks.back(),
+                                            member(m).split_name)});
+      throw peer_error(state->failure(), world_ranks[static_cast<size_t>(poster)],
+                       place(member(m).call, shared.number()));
+    }
     auto made = std::make_shared<ThreadGroup>(state, member(group[0]).split_name, ranks);
     for (size_t r = 0; r < group.size(); ++r) {
       member(group[r]).split_group = made;

@@ -88,7 +88,7 @@ struct ThreadGroup {
   };
   Channel& channel(int member, const CommCall& call);
   void require_agreement(int member, const CommCall& call, const SharedCall& shared);
-  void make_split_groups(SharedCall& shared);
+  void make_split_groups(SharedCall& shared, int poster);
   [[noreturn]] void disagree(int member, const CommCall& call, uint64_t number, int other,
                              const CommCall& other_call);
 
