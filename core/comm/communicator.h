@@ -1,0 +1,130 @@
+// Communicator: how the ranks of a group exchange host memory. One object per rank and group, used by that
+// rank's own thread only. All ranks of a group make the same calls in the same order; a started call has its
+// place in that order when it is started. A communicator made by split() may outlive its parent; the world's
+// (ThreadWorld, a plugin's first communicator) outlives all.
+//
+// Results are the same on every rank, to the bit, and from run to run: sums are taken in the order of ranks
+// 0..n-1, in float for bf16 and fp16 (rounded once), in the type itself otherwise, however the implementation
+// cuts the buffers.
+//
+// Failures. A rank that fails calls abort(); every other rank then gets Error(peer) from the call it waits in
+// or makes next, naming the failed rank, its reason and the call. The same happens to a rank that waits
+// longer than the time limit (its error says who has not come), and on all ranks when calls differ in kind,
+// count, dtype, operation or root. After a failure no communicator of the job works any more.
+#pragma once
+#include <chrono>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "mtrain/base/error.h"
+#include "mtrain/comm/call.h"
+#include "mtrain/comm/pending.h"
+
+namespace mtrain {
+
+/// What the maker of a job's first communicator is given.
+struct CommContext {
+  /// How long a rank waits in one call for the others; zero: for ever.
+  std::chrono::milliseconds timeout{std::chrono::minutes(10)};
+};
+
+/// The largest tag of send and recv, which MPI promises at least.
+inline constexpr int kMaxTag = 32767;
+
+class MT_API Communicator {
+ public:
+  static constexpr std::string_view kKind = "comm";
+  using Context = CommContext;
+  Communicator() = default;
+  virtual ~Communicator();
+  Communicator(const Communicator&) = delete;
+  Communicator& operator=(const Communicator&) = delete;
+
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+  /// "self", "thread", "mpi".
+  virtual std::string_view kind() const = 0;
+  /// The group's name in messages: "world", or as given to split().
+  virtual const std::string& name() const = 0;
+  /// The rank in the world of each rank of this group.
+  virtual std::span<const int> world_ranks() const = 0;
+
+  /// Combines the buffers of all ranks element by element; every rank gets the result in place. Floating
+  /// types, int32, int64.
+  void all_reduce(Buffer data, ReduceOp op = ReduceOp::sum) { start_all_reduce(data, op).wait(); }
+  /// Puts rank r's `part` at into[r * part.count] on every rank. `part` may be its own place in `into`.
+  void all_gather(ConstBuffer part, Buffer into) { start_all_gather(part, into).wait(); }
+  /// Combines the buffers `data` of all ranks; rank r gets the r-th of size() equal parts of the result in
+  /// `part`, which may be that place in its own `data`. `data` is left as it was otherwise.
+  void reduce_scatter(ConstBuffer data, Buffer part, ReduceOp op = ReduceOp::sum) {
+    start_reduce_scatter(data, part, op).wait();
+  }
+  /// Rank r's s-th of size() equal parts of `data` becomes rank s's r-th part of `into`. The two must not
+  /// overlap.
+  void all_to_all(ConstBuffer data, Buffer into) { start_all_to_all(data, into).wait(); }
+  /// all_to_all with parts of send_counts[s] elements to rank s and recv_counts[r] from rank r, each back to
+  /// back.
+  void all_to_all_v(ConstBuffer data, std::span<const int64_t> send_counts, Buffer into,
+                    std::span<const int64_t> recv_counts) {
+    start_all_to_all_v(data, send_counts, into, recv_counts).wait();
+  }
+  /// Every rank gets the root's data.
+  void broadcast(Buffer data, int root) { start_broadcast(data, root).wait(); }
+  /// Sends to one rank, which calls recv with the same count and dtype. Messages of one (sender, receiver,
+  /// tag) arrive in order. May wait for the receiver: where two ranks send to each other, start the sends.
+  /// Not to oneself. tag: 0..kMaxTag.
+  void send(ConstBuffer data, int to, int tag = 0) { start_send(data, to, tag).wait(); }
+  void recv(Buffer data, int from, int tag = 0) { start_recv(data, from, tag).wait(); }
+  void barrier() { start_barrier().wait(); }
+
+  /// The same, begun and to be waited for (pending.h). Wrong arguments are Error(bug) at once.
+  Pending start_all_reduce(Buffer data, ReduceOp op = ReduceOp::sum);
+  Pending start_all_gather(ConstBuffer part, Buffer into);
+  Pending start_reduce_scatter(ConstBuffer data, Buffer part, ReduceOp op = ReduceOp::sum);
+  Pending start_all_to_all(ConstBuffer data, Buffer into);
+  Pending start_all_to_all_v(ConstBuffer data, std::span<const int64_t> send_counts, Buffer into,
+                             std::span<const int64_t> recv_counts);
+  Pending start_broadcast(Buffer data, int root);
+  Pending start_send(ConstBuffer data, int to, int tag = 0);
+  Pending start_recv(Buffer data, int from, int tag = 0);
+  Pending start_barrier();
+
+  /// Combines one value of each rank.
+  template <class T>
+  T all_reduce_value(T value, ReduceOp op = ReduceOp::sum) {
+    all_reduce(std::span<T>(&value, 1), op);
+    return value;
+  }
+
+  /// Collective: ranks of equal `color` form a group, ordered by `key` and then by rank here; null where
+  /// color is negative. Names that differ within a group are a mismatch.
+  std::unique_ptr<Communicator> split(int color, int key, std::string name = "group");
+
+  /// Ends the job: tells every rank that this one failed. Does not throw; this rank's later calls throw
+  /// Error(peer) like everyone's. The first failure of a job counts. Where the implementation ends processes
+  /// itself, their exit status is that of `error_class`.
+  virtual void abort(std::string_view reason, ErrorClass error_class) noexcept = 0;
+  void abort(std::string_view reason) noexcept { abort(reason, ErrorClass::peer); }
+
+  const CommCounters& counters() const { return counters_; }
+
+ protected:
+  /// Throws the job's Error(peer) when it has failed already.
+  virtual void require_alive(const CommCall& call) const = 0;
+  /// Begins a checked call; this group has several ranks.
+  virtual Pending start(const CommCall& call) = 0;
+  /// `call.peer` is the color and `call.tag` the key.
+  virtual std::unique_ptr<Communicator> make_split(const CommCall& call, std::string name) = 0;
+
+ private:
+  Pending begin(const CommCall& call);
+  CommCounters counters_;
+};
+
+/// The communicator of a job of one rank.
+MT_API std::unique_ptr<Communicator> make_self_communicator();
+
+}  // namespace mtrain

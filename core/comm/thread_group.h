@@ -1,0 +1,100 @@
+// What the threads of a ThreadWorld share: the job's failure and each rank's state, and per group the calls
+// that not all members have posted yet. Groups keep their world alive; communicators and started calls keep
+// their group. Safe from any rank's thread.
+#pragma once
+#include <atomic>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "mtrain/comm/communicator.h"
+#include "mtrain/comm/doorbell.h"
+#include "mtrain/comm/failure.h"
+#include "mtrain/comm/shared_call.h"
+
+namespace mtrain {
+
+/// A call of a group in one word, so that other ranks can read what a rank did last: kind, group, number.
+struct CallMark {
+  uint64_t bits = 0;  // none
+  CallMark() = default;
+  CallMark(CommKind kind, uint32_t group, uint64_t number)
+      : bits((static_cast<uint64_t>(kind) + 1) << 56 | static_cast<uint64_t>(group & 0xFFFFFFu) << 32 |
+             (number & 0xFFFFFFFFu)) {}
+};
+
+struct ThreadState {
+  explicit ThreadState(int size, const CommContext& context);
+
+  /// Takes this as the job's failure unless it has one, and wakes everybody. True when it was the first.
+  bool fail(CommFailure failure) noexcept;
+  bool failed() const { return failed_.load(); }
+  CommFailure failure() const;
+  /// The rank will make no call any more.
+  void leave(int rank);
+  void ring(std::span<const int> world_ranks, int except);
+  uint32_t add_group(const std::string& name);
+  /// "all_reduce #3 of group 'tp'", "nothing".
+  std::string describe(CallMark mark) const;
+
+  struct alignas(64) Rank {
+    Doorbell bell;
+    std::atomic<CallMark> finished{CallMark()}, waiting{CallMark()};
+    std::atomic<bool> left{false};
+  };
+  std::unique_ptr<Rank[]> ranks;
+  const int size;
+  const CommContext context;
+  const int spins;  // how often a waiter looks before it sleeps
+  std::atomic<int> num_left{0};
+
+ private:
+  mutable std::mutex mutex_;
+  std::atomic<bool> failed_{false};
+  CommFailure failure_;
+  std::vector<std::string> group_names_;
+};
+
+struct ThreadGroup {
+  ThreadGroup(std::shared_ptr<ThreadState> state_in, std::string name_in, std::vector<int> world_ranks_in);
+
+  /// The next call of `member` (its rank in this group), shared with the others', and whether this made it
+  /// ready. Throws Error(peer) after failing the job when the call does not agree with another's.
+  std::pair<std::shared_ptr<SharedCall>, bool> post(int member, const CommCall& call,
+                                                    const std::string& split_name = {});
+  /// The world ranks of the members that a call still lacks.
+  std::vector<int> missing(const CommCall& call, int member, const SharedCall& shared);
+  /// Where `call` of `member` would be if it were made now.
+  std::string next_place(int member, const CommCall& call);
+  std::string place(const CommCall& call, uint64_t number) const {
+    return call_place(call, number, name, world_ranks);
+  }
+
+  const std::shared_ptr<ThreadState> state;
+  const std::string name;
+  const std::vector<int> world_ranks;
+  const uint32_t index;  // in the state's list
+
+ private:
+  /// Calls in order; the first ones, which all members posted, are gone from the front.
+  struct Channel {
+    std::deque<std::shared_ptr<SharedCall>> open;
+    uint64_t num_gone = 0;
+    std::vector<uint64_t> posted;  // by member
+  };
+  Channel& channel(int member, const CommCall& call);
+  void require_agreement(int member, const CommCall& call, const SharedCall& shared);
+  void make_split_groups(SharedCall& shared, int poster);
+  [[noreturn]] void disagree(int member, const CommCall& call, uint64_t number, int other,
+                             const CommCall& other_call);
+
+  std::mutex mutex_;
+  Channel collectives_;
+  std::map<std::tuple<int, int, int>, Channel> messages_;  // by sender, receiver, tag
+};
+
+}  // namespace mtrain

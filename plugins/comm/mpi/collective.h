@@ -1,0 +1,78 @@
+// The collectives. First every rank sends every other a header, and small data with it, so that all know who
+// has come and whether they agree. Larger data follow in rounds of a few MiB (whole buffers leave the caches
+// and slow MPI down by half): an all_reduce's round is cut into one slice per rank; each rank receives its
+// slice from all, combines them in the order of ranks, and sends the result to all. For the rank's own
+// thread.
+#pragma once
+#include <deque>
+#include <memory>
+#include <vector>
+
+#include "work.h"
+
+namespace mtrain::mpi {
+
+class Collective : public Work {
+ public:
+  Collective(std::shared_ptr<Group> group, const CommCall& call, std::string_view attached = {});
+
+  /// What each rank attached to its header, once the call is finished.
+  std::string_view attached(int member) const;
+  const CommCall& call_of(int member) const { return calls_[static_cast<size_t>(member)]; }
+
+ protected:
+  bool step() override;
+  std::vector<int> missing() const override;
+  void release() noexcept override;
+
+ private:
+  struct Block {  // elements that go from one rank to another
+    int64_t begin = 0, count = 0;
+  };
+  struct Round {
+    int64_t begin = 0, count = 0;
+    int phase = 0;
+    Batch batch;
+    std::unique_ptr<std::byte[]> memory;  // what the others sent to be combined
+  };
+
+  Block to(int member) const;
+  Block from(int member) const;
+  bool in_header(int64_t count) const;
+  void send_headers(std::string_view attached);
+  bool headers_are_in();
+  void take_from_headers();
+  void plan_rounds();
+  bool step_rounds();
+  void post(Round& round);
+  void post_scatter(Round& round);
+  void post_gather(Round& round);
+  void post_exchange(Round& round);
+  void finish_scatter(Round& round);
+  Block slice(const Round& round, int member) const;
+  void send(int to, const void* data, Block block, int phase, Batch& batch);
+  void recv(int from, void* data, Block block, int phase, Batch& batch);
+  int tag(int phase) const;
+  size_t bytes(int64_t count) const { return static_cast<size_t>(count) * size_of(call_.dtype); }
+  std::byte* header_from(int member) const;
+  std::byte* header_to(int member) const;
+  bool reduces() const {
+    return call_.kind == CommKind::all_reduce || call_.kind == CommKind::reduce_scatter;
+  }
+  bool two_phases() const { return call_.kind == CommKind::all_reduce || call_.kind == CommKind::broadcast; }
+  int n() const { return group_->size(); }
+  int me() const { return group_->rank(); }
+
+  std::vector<int64_t> send_counts_, recv_counts_;
+  std::unique_ptr<std::byte[]> headers_;
+  Batch headers_out_, headers_in_;
+  std::vector<size_t> header_index_;  // by member, into headers_in_
+  std::vector<bool> came_;
+  std::vector<CommCall> calls_;  // by member
+  int num_came_ = 0;
+  bool in_rounds_ = false;
+  int64_t next_ = 0, extent_ = 0, step_ = 1;
+  std::deque<Round> rounds_;
+};
+
+}  // namespace mtrain::mpi

@@ -1,0 +1,121 @@
+#include "work.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <thread>
+
+namespace mtrain::mpi {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Waiting costs a core, which another rank may need: after a first moment it is offered at every look, and
+// after a few milliseconds the rank sleeps between looks.
+void idle(int64_t looks) {
+  if (looks < 50) return;
+  if (looks < 5000)
+    sched_yield();
+  else
+    std::this_thread::sleep_for(std::chrono::microseconds(50));
+}
+
+}  // namespace
+
+Group::Group(std::shared_ptr<Job> job_in, Channel channel_in, std::string name_in,
+             std::vector<int> world_ranks_in)
+    : job(std::move(job_in)),
+      channel(std::move(channel_in)),
+      name(std::move(name_in)),
+      world_ranks(std::move(world_ranks_in)),
+      num_sent(world_ranks.size(), 0),
+      num_received(world_ranks.size(), 0) {}
+
+CommCall Header::call() const {
+  return {.kind = kind,
+          .reduce = reduce,
+          .dtype = dtype,
+          .peer = peer,
+          .tag = tag,
+          .count = count,
+          .uneven = uneven != 0};
+}
+
+Work::Work(std::shared_ptr<Group> group, const CommCall& call, uint64_t number)
+    : group_(std::move(group)), call_(call), number_(number) {
+  group_->job->add(*this);
+}
+
+Work::~Work() {
+  group_->job->remove(*this);
+}
+
+std::string Work::place() const {
+  return call_place(call_, number_, group_->name, group_->world_ranks);
+}
+
+bool Work::advance() {
+  if (!complete_) complete_ = step();
+  return complete_;
+}
+
+bool Work::done() {
+  group_->job->progress();
+  // What all ranks had come to before the failure is still finished.
+  if (!complete_ && group_->job->failed() && !advance()) leave();
+  return complete_;
+}
+
+void Work::wait() {
+  Job& job = *group_->job;
+  auto limit = job.context().timeout;
+  Clock::time_point begin;
+  for (int64_t looks = 0; !done(); ++looks) {
+    idle(looks);
+    if (looks == 50) begin = Clock::now();
+    if (looks <= 50 || limit.count() == 0 || looks % 64 != 0) continue;
+    if (auto waited = Clock::now() - begin; waited > limit) give_up(waited);
+  }
+}
+
+void Work::drop() noexcept {
+  if (complete_) return;
+  group_->job->fail({group_->world(group_->rank()), cat("it dropped ", place(), " before it was finished")},
+                    ErrorClass::peer);
+  release();
+}
+
+void Work::leave() {
+  release();
+  throw peer_error(group_->job->failure(), group_->world(group_->rank()), place());
+}
+
+void Work::give_up(Clock::duration waited) {
+  std::vector<std::string> absent;
+  std::vector<int> ranks = missing();
+  std::sort(ranks.begin(), ranks.end());
+  ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
+  for (int r : ranks)
+    absent.push_back(cat("rank ", group_->world(r), " (", group_->job->last_seen(group_->world(r)), ")"));
+  int me = group_->world(group_->rank());
+  std::string message =
+      cat("rank ", me, " waited ", human_seconds(std::chrono::duration<double>(waited).count()), " in ",
+          place(), " for those who have not come: ", join(absent, ", "));
+  group_->job->fail({me, message}, ErrorClass::peer);
+  release();
+  throw Error(ErrorClass::peer, message,
+              "see what that rank was doing; the limit is the communicator's timeout");
+}
+
+bool Work::fits(int from, const Header& theirs, const CommCall& mine, int64_t sent) {
+  group_->job->saw(group_->world(from), theirs.kind, theirs.number, group_->name);
+  bool uneven_fits = theirs.uneven == 0 || (theirs.count == mine.count && theirs.expected == sent);
+  if (agree(mine, theirs.call()) && uneven_fits) return true;
+  group_->job->fail({-1, mismatch_reason(group_->name, number_, group_->world(from), theirs.call(),
+                                         group_->world(group_->rank()), mine)},
+                    ErrorClass::peer);
+  return false;
+}
+
+}  // namespace mtrain::mpi
