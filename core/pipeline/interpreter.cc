@@ -60,6 +60,7 @@ void Interpreter::execute(const Action& action, const InputOf& input_of, float t
                "only looked at, call the head with a loss_weight of 0");
       parameters_.settle_gradients(run_);
       break;
+    default: throw_bug(__FILE__, __LINE__, to_text(action).c_str(), "programs of a single rank have F, B and R only");
   }
 }
 
