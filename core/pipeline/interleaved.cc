@@ -23,27 +23,29 @@ void check_group(const Plan& plan, int64_t group) {
   int64_t ranks = plan.ranks(), micro = plan.micro_batches;
   if (ranks == 1) return;
   MT_USER_CHECK(ranks <= group && group <= micro, ErrorClass::config,
-                cat("groups of ", group, " must lie between the ", ranks, " ranks of the pipeline and the ", micro,
-                    " micro-batches of a step"),
+                cat("groups of ", group, " must lie between the ", ranks, " ranks of the pipeline and the ",
+                    micro, " micro-batches of a step"),
                 "choose dist.microbatch_group_size or train.global_batch_size so that they do");
-  MT_USER_CHECK(micro % group == 0 || micro % group >= ranks, ErrorClass::config,
-                cat(micro, " micro-batches leave ", micro % group, " behind groups of ", group, ", fewer than the ", ranks,
-                    " ranks of the pipeline"),
-                "choose dist.microbatch_group_size or train.global_batch_size so that none or enough are left");
+  MT_USER_CHECK(
+      micro % group == 0 || micro % group >= ranks, ErrorClass::config,
+      cat(micro, " micro-batches leave ", micro % group, " behind groups of ", group, ", fewer than the ",
+          ranks, " ranks of the pipeline"),
+      "choose dist.microbatch_group_size or train.global_batch_size so that none or enough are left");
 }
 
 }  // namespace
 
 Schedule interleaved(const Plan& plan) {
   check_plan(plan, "interleaved", 0);
-  const int64_t ranks = plan.ranks(), chunks = plan.virtual_stages, group = plan.group_size > 0 ? plan.group_size : ranks;
+  const int64_t ranks = plan.ranks(), chunks = plan.virtual_stages,
+                group = plan.group_size > 0 ? plan.group_size : ranks;
   check_group(plan, group);
   const std::vector<Turn> order = turns(plan, group);
   Schedule schedule(static_cast<size_t>(ranks));
   for (int64_t r = 0; r < ranks; ++r) {
     Program& program = schedule[static_cast<size_t>(r)];
-    // The gradient of a rank's last chunk is there when the last rank has passed a group through all chunks but one, and a
-    // micro-batch has gone from here to there and back.
+    // The gradient of a rank's last chunk is there when the last rank has passed a group through all chunks
+    // but one, and a micro-batch has gone from here to there and back.
     auto warmup = static_cast<size_t>((chunks - 1) * group + 2 * (ranks - 1 - r));
     size_t forward = 0;
     auto forward_next = [&] {

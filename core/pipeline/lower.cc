@@ -20,16 +20,21 @@ struct Event {
 
 int64_t check_places(const Schedule& schedule, const StageMap& map) {
   const char* hint = "give a schedule of F, B and W for these ranks";
-  MT_USER_CHECK(static_cast<int64_t>(schedule.size()) == map.ranks(), ErrorClass::config,
-                cat("the schedule has programs for ", schedule.size(), " ranks, and the pipeline has ", map.ranks()), hint);
+  MT_USER_CHECK(
+      static_cast<int64_t>(schedule.size()) == map.ranks(), ErrorClass::config,
+      cat("the schedule has programs for ", schedule.size(), " ranks, and the pipeline has ", map.ranks()),
+      hint);
   int64_t micro_batches = 1;
   for (size_t r = 0; r < schedule.size(); ++r)
     for (const Action& a : schedule[r]) {
-      MT_USER_CHECK(!is_transfer(a.what), ErrorClass::config, cat("rank ", r, " has a transfer already: ", to_text(a)), hint);
+      MT_USER_CHECK(!is_transfer(a.what), ErrorClass::config,
+                    cat("rank ", r, " has a transfer already: ", to_text(a)), hint);
       MT_USER_CHECK(a.stage >= 0 && a.stage < map.stages(), ErrorClass::config,
                     cat("rank ", r, " has ", to_text(a), ", and there are ", map.stages(), " stages"), hint);
-      MT_USER_CHECK(map.rank(a.stage) == static_cast<int64_t>(r), ErrorClass::config,
-                    cat("rank ", r, " has ", to_text(a), ", and stage ", a.stage, " lies on rank ", map.rank(a.stage)), hint);
+      MT_USER_CHECK(
+          map.rank(a.stage) == static_cast<int64_t>(r), ErrorClass::config,
+          cat("rank ", r, " has ", to_text(a), ", and stage ", a.stage, " lies on rank ", map.rank(a.stage)),
+          hint);
       micro_batches = std::max(micro_batches, int64_t{a.micro} + 1);
     }
   return micro_batches;
@@ -62,16 +67,19 @@ Schedule lower(Schedule schedule, const StageMap& map, const Costs& costs) {
   int64_t micro_batches = check_places(schedule, map);
   add_reduces(schedule);
   Costs at_once = costs;
-  at_once.send = 0;  // a transfer has no length in the order: what is received early does not stand in the way
+  at_once.send =
+      0;  // a transfer has no length in the order: what is received early does not stand in the way
   Simulated run = simulate(schedule, {.stages = map.stages(), .micro_batches = micro_batches}, at_once);
-  MT_USER_CHECK(run.faults.empty(), ErrorClass::config, cat("the schedule cannot run: ", join(run.faults, "; ")), "");
+  MT_USER_CHECK(run.faults.empty(), ErrorClass::config,
+                cat("the schedule cannot run: ", join(run.faults, "; ")), "");
   Schedule out(schedule.size());
   for (const Event& event : events_of(run, map)) {
     out[static_cast<size_t>(event.rank)].push_back(event.action);
     if (event.receiver < 0) continue;
     bool forward = event.action.what == Do::SendX;
     auto stage = static_cast<int16_t>(event.action.stage + (forward ? 1 : -1));
-    out[static_cast<size_t>(event.receiver)].push_back({forward ? Do::RecvX : Do::RecvG, stage, event.action.micro});
+    out[static_cast<size_t>(event.receiver)].push_back(
+        {forward ? Do::RecvX : Do::RecvG, stage, event.action.micro});
   }
   return out;
 }

@@ -34,7 +34,8 @@ char letter(Do what, int chunk) {
 }
 
 const char* colour(Do what, int chunk) {
-  static constexpr const char* kColours[3][2] = {{"#4c78d8", "#a9c1f2"}, {"#3f9b57", "#a3d9b1"}, {"#e08a2c", "#f3c793"}};
+  static constexpr const char* kColours[3][2] = {
+      {"#4c78d8", "#a9c1f2"}, {"#3f9b57", "#a3d9b1"}, {"#e08a2c", "#f3c793"}};
   return is_compute(what) ? kColours[static_cast<size_t>(what)][chunk % 2] : "#b5b5b5";
 }
 
@@ -44,12 +45,13 @@ void draw_span(std::ostringstream& out, const Span& span, int chunk, double scal
   double x = kLeft + span.start * scale, width = (span.end - span.start) * scale;
   size_t y = kTop + row * kRow;
   std::string text = to_text(span.action);
-  out << "<g><title>" << text << ", " << shortest(span.start) << " to " << shortest(span.end) << "</title><rect x=\"" << x
-      << "\" y=\"" << y << "\" width=\"" << width << "\" height=\"" << kRow - 4 << "\" fill=\"" << colour(span.action.what, chunk)
-      << "\" stroke=\"#fff\" stroke-width=\"0.5\"/>";
+  out << "<g><title>" << text << ", " << shortest(span.start) << " to " << shortest(span.end)
+      << "</title><rect x=\"" << x << "\" y=\"" << y << "\" width=\"" << width << "\" height=\"" << kRow - 4
+      << "\" fill=\"" << colour(span.action.what, chunk) << "\" stroke=\"#fff\" stroke-width=\"0.5\"/>";
   std::string micro = std::to_string(span.action.micro);
   if (is_compute(span.action.what) && width >= 7.0 * static_cast<double>(micro.size()))
-    out << "<text x=\"" << x + width / 2 << "\" y=\"" << y + 14 << "\" text-anchor=\"middle\">" << micro << "</text>";
+    out << "<text x=\"" << x + width / 2 << "\" y=\"" << y + 14 << "\" text-anchor=\"middle\">" << micro
+        << "</text>";
   out << "</g>\n";
 }
 
@@ -83,14 +85,15 @@ std::string draw_svg(const Simulated& run, int width) {
   double scale = run.makespan > 0 ? (width - kLeft - kTop) / run.makespan : 0;
   size_t height = 2 * kTop + run.timeline.size() * kRow;
   std::ostringstream out;
-  out << std::fixed << std::setprecision(2) << "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"" << width << "\" height=\""
-      << height << "\" font-family=\"sans-serif\" font-size=\"10\">\n";
+  out << std::fixed << std::setprecision(2) << "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"" << width
+      << "\" height=\"" << height << "\" font-family=\"sans-serif\" font-size=\"10\">\n";
   for (size_t r = 0; r < run.timeline.size(); ++r) {
     size_t y = kTop + r * kRow;
-    out << "<text x=\"4\" y=\"" << y + 14 << "\">rank " << r << "</text><rect x=\"" << kLeft << "\" y=\"" << y << "\" width=\""
-        << run.makespan * scale << "\" height=\"" << kRow - 4 << "\" fill=\"#eee\"/>\n";
+    out << "<text x=\"4\" y=\"" << y + 14 << "\">rank " << r << "</text><rect x=\"" << kLeft << "\" y=\"" << y
+        << "\" width=\"" << run.makespan * scale << "\" height=\"" << kRow - 4 << "\" fill=\"#eee\"/>\n";
     for (const Span& span : run.timeline[r])
-      if (span.end > span.start) draw_span(out, span, chunks[static_cast<size_t>(span.action.stage)], scale, r);
+      if (span.end > span.start)
+        draw_span(out, span, chunks[static_cast<size_t>(span.action.stage)], scale, r);
   }
   out << "</svg>\n";
   return out.str();

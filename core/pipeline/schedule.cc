@@ -11,7 +11,8 @@ void check_plan(const Plan& plan, std::string_view name, int64_t virtual_stages)
   MT_CHECK(plan.stages >= 1 && plan.stages <= INT16_MAX && plan.virtual_stages >= 1, plan.stages, " stages, ",
            plan.virtual_stages, " per rank");
   MT_CHECK(plan.micro_batches >= 1 && plan.micro_batches <= INT32_MAX, plan.micro_batches, " micro-batches");
-  MT_CHECK(plan.stages % plan.virtual_stages == 0, plan.stages, " stages, ", plan.virtual_stages, " per rank");
+  MT_CHECK(plan.stages % plan.virtual_stages == 0, plan.stages, " stages, ", plan.virtual_stages,
+           " per rank");
   MT_USER_CHECK(virtual_stages == 0 || plan.virtual_stages == virtual_stages, ErrorClass::config,
                 cat("a ", name, " pipeline has ", virtual_stages, " stage", virtual_stages == 1 ? "" : "s",
                     " per rank, not ", plan.virtual_stages),
@@ -29,7 +30,8 @@ Schedule make_schedule(std::string_view name, const Plan& plan) {
 }
 
 StageMap stage_map(std::string_view name, const Plan& plan) {
-  return name == "zb_v" ? StageMap::v_shape(plan.ranks()) : StageMap::looping(plan.ranks(), plan.virtual_stages);
+  return name == "zb_v" ? StageMap::v_shape(plan.ranks())
+                        : StageMap::looping(plan.ranks(), plan.virtual_stages);
 }
 
 void add_reduces(Schedule& schedule) {
@@ -46,7 +48,8 @@ void add_reduces(Schedule& schedule) {
       if (a.what == Do::Reduce) seen(a);
     Program backwards;
     for (auto at = program.rbegin(); at != program.rend(); ++at) {
-      if ((at->what == Do::B || at->what == Do::W) && !seen(*at)) backwards.push_back({Do::Reduce, at->stage, 0});
+      if ((at->what == Do::B || at->what == Do::W) && !seen(*at))
+        backwards.push_back({Do::Reduce, at->stage, 0});
       backwards.push_back(*at);
     }
     program.assign(backwards.rbegin(), backwards.rend());
@@ -55,14 +58,22 @@ void add_reduces(Schedule& schedule) {
 
 std::string to_text(const Action& action) {
   switch (action.what) {
-    case Do::F: return cat(action.stage, "F", action.micro);
-    case Do::B: return cat(action.stage, "B", action.micro);
-    case Do::W: return cat(action.stage, "W", action.micro);
-    case Do::RecvX: return cat(action.stage, "RecvX", action.micro);
-    case Do::SendX: return cat(action.stage, "SendX", action.micro);
-    case Do::RecvG: return cat(action.stage, "RecvG", action.micro);
-    case Do::SendG: return cat(action.stage, "SendG", action.micro);
-    case Do::Reduce: return cat(action.stage, "R");
+    case Do::F:
+      return cat(action.stage, "F", action.micro);
+    case Do::B:
+      return cat(action.stage, "B", action.micro);
+    case Do::W:
+      return cat(action.stage, "W", action.micro);
+    case Do::RecvX:
+      return cat(action.stage, "RecvX", action.micro);
+    case Do::SendX:
+      return cat(action.stage, "SendX", action.micro);
+    case Do::RecvG:
+      return cat(action.stage, "RecvG", action.micro);
+    case Do::SendG:
+      return cat(action.stage, "SendG", action.micro);
+    case Do::Reduce:
+      return cat(action.stage, "R");
   }
   return "?";
 }

@@ -1,6 +1,6 @@
-// A training step as data: which stage runs forward or backward of which micro-batch, in what order. Schedules are plain,
-// printable lists made by pure functions (one file each); the interpreter runs them, the planner only looks at them.
-// All here are values and stateless functions, safe from any thread.
+// A training step as data: which stage runs forward or backward of which micro-batch, in what order.
+// Schedules are plain, printable lists made by pure functions (one file each); the interpreter runs them, the
+// planner only looks at them. All here are values and stateless functions, safe from any thread.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -30,30 +30,31 @@ struct Action {
   int32_t micro;
   bool operator==(const Action&) const = default;
 };
-using Program = std::vector<Action>;      // of one rank
-using Schedule = std::vector<Program>;    // of all ranks
+using Program = std::vector<Action>;    // of one rank
+using Schedule = std::vector<Program>;  // of all ranks
 
 /// How much there is to schedule.
 struct Plan {
-  int64_t stages = 1;          // of the whole model: ranks times virtual_stages
+  int64_t stages = 1;  // of the whole model: ranks times virtual_stages
   int64_t micro_batches = 1;
   int64_t virtual_stages = 1;  // per rank
-  int64_t group_size = 0;      // interleaved: micro-batches a virtual stage runs in a row; 0: as many as ranks
+  int64_t group_size = 0;  // interleaved: micro-batches a virtual stage runs in a row; 0: as many as ranks
   int64_t ranks() const { return stages / virtual_stages; }
 };
 
-// Generators: compute and Reduce only; lower() adds the transfers. What a generator cannot plan is Error(config).
+// Generators: compute and Reduce only; lower() adds the transfers. What a generator cannot plan is
+// Error(config).
 
 /// All forwards, then all backwards (Huang et al. 2019, arXiv:1811.06965). Keeps every micro-batch.
 MT_API Schedule gpipe(const Plan& plan);
-/// One forward, one backward in the steady state (Narayanan et al. 2021, arXiv:2104.04473): stage s warms up with
-/// stages-1-s forwards. With one stage this is plain gradient accumulation: F0 B0 F1 B1 … Reduce.
+/// One forward, one backward in the steady state (Narayanan et al. 2021, arXiv:2104.04473): stage s warms up
+/// with stages-1-s forwards. With one stage this is plain gradient accumulation: F0 B0 F1 B1 … Reduce.
 MT_API Schedule one_f_one_b(const Plan& plan);
-/// 1F1B over several stages per rank, which take turns (same paper), in Megatron-LM's order. With several ranks, ranks <=
-/// group_size <= micro_batches, and the last group is not smaller than the number of ranks.
+/// 1F1B over several stages per rank, which take turns (same paper), in Megatron-LM's order. With several
+/// ranks, ranks <= group_size <= micro_batches, and the last group is not smaller than the number of ranks.
 MT_API Schedule interleaved(const Plan& plan);
-/// ZB-H1 (Qi et al. 2023, arXiv:2401.10241): 1F1B with weight gradients apart; rank r runs them r micro-batches later, so that
-/// they fill its idle end and no rank keeps more than the first one does.
+/// ZB-H1 (Qi et al. 2023, arXiv:2401.10241): 1F1B with weight gradients apart; rank r runs them r
+/// micro-batches later, so that they fill its idle end and no rank keeps more than the first one does.
 MT_API Schedule zb_h1(const Plan& plan);
 /// ZB-V (same paper): two stages per rank laid out in a V (StageMap::v_shape), with the memory of 1F1B.
 MT_API Schedule zb_v(const Plan& plan);

@@ -10,14 +10,19 @@ namespace {
 constexpr int64_t kMaxCells = int64_t{1} << 22;
 constexpr size_t kMaxTold = 32;
 
-Key key_of(const Action& a) { return {a.what, a.stage, a.micro}; }
+Key key_of(const Action& a) {
+  return {a.what, a.stage, a.micro};
+}
 
 }  // namespace
 
-ScheduleFacts::ScheduleFacts(const Schedule& schedule, const Plan& plan) : stages_(plan.stages), micros_(plan.micro_batches) {
-  MT_CHECK(stages_ >= 1 && stages_ <= INT16_MAX && micros_ >= 1, stages_, " stages, ", micros_, " micro-batches");
+ScheduleFacts::ScheduleFacts(const Schedule& schedule, const Plan& plan)
+    : stages_(plan.stages), micros_(plan.micro_batches) {
+  MT_CHECK(stages_ >= 1 && stages_ <= INT16_MAX && micros_ >= 1, stages_, " stages, ", micros_,
+           " micro-batches");
   MT_USER_CHECK(micros_ <= kMaxCells / stages_ && schedule.size() <= INT16_MAX, ErrorClass::config,
-                cat(stages_, " stages x ", micros_, " micro-batches on ", schedule.size(), " ranks are too many to look at"),
+                cat(stages_, " stages x ", micros_, " micro-batches on ", schedule.size(),
+                    " ranks are too many to look at"),
                 cat("at most ", kMaxCells, " micro-batches of stages can be simulated"));
   for (auto& owners : owner_) owners.assign(cells(), -1);
   for (const Program& program : schedule)
@@ -44,10 +49,12 @@ void ScheduleFacts::take_in(const Schedule& schedule) {
 }
 
 std::string ScheduleFacts::fault_of(const Action& a) const {
-  if (a.stage < 0 || a.stage >= stages_ || a.micro < 0 || a.micro >= micros_ || (a.what == Do::Reduce && a.micro != 0))
+  if (a.stage < 0 || a.stage >= stages_ || a.micro < 0 || a.micro >= micros_ ||
+      (a.what == Do::Reduce && a.micro != 0))
     return "names a stage or micro-batch that is not there";
   bool first = a.stage == 0, last = a.stage + 1 == stages_;
-  if ((first && (a.what == Do::RecvX || a.what == Do::SendG)) || (last && (a.what == Do::SendX || a.what == Do::RecvG)))
+  if ((first && (a.what == Do::RecvX || a.what == Do::SendG)) ||
+      (last && (a.what == Do::SendX || a.what == Do::RecvG)))
     return "transfers to or from a stage that is not there";
   return owner(key_of(a)) < 0 ? "" : "repeats an action";
 }
@@ -73,7 +80,8 @@ void ScheduleFacts::check_ranks() {
   for (int64_t s = 0; s < stages_; ++s) {
     int16_t& rank = rank_of_[static_cast<size_t>(s)];
     for (const auto& owners : owner_)
-      for (size_t at = static_cast<size_t>(s * micros_), end = at + static_cast<size_t>(micros_); at < end; ++at) {
+      for (size_t at = static_cast<size_t>(s * micros_), end = at + static_cast<size_t>(micros_); at < end;
+           ++at) {
         if (rank < 0) rank = owners[at];
         if (owners[at] < 0 || owners[at] == rank || faults.size() >= kMaxTold) continue;
         faults.push_back(cat("stage ", s, " runs on rank ", rank, " and on rank ", owners[at]));
@@ -88,18 +96,24 @@ void ScheduleFacts::check_ranks() {
     for (int32_t m = 0; m < micros_ && faults.size() < kMaxTold; ++m)
       for (Key send : {Key{Do::SendX, stage, m}, Key{Do::SendG, static_cast<int16_t>(s + 1), m}})
         if (bool sent = owner(send) >= 0, received = owner(other_side(send)) >= 0; same && (sent || received))
-          faults.push_back(cat("rank ", rank_of_[here], " transfers to itself: ", to_text(Action{send.what, send.stage, m})));
+          faults.push_back(cat("rank ", rank_of_[here],
+                               " transfers to itself: ", to_text(Action{send.what, send.stage, m})));
   }
 }
 
 Key ScheduleFacts::other_side(Key key) const {
   auto stage = [&](int step) { return static_cast<int16_t>(key.stage + step); };
   switch (key.what) {
-    case Do::SendX: return {Do::RecvX, stage(1), key.micro};
-    case Do::RecvX: return {Do::SendX, stage(-1), key.micro};
-    case Do::SendG: return {Do::RecvG, stage(-1), key.micro};
-    case Do::RecvG: return {Do::SendG, stage(1), key.micro};
-    default: return key;
+    case Do::SendX:
+      return {Do::RecvX, stage(1), key.micro};
+    case Do::RecvX:
+      return {Do::SendX, stage(-1), key.micro};
+    case Do::SendG:
+      return {Do::RecvG, stage(-1), key.micro};
+    case Do::RecvG:
+      return {Do::SendG, stage(1), key.micro};
+    default:
+      return key;
   }
 }
 
@@ -125,9 +139,14 @@ Needs ScheduleFacts::needs(const Action& a) const {
       if (a.stage + 1 < stages_) from(Do::B, a.stage + 1, Do::RecvG, Do::SendG);
       break;
     case Do::W:
-    case Do::SendG: add(Do::B, a.stage); break;
-    case Do::SendX: add(Do::F, a.stage); break;
-    default: break;
+    case Do::SendG:
+      add(Do::B, a.stage);
+      break;
+    case Do::SendX:
+      add(Do::F, a.stage);
+      break;
+    default:
+      break;
   }
   return out;
 }

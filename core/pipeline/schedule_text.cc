@@ -11,11 +11,18 @@ namespace mtrain {
 namespace {
 
 constexpr uint64_t kMaxBytes = uint64_t{64} << 20;
-constexpr const char* kExample = "an action is like 0F3 (stage 0, forward, micro-batch 3), 2B0, 2W0, 1RecvX3, 0SendX3 or 2R";
+constexpr const char* kExample =
+    "an action is like 0F3 (stage 0, forward, micro-batch 3), 2B0, 2W0, 1RecvX3, 0SendX3 or 2R";
 
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
-bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
-bool is_separator(char c) { return c == ' ' || c == '\t' || c == ',' || c == '\r' || c == '\n' || c == '#'; }
+bool is_digit(char c) {
+  return c >= '0' && c <= '9';
+}
+bool is_letter(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+}
+bool is_separator(char c) {
+  return c == ' ' || c == '\t' || c == ',' || c == '\r' || c == '\n' || c == '#';
+}
 
 std::optional<Do> do_of(std::string_view name) {
   for (Do what : {Do::F, Do::B, Do::W, Do::RecvX, Do::SendX, Do::RecvG, Do::SendG}) {
@@ -35,7 +42,7 @@ class Reader {
       Program program = line();
       if (!program.empty()) schedule.push_back(std::move(program));
     }
-    if (schedule.empty()) fail("an action", 0);
+    if (schedule.empty()) fail("an action", text_.size());
     return schedule;
   }
 
@@ -47,7 +54,8 @@ class Reader {
     std::string got = at >= text_.size() ? "the end of the text"
                       : end == at        ? "nothing"
                                          : cat("'", printable(text_.substr(at, end - at), 40), "'");
-    throw Error(ErrorClass::config, cat(locate(source, at).text(), ": wanted ", wanted, ", got ", got), kExample);
+    throw Error(ErrorClass::config, cat(locate(source, at).text(), ": wanted ", wanted, ", got ", got),
+                kExample);
   }
 
   Program line() {
@@ -71,8 +79,10 @@ class Reader {
     while (at_ < text_.size() && is_letter(text_[at_])) ++at_;
     auto what = do_of(text_.substr(begin, at_ - begin));
     if (!what) fail("F, B, W, R, RecvX, SendX, RecvG or SendG behind the stage", begin);
-    int32_t micro = *what == Do::Reduce ? 0 : number<int32_t>("the number of a micro-batch from 0 to 2147483647");
-    if (at_ < text_.size() && !is_separator(text_[at_])) fail("a blank, a comma or the end of the line behind an action", at_);
+    int32_t micro =
+        *what == Do::Reduce ? 0 : number<int32_t>("the number of a micro-batch from 0 to 2147483647");
+    if (at_ < text_.size() && !is_separator(text_[at_]))
+      fail("a blank, a comma or the end of the line behind an action", at_);
     return {*what, stage, micro};
   }
 
@@ -93,7 +103,9 @@ class Reader {
 
 }  // namespace
 
-Schedule parse_schedule(std::string_view text, std::string_view name) { return Reader(text, name).run(); }
+Schedule parse_schedule(std::string_view text, std::string_view name) {
+  return Reader(text, name).run();
+}
 
 Schedule load_schedule(const std::filesystem::path& path) {
   return parse_schedule(read_file(path, kMaxBytes), path.string());

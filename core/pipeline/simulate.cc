@@ -11,8 +11,12 @@ namespace {
 class Simulation {
  public:
   Simulation(const Schedule& schedule, const Plan& plan, const Costs& costs)
-      : schedule_(schedule), costs_(costs), facts_(schedule, plan), next_(schedule.size()),
-        clock_(schedule.size()), open_(static_cast<size_t>(plan.stages), plan.micro_batches) {
+      : schedule_(schedule),
+        costs_(costs),
+        facts_(schedule, plan),
+        next_(schedule.size()),
+        clock_(schedule.size()),
+        open_(static_cast<size_t>(plan.stages), plan.micro_batches) {
     for (auto& times : done_) times.assign(facts_.cells(), -1);
     report_.faults = facts_.faults;
     report_.timeline.resize(schedule.size());
@@ -40,13 +44,15 @@ class Simulation {
   double& done(Key key) { return done_[static_cast<size_t>(key.what)][facts_.cell(key)]; }
   Action at(size_t rank) const { return schedule_[rank][next_[rank]]; }
 
-  /// Runs the next action of a rank, or leaves a note with what it waits for. Ranks that waited for it become ready.
+  /// Runs the next action of a rank, or leaves a note with what it waits for. Ranks that waited for it become
+  /// ready.
   bool advance(size_t rank, std::vector<size_t>& ready) {
     const Action a = at(rank);
     if (facts_.skipped(rank, next_[rank])) return ++next_[rank], true;
     double start = clock_[rank];
     if (auto missing = missing_need(a, start)) {
-      waiting_[static_cast<size_t>(missing->what) * facts_.cells() + facts_.cell(*missing)] = static_cast<int16_t>(rank);
+      waiting_[static_cast<size_t>(missing->what) * facts_.cells() + facts_.cell(*missing)] =
+          static_cast<int16_t>(rank);
       return false;
     }
     if (is_transfer(a.what) && costs_.transfer == Transfer::rendezvous) return meet(rank, ready);
@@ -66,9 +72,8 @@ class Simulation {
       Key need = needs.keys[i];
       double when = done(need);
       if (when < 0) return need;
-      if (is_send(need.what) && costs_.transfer == Transfer::posted)  // goes over once both sides have begun
-        when = std::max(when, done(facts_.other_side(need))) + costs_.send;
-      if (needs.implied_transfer[i]) when += costs_.send;
+      bool under_way = is_send(need.what) && costs_.transfer == Transfer::asynchronous;
+      if (under_way || needs.implied_transfer[i]) when += costs_.send;
       start = std::max(start, when);
     }
     return {};
@@ -79,9 +84,11 @@ class Simulation {
     const Action a = at(rank);
     Key here{a.what, a.stage, a.micro}, there = facts_.other_side(here);
     int other = facts_.owner(there);
-    bool stands = other >= 0 && next_[static_cast<size_t>(other)] < schedule_[static_cast<size_t>(other)].size() &&
+    bool stands = other >= 0 &&
+                  next_[static_cast<size_t>(other)] < schedule_[static_cast<size_t>(other)].size() &&
                   at(static_cast<size_t>(other)) == Action{there.what, there.stage, there.micro};
-    if (!stands || missing_need_of(there)) return false;  // the other side comes back here when it stands there
+    if (!stands || missing_need_of(there))
+      return false;  // the other side comes back here when it stands there
     auto partner = static_cast<size_t>(other);
     double end = std::max(clock_[rank], clock_[partner]) + costs_.send;
     finish(rank, clock_[rank], end);
@@ -113,10 +120,14 @@ class Simulation {
   double duration(const Action& a) const {
     const StageCosts& c = costs_.of(a.stage);
     switch (a.what) {
-      case Do::F: return c.forward;
-      case Do::B: return facts_.split() ? c.backward : c.backward + c.weights;
-      case Do::W: return c.weights;
-      default: return 0;
+      case Do::F:
+        return c.forward;
+      case Do::B:
+        return facts_.split() ? c.backward : c.backward + c.weights;
+      case Do::W:
+        return c.weights;
+      default:
+        return 0;
     }
   }
 
@@ -129,9 +140,12 @@ class Simulation {
     if (need) {
       int owner = facts_.owner(*need);
       text += cat(" for ", to_text(Action{need->what, need->stage, need->micro}));
-      if (owner < 0) text += ", which is nowhere";
-      else if (static_cast<size_t>(owner) == rank) text += ", which comes behind it";
-      else text += cat(" of rank ", owner);
+      if (owner < 0)
+        text += ", which is nowhere";
+      else if (static_cast<size_t>(owner) == rank)
+        text += ", which comes behind it";
+      else
+        text += cat(" of rank ", owner);
     }
     report_.faults.push_back(std::move(text));
   }
@@ -147,14 +161,17 @@ class Simulation {
         if (span.action.what == Do::F) ++live, held += c.activation;
         report_.peak_activations = std::max(report_.peak_activations, live);
         report_.peak[r] = std::max(report_.peak[r], held);
-        if (span.action.what == facts_.last_backward()) --live, held -= facts_.split() ? c.kept : c.activation;
-        else if (span.action.what == Do::B) held += c.kept - c.activation;
+        if (span.action.what == facts_.last_backward())
+          --live, held -= facts_.split() ? c.kept : c.activation;
+        else if (span.action.what == Do::B)
+          held += c.kept - c.activation;
         report_.peak[r] = std::max(report_.peak[r], held);
       }
       busy += report_.busy[r];
       report_.makespan = std::max(report_.makespan, clock_[r]);
     }
-    if (report_.makespan > 0) report_.bubble = 1 - busy / (report_.makespan * static_cast<double>(schedule_.size()));
+    if (report_.makespan > 0)
+      report_.bubble = 1 - busy / (report_.makespan * static_cast<double>(schedule_.size()));
   }
 
   const Schedule& schedule_;

@@ -21,7 +21,8 @@ StageMap StageMap::looping(int64_t ranks, int64_t virtual_stages) {
 StageMap StageMap::v_shape(int64_t ranks) {
   MT_CHECK(ranks <= INT16_MAX, ranks, " ranks");
   StageMap map(ranks, 2 * ranks);
-  for (int64_t s = 0; s < map.stages(); ++s) map.rank_of_[static_cast<size_t>(s)] = std::min(s, 2 * ranks - 1 - s);
+  for (int64_t s = 0; s < map.stages(); ++s)
+    map.rank_of_[static_cast<size_t>(s)] = std::min(s, 2 * ranks - 1 - s);
   return map;
 }
 

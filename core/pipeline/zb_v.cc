@@ -6,7 +6,8 @@
 namespace mtrain {
 namespace {
 
-/// One rank's program under construction. `down` is its stage on the way down the V, `up` the one on the way up.
+/// One rank's program under construction. `down` is its stage on the way down the V, `up` the one on the way
+/// up.
 struct Leg {
   int64_t stage, micro_batches;
   std::array<int64_t, 3> next = {};  // of F, B, W
@@ -33,7 +34,8 @@ Schedule zb_v(const Plan& plan) {
     Program& p = schedule[static_cast<size_t>(r)];
     Leg down{r, plan.micro_batches}, up{2 * ranks - 1 - r, plan.micro_batches};
     auto begun = [](const Leg& leg, Do what) { return leg.next[static_cast<size_t>(what)]; };
-    while (begun(down, Do::F) < 2 * (ranks - r) - 1) run(p, down, {Do::F});  // until the first one has come down and up
+    while (begun(down, Do::F) < 2 * (ranks - r) - 1)
+      run(p, down, {Do::F});  // until the first one has come down and up
     for (int64_t i = 0; i < r; ++i) run(p, up, {Do::F}), run(p, down, {Do::F});
     for (int64_t i = r; i < ranks; ++i) run(p, up, {Do::F, Do::B, Do::W});
     while (begun(up, Do::F) < begun(down, Do::F) || begun(down, Do::F) < full) {
@@ -41,7 +43,8 @@ Schedule zb_v(const Plan& plan) {
       run(p, down, {Do::B, Do::W});
       run(p, up, {Do::F, Do::B, Do::W});
     }
-    for (int64_t i = 0; i < r; ++i) run(p, down, {Do::B}), run(p, up, {Do::B});  // nobody may wait for a gradient now
+    for (int64_t i = 0; i < r; ++i)
+      run(p, down, {Do::B}), run(p, up, {Do::B});  // nobody may wait for a gradient now
     for (int64_t i = r; i < ranks; ++i) run(p, down, {Do::B, Do::W});
     for (Leg* leg : {&up, &down})
       while (begun(*leg, Do::W) < full) run(p, *leg, {Do::W});
