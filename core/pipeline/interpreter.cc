@@ -60,7 +60,8 @@ void Interpreter::execute(const Action& action, const InputOf& input_of, float t
                "only looked at, call the head with a loss_weight of 0");
       parameters_.settle_gradients(run_);
       break;
-    default: throw_bug(__FILE__, __LINE__, to_text(action).c_str(), "programs of a single rank have F, B and R only");
+    default:
+      throw Error(ErrorClass::bug, cat("the program of a single rank has F, B and R, not ", to_text(action)));
   }
 }
 

@@ -4,6 +4,7 @@
 #include <tuple>
 
 #include "mtrain/base/error.h"
+#include "mtrain/pipeline/meetings.h"
 #include "mtrain/pipeline/schedule_check.h"
 
 namespace mtrain {
@@ -61,15 +62,10 @@ std::vector<Event> events_of(const Simulated& run, const StageMap& map) {
   return events;
 }
 
-}  // namespace
-
-Schedule lower(Schedule schedule, const StageMap& map, const Costs& costs) {
-  int64_t micro_batches = check_places(schedule, map);
-  add_reduces(schedule);
-  Costs at_once = costs;
-  at_once.send =
-      0;  // a transfer has no length in the order: what is received early does not stand in the way
-  Simulated run = simulate(schedule, {.stages = map.stages(), .micro_batches = micro_batches}, at_once);
+/// Each transfer at the moment its data is made.
+Schedule with_early_transfers(const Schedule& schedule, const StageMap& map, const Plan& plan, Costs costs) {
+  costs.send = 0;  // what has no length does not stand in the way of what could begin
+  Simulated run = simulate(schedule, plan, costs);
   MT_USER_CHECK(run.faults.empty(), ErrorClass::config,
                 cat("the schedule cannot run: ", join(run.faults, "; ")), "");
   Schedule out(schedule.size());
@@ -82,6 +78,17 @@ Schedule lower(Schedule schedule, const StageMap& map, const Costs& costs) {
         {forward ? Do::RecvX : Do::RecvG, stage, event.action.micro});
   }
   return out;
+}
+
+}  // namespace
+
+Schedule lower(Schedule schedule, const StageMap& map, const Costs& costs) {
+  Plan plan{.stages = map.stages(), .micro_batches = check_places(schedule, map)};
+  add_reduces(schedule);
+  Schedule early = with_early_transfers(schedule, map, plan, costs);
+  if (costs.transfer == Transfer::asynchronous) return early;
+  Schedule meeting = with_meetings(schedule, map, plan, costs);
+  return simulate(meeting, plan, costs).makespan < simulate(early, plan, costs).makespan ? meeting : early;
 }
 
 }  // namespace mtrain

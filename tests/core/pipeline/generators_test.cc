@@ -20,6 +20,12 @@ Schedule without_reduces(Schedule schedule) {
   return schedule;
 }
 
+Schedule without_transfers(Schedule schedule) {
+  for (Program& program : schedule)
+    std::erase_if(program, [](const Action& a) { return a.what >= Do::RecvX && a.what <= Do::SendG; });
+  return schedule;
+}
+
 TEST_CASE("schedules: the orders of an independent generator") {
   std::istringstream file(read_file(fs::path(MT_SOURCE_DIR) / "tests/golden/pipeline/schedules.txt"));
   std::map<std::string, std::string> cases;  // title to programs
@@ -113,15 +119,22 @@ TEST_CASE(
     CHECK(static_cast<int64_t>(actions) == plan.stages * (plan.micro_batches * (family.splits ? 3 : 2) + 1));
     Simulated plain = simulate(schedule, plan);
     REQUIRE_MESSAGE(plain.faults.empty(), plain.faults[0]);
-    Schedule lowered = lower(schedule, stage_map(family.name, plan));
+    StageMap map = stage_map(family.name, plan);
+    Costs still{.stages = {}, .send = 0.1, .transfer = Transfer::rendezvous};
+    Schedule lowered = lower(schedule, map), meeting = lower(schedule, map, still);
     for (Transfer transfer : {Transfer::asynchronous, Transfer::rendezvous})
       for (double send : {0.0, 0.3}) {
-        Simulated run = simulate(lowered, plan, {.stages = {}, .send = send, .transfer = transfer});
+        Costs costs{.stages = {}, .send = send, .transfer = transfer};
+        Simulated run = simulate(lowered, plan, costs);
         REQUIRE_MESSAGE(run.faults.empty(), run.faults[0]);
         CHECK(run.peak == plain.peak);
         if (transfer == Transfer::asynchronous)  // as is taken for granted where transfers are no actions
           CHECK(run.makespan == simulate(schedule, plan, {.stages = {}, .send = send}).makespan);
+        Simulated other = simulate(meeting, plan, costs);
+        REQUIRE_MESSAGE(other.faults.empty(), other.faults[0]);
       }
+    CHECK(without_transfers(meeting) == schedule);
+    CHECK(simulate(meeting, plan, still).makespan <= simulate(lowered, plan, still).makespan);
   });
   CHECK(plans > 500);
 }

@@ -40,9 +40,12 @@ TEST_CASE("lower: nothing computed changes its order, and each transfer has two 
 
 TEST_CASE("lower: between two ranks receives have the order of the sends") {
   Plan plan{8, 8, 2};
-  for (std::string_view name : {"interleaved", "zb_v"}) {
+  for (auto [name, transfer] : {std::pair{"interleaved", Transfer::asynchronous},
+                                {"interleaved", Transfer::rendezvous},
+                                {"zb_v", Transfer::asynchronous},
+                                {"zb_v", Transfer::rendezvous}}) {
     StageMap map = stage_map(name, plan);
-    Schedule lowered = lower(make_schedule(name, plan), map);
+    Schedule lowered = lower(make_schedule(name, plan), map, {.stages = {}, .transfer = transfer});
     for (int64_t from = 0; from < 4; ++from)
       for (int64_t to = 0; to < 4; ++to) {
         std::vector<std::string> sent, received;
@@ -59,6 +62,23 @@ TEST_CASE("lower: between two ranks receives have the order of the sends") {
         CHECK(sent == received);
       }
   }
+}
+
+TEST_CASE("lower: ranks that stand still for transfers meet when both are free, if that is quicker") {
+  Costs still{.stages = {}, .send = 0.1, .transfer = Transfer::rendezvous};
+  for (auto [name, virtual_stages, gain] :
+       {std::tuple{"interleaved", 2, 0.7}, {"zb_h1", 1, 0.9}, {"zb_v", 2, 0.95}}) {
+    Plan plan{8 * virtual_stages, 32, virtual_stages};
+    StageMap map = stage_map(name, plan);
+    Schedule early = lower(make_schedule(name, plan), map),
+             meeting = lower(make_schedule(name, plan), map, still);
+    CHECK(simulate(meeting, plan, still).makespan < gain * simulate(early, plan, still).makespan);
+  }
+  // Two ranks, by hand: rank 0 computes its second forward while rank 1 is busy with the first.
+  Costs slow_end{.stages = {{1, 1, 1}, {4, 1, 1}}, .transfer = Transfer::rendezvous};
+  CHECK(to_text(lower(gpipe({2, 3}), StageMap::looping(2), slow_end)) ==
+        "0F0 0SendX0 0F1 0F2 0SendX1 0SendX2 0RecvG0 0B0 0RecvG1 0B1 0RecvG2 0B2 0R\n"
+        "1RecvX0 1F0 1RecvX1 1RecvX2 1F1 1F2 1B0 1SendG0 1B1 1SendG1 1B2 1SendG2 1R\n");
 }
 
 TEST_CASE("lower: takes its order from the costs, also from those that are nothing") {
