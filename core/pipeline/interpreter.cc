@@ -60,6 +60,8 @@ void Interpreter::execute(const Action& action, const InputOf& input_of, float t
                "only looked at, call the head with a loss_weight of 0");
       parameters_.settle_gradients(run_);
       break;
+    default:
+      throw Error(ErrorClass::bug, cat("the program of a single rank has F, B and R, not ", to_text(action)));
   }
 }
 

@@ -1,15 +1,28 @@
-// A training step as data: which stage runs forward or backward of which micro-batch, in what order. Schedules are plain,
-// printable lists made by pure functions; the interpreter runs them, the planner only looks at them.
+// A training step as data: which stage runs forward or backward of which micro-batch, in what order.
+// Schedules are plain, printable lists made by pure functions (one file each); the interpreter runs them, the
+// planner only looks at them. All here are values and stateless functions, safe from any thread.
 #pragma once
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "mtrain/base/export.h"
+#include "mtrain/pipeline/stage_map.h"
 
 namespace mtrain {
 
-enum class Do : uint8_t { F, B, Reduce };  // forward, backward, reduction of the stage's gradients
+/// What an action does for its stage. X is what forward hands on, G the gradient that backward hands back.
+enum class Do : uint8_t {
+  F,      // forward
+  B,      // backward; of the inputs only when the schedule has W, of inputs and weights otherwise
+  W,      // backward of the weights, any time after B
+  RecvX,  // input of forward, from the stage before
+  SendX,  // output of forward, to the stage behind
+  RecvG,  // gradient of the output, from the stage behind
+  SendG,  // gradient of the input, to the stage before
+  Reduce  // reduction of the stage's gradients over its replicas, once per step
+};
 
 struct Action {
   Do what;
@@ -17,29 +30,46 @@ struct Action {
   int32_t micro;
   bool operator==(const Action&) const = default;
 };
-using Program = std::vector<Action>;      // of one rank
-using Schedule = std::vector<Program>;    // of all ranks
+using Program = std::vector<Action>;    // of one rank
+using Schedule = std::vector<Program>;  // of all ranks
 
+/// How much there is to schedule.
 struct Plan {
-  int64_t stages = 1;
+  int64_t stages = 1;  // of the whole model: ranks times virtual_stages
   int64_t micro_batches = 1;
+  int64_t virtual_stages = 1;  // per rank
+  int64_t group_size = 0;  // interleaved: micro-batches a virtual stage runs in a row; 0: as many as ranks
+  int64_t ranks() const { return stages / virtual_stages; }
 };
 
-/// One forward, one backward in the steady state (Narayanan et al. 2021, arXiv:2104.04473): stage s warms up with
-/// stages-1-s forwards. With one stage this is plain gradient accumulation: F0 B0 F1 B1 … Reduce.
-MT_API Schedule one_f_one_b(const Plan& plan);
+// Generators: compute and Reduce only; lower() adds the transfers. What a generator cannot plan is
+// Error(config).
 
-/// "0F3" = stage 0, forward, micro-batch 3.
+/// All forwards, then all backwards (Huang et al. 2019, arXiv:1811.06965). Keeps every micro-batch.
+MT_API Schedule gpipe(const Plan& plan);
+/// One forward, one backward in the steady state (Narayanan et al. 2021, arXiv:2104.04473): stage s warms up
+/// with stages-1-s forwards. With one stage this is plain gradient accumulation: F0 B0 F1 B1 … Reduce.
+MT_API Schedule one_f_one_b(const Plan& plan);
+/// 1F1B over several stages per rank, which take turns (same paper), in Megatron-LM's order. With several
+/// ranks, ranks <= group_size <= micro_batches, and the last group is not smaller than the number of ranks.
+MT_API Schedule interleaved(const Plan& plan);
+/// ZB-H1 (Qi et al. 2023, arXiv:2401.10241): 1F1B with weight gradients apart; rank r runs them r
+/// micro-batches later, so that they fill its idle end and no rank keeps more than the first one does.
+MT_API Schedule zb_h1(const Plan& plan);
+/// ZB-V (same paper): two stages per rank laid out in a V (StageMap::v_shape), with the memory of 1F1B.
+MT_API Schedule zb_v(const Plan& plan);
+
+/// By the name in `dist.schedule`: gpipe, 1f1b, interleaved, zb_h1, zb_v.
+MT_API Schedule make_schedule(std::string_view name, const Plan& plan);
+/// Where make_schedule() of that name wants the stages.
+MT_API StageMap stage_map(std::string_view name, const Plan& plan);
+/// Puts Reduce behind the last B or W of each stage that has none.
+MT_API void add_reduces(Schedule& schedule);
+
+/// "0F3" = stage 0, forward, micro-batch 3; "1SendG0", "2R".
 MT_API std::string to_text(const Action& action);
 MT_API std::string to_text(const Program& program);
-
-/// What running a schedule would do: faults (actions that wait for ever, repeat, are missing or name what is not there) and
-/// costs.
-struct Simulated {
-  std::vector<std::string> faults;
-  double bubble = 0;           // share of idle time, with backward costing twice forward
-  int64_t peak_activations = 0;  // most micro-batches alive on one rank
-};
-MT_API Simulated simulate(const Schedule& schedule, const Plan& plan);
+/// One line per rank; parse_schedule() reads it back.
+MT_API std::string to_text(const Schedule& schedule);
 
 }  // namespace mtrain

@@ -203,5 +203,15 @@ TEST_CASE("interpreter: a bug is told with the action it happened in, a user's e
   CHECK(trial.gradients() == fresh.gradients());
 }
 
+TEST_CASE("interpreter: what only a pipeline of several ranks does is refused by name") {
+  Trial trial;
+  for (Do what : {Do::W, Do::RecvX, Do::SendX, Do::RecvG, Do::SendG}) {
+    Program program = {{Do::F, 0, 0}, {what, 0, 0}};
+    std::string fault = cat("F, B and R, not ", to_text(program[1]));
+    CHECK_THROWS_WITH_AS(trial.interpreter.run(program, [&](int64_t) { return trial.input(0, 2); }, 1, 1),
+                         doctest::Contains(fault.c_str()), Error);
+  }
+}
+
 }  // namespace
 }  // namespace mtrain

@@ -1,4 +1,4 @@
-#include "mtrain/pipeline/schedule.h"
+#include "mtrain/pipeline/simulate.h"
 
 #include <doctest/doctest.h>
 

@@ -1,0 +1,94 @@
+#include "mtrain/pipeline/lower.h"
+
+#include <algorithm>
+#include <tuple>
+
+#include "mtrain/base/error.h"
+#include "mtrain/pipeline/meetings.h"
+#include "mtrain/pipeline/schedule_check.h"
+
+namespace mtrain {
+namespace {
+
+/// An action or a transfer's two sides, with their place among all.
+struct Event {
+  double when;
+  int64_t order;  // even: an action; odd: the transfer right behind it
+  int16_t rank, receiver;
+  Action action;
+  bool operator<(const Event& o) const { return std::tie(when, order) < std::tie(o.when, o.order); }
+};
+
+int64_t check_places(const Schedule& schedule, const StageMap& map) {
+  const char* hint = "give a schedule of F, B and W for these ranks";
+  MT_USER_CHECK(
+      static_cast<int64_t>(schedule.size()) == map.ranks(), ErrorClass::config,
+      cat("the schedule has programs for ", schedule.size(), " ranks, and the pipeline has ", map.ranks()),
+      hint);
+  int64_t micro_batches = 1;
+  for (size_t r = 0; r < schedule.size(); ++r)
+    for (const Action& a : schedule[r]) {
+      MT_USER_CHECK(!is_transfer(a.what), ErrorClass::config,
+                    cat("rank ", r, " has a transfer already: ", to_text(a)), hint);
+      MT_USER_CHECK(a.stage >= 0 && a.stage < map.stages(), ErrorClass::config,
+                    cat("rank ", r, " has ", to_text(a), ", and there are ", map.stages(), " stages"), hint);
+      MT_USER_CHECK(
+          map.rank(a.stage) == static_cast<int64_t>(r), ErrorClass::config,
+          cat("rank ", r, " has ", to_text(a), ", and stage ", a.stage, " lies on rank ", map.rank(a.stage)),
+          hint);
+      micro_batches = std::max(micro_batches, int64_t{a.micro} + 1);
+    }
+  return micro_batches;
+}
+
+/// The stage that gets what this action makes, -1 when none does.
+int64_t next_stage(const Action& a, const StageMap& map) {
+  if (a.what == Do::F && a.stage + 1 < map.stages()) return a.stage + 1;
+  return a.what == Do::B ? a.stage - 1 : -1;
+}
+
+std::vector<Event> events_of(const Simulated& run, const StageMap& map) {
+  std::vector<Event> events;
+  for (size_t r = 0; r < run.timeline.size(); ++r)
+    for (const Span& span : run.timeline[r]) {
+      auto rank = static_cast<int16_t>(r);
+      events.push_back({span.start, 2 * span.order, rank, -1, span.action});
+      int64_t to = next_stage(span.action, map);
+      if (to < 0 || map.rank(to) == rank) continue;
+      Action send{span.action.what == Do::F ? Do::SendX : Do::SendG, span.action.stage, span.action.micro};
+      events.push_back({span.end, 2 * span.order + 1, rank, static_cast<int16_t>(map.rank(to)), send});
+    }
+  std::sort(events.begin(), events.end());
+  return events;
+}
+
+/// Each transfer at the moment its data is made.
+Schedule with_early_transfers(const Schedule& schedule, const StageMap& map, const Plan& plan, Costs costs) {
+  costs.send = 0;  // what has no length does not stand in the way of what could begin
+  Simulated run = simulate(schedule, plan, costs);
+  MT_USER_CHECK(run.faults.empty(), ErrorClass::config,
+                cat("the schedule cannot run: ", join(run.faults, "; ")), "");
+  Schedule out(schedule.size());
+  for (const Event& event : events_of(run, map)) {
+    out[static_cast<size_t>(event.rank)].push_back(event.action);
+    if (event.receiver < 0) continue;
+    bool forward = event.action.what == Do::SendX;
+    auto stage = static_cast<int16_t>(event.action.stage + (forward ? 1 : -1));
+    out[static_cast<size_t>(event.receiver)].push_back(
+        {forward ? Do::RecvX : Do::RecvG, stage, event.action.micro});
+  }
+  return out;
+}
+
+}  // namespace
+
+Schedule lower(Schedule schedule, const StageMap& map, const Costs& costs) {
+  Plan plan{.stages = map.stages(), .micro_batches = check_places(schedule, map)};
+  add_reduces(schedule);
+  Schedule early = with_early_transfers(schedule, map, plan, costs);
+  if (costs.transfer == Transfer::asynchronous) return early;
+  Schedule meeting = with_meetings(schedule, map, plan, costs);
+  return simulate(meeting, plan, costs).makespan < simulate(early, plan, costs).makespan ? meeting : early;
+}
+
+}  // namespace mtrain

@@ -1,0 +1,159 @@
+#include "mtrain/pipeline/meetings.h"
+
+#include <algorithm>
+#include <deque>
+#include <queue>
+#include <utility>
+
+#include "mtrain/base/error.h"
+#include "mtrain/pipeline/schedule_check.h"
+
+namespace mtrain {
+namespace {
+
+struct Handover {
+  size_t from, to;
+  Action send, receive;
+};
+
+class Meetings {
+ public:
+  Meetings(const Schedule& schedule, const StageMap& map, const Plan& plan, const Costs& costs)
+      : schedule_(schedule),
+        map_(map),
+        micros_(static_cast<size_t>(plan.micro_batches)),
+        costs_(costs),
+        ranks_(schedule.size()),
+        out_(schedule.size()) {
+    for (auto& there : there_) there.resize(static_cast<size_t>(map.stages()) * micros_);
+    for (const Program& program : schedule)
+      for (const Action& a : program) split_ |= a.what == Do::W;
+  }
+
+  Schedule run() {
+    for (size_t r = 0; r < ranks_.size(); ++r) free_.push({0, r});
+    while (!free_.empty()) {
+      double now = free_.top().first;
+      std::vector<size_t> awake;
+      while (!free_.empty() &&
+             free_.top().first <= now + kSameTime) {  // all that are free now, before one goes on
+        awake.push_back(free_.top().second);
+        free_.pop();
+        settle(awake.back());
+      }
+      for (size_t i = 0; i < awake.size(); ++i) hand_over(awake[i], now, awake);
+      for (size_t rank : awake) compute(rank, now);
+    }
+    for (size_t r = 0; r < ranks_.size(); ++r) MT_CHECK_EQ(ranks_[r].next, schedule_[r].size());
+    return std::move(out_);
+  }
+
+ private:
+  static constexpr double kSameTime = 1e-9;
+  struct Rank {
+    size_t next = 0;
+    bool busy = true;
+    std::vector<Action> arriving;  // what is there once the rank is free: its own result, or what it receives
+    std::deque<Handover> open;     // as sender or receiver, oldest first
+  };
+
+  size_t cell(int64_t stage, int32_t micro) const {
+    return static_cast<size_t>(stage) * micros_ + static_cast<size_t>(micro);
+  }
+  bool has(Do what, int64_t stage, int32_t micro) const {
+    return there_[static_cast<size_t>(what)][cell(stage, micro)];
+  }
+
+  /// A rank has become free: what it computed or received is there, and what it computed wants to be handed
+  /// on.
+  void settle(size_t rank) {
+    ranks_[rank].busy = false;
+    for (const Action& a : std::exchange(ranks_[rank].arriving, {})) {
+      there_[static_cast<size_t>(a.what)][cell(a.stage, a.micro)] = true;
+      int64_t to = a.what == Do::F ? a.stage + 1 : a.what == Do::B ? a.stage - 1 : -1;
+      if (to < 0 || to >= map_.stages() || map_.rank(to) == static_cast<int64_t>(rank)) continue;
+      bool forward = a.what == Do::F;
+      auto receiver = static_cast<size_t>(map_.rank(to));
+      Handover open{rank,
+                    receiver,
+                    {forward ? Do::SendX : Do::SendG, a.stage, a.micro},
+                    {forward ? Do::RecvX : Do::RecvG, static_cast<int16_t>(to), a.micro}};
+      ranks_[rank].open.push_back(open);
+      ranks_[receiver].open.push_back(open);
+    }
+  }
+
+  /// Does what can be handed over with other free ranks, the oldest first.
+  void hand_over(size_t rank, double now, std::vector<size_t>& awake) {
+    for (size_t i = 0; i < ranks_[rank].open.size() && !ranks_[rank].busy;) {
+      Handover h = ranks_[rank].open[i];
+      size_t other = h.from == rank ? h.to : h.from;
+      if (ranks_[other].busy) {
+        ++i;
+        continue;
+      }
+      for (size_t side : {rank, other})
+        std::erase_if(ranks_[side].open, [&](const Handover& o) { return o.send == h.send; });
+      out_[h.from].push_back(h.send);
+      out_[h.to].push_back(h.receive);
+      ranks_[h.to].arriving.push_back(h.receive);
+      if (costs_.send > 0) {
+        for (size_t side : {rank, other}) occupy(side, now + costs_.send);
+      } else {
+        settle(h.to);
+        awake.push_back(other);
+      }
+    }
+  }
+
+  void compute(size_t rank, double now) {
+    Rank& r = ranks_[rank];
+    if (r.busy || r.next == schedule_[rank].size()) return;
+    const Action a = schedule_[rank][r.next];
+    if (!ready(a)) return;
+    ++r.next;
+    out_[rank].push_back(a);
+    if (a.what != Do::Reduce) r.arriving.push_back(a);
+    occupy(rank, now + duration(a));
+  }
+
+  void occupy(size_t rank, double until) {
+    ranks_[rank].busy = true;
+    free_.push({until, rank});
+  }
+
+  /// Only what comes from other stages can be missing: the order of a rank's own actions is sound.
+  bool ready(const Action& a) const {
+    bool forward = a.what == Do::F;
+    int64_t from = a.stage + (forward ? -1 : 1);
+    if ((!forward && a.what != Do::B) || from < 0 || from >= map_.stages()) return true;
+    if (map_.rank(from) == map_.rank(a.stage)) return has(a.what, from, a.micro);
+    return has(forward ? Do::RecvX : Do::RecvG, a.stage, a.micro);
+  }
+
+  double duration(const Action& a) const {
+    const StageCosts& c = costs_.of(a.stage);
+    if (a.what == Do::F) return c.forward;
+    if (a.what == Do::B) return split_ ? c.backward : c.backward + c.weights;
+    return a.what == Do::W ? c.weights : 0;
+  }
+
+  const Schedule& schedule_;
+  const StageMap& map_;
+  size_t micros_;
+  const Costs& costs_;
+  bool split_ = false;
+  std::vector<Rank> ranks_;
+  std::vector<bool> there_[8];  // by Do, of stage and micro-batch
+  std::priority_queue<std::pair<double, size_t>, std::vector<std::pair<double, size_t>>, std::greater<>>
+      free_;
+  Schedule out_;
+};
+
+}  // namespace
+
+Schedule with_meetings(const Schedule& schedule, const StageMap& map, const Plan& plan, const Costs& costs) {
+  return Meetings(schedule, map, plan, costs).run();
+}
+
+}  // namespace mtrain

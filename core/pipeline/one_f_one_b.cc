@@ -1,0 +1,23 @@
+#include <algorithm>
+
+#include "mtrain/pipeline/plan_check.h"
+
+namespace mtrain {
+
+Schedule one_f_one_b(const Plan& plan) {
+  check_plan(plan, "1f1b", 1);
+  Schedule schedule(static_cast<size_t>(plan.stages));
+  for (int64_t s = 0; s < plan.stages; ++s) {
+    Program& program = schedule[static_cast<size_t>(s)];
+    int64_t warmup = std::min(plan.micro_batches, plan.stages - 1 - s), forward = 0;
+    for (; forward < warmup; ++forward) program.push_back(action(Do::F, s, forward));
+    for (int64_t backward = 0; backward < plan.micro_batches; ++backward) {
+      if (forward < plan.micro_batches) program.push_back(action(Do::F, s, forward++));
+      program.push_back(action(Do::B, s, backward));
+    }
+  }
+  add_reduces(schedule);
+  return schedule;
+}
+
+}  // namespace mtrain

@@ -1,0 +1,160 @@
+#include "mtrain/pipeline/schedule_check.h"
+
+#include <algorithm>
+
+#include "mtrain/base/error.h"
+
+namespace mtrain {
+namespace {
+
+constexpr int64_t kMaxCells = int64_t{1} << 22;
+constexpr size_t kMaxTold = 32;
+
+Key key_of(const Action& a) {
+  return {a.what, a.stage, a.micro};
+}
+
+}  // namespace
+
+ScheduleFacts::ScheduleFacts(const Schedule& schedule, const Plan& plan)
+    : stages_(plan.stages), micros_(plan.micro_batches) {
+  MT_CHECK(stages_ >= 1 && stages_ <= INT16_MAX && micros_ >= 1, stages_, " stages, ", micros_,
+           " micro-batches");
+  MT_USER_CHECK(micros_ <= kMaxCells / stages_ && schedule.size() <= INT16_MAX, ErrorClass::config,
+                cat(stages_, " stages x ", micros_, " micro-batches on ", schedule.size(),
+                    " ranks are too many to look at"),
+                cat("at most ", kMaxCells, " micro-batches of stages can be simulated"));
+  for (auto& owners : owner_) owners.assign(cells(), -1);
+  for (const Program& program : schedule)
+    for (const Action& a : program) split_ |= a.what == Do::W, explicit_ |= is_transfer(a.what);
+  take_in(schedule);
+  find_missing();
+  check_ranks();
+}
+
+void ScheduleFacts::take_in(const Schedule& schedule) {
+  skip_.resize(schedule.size());
+  for (size_t r = 0; r < schedule.size(); ++r)
+    for (size_t i = 0; i < schedule[r].size(); ++i) {
+      const Action& a = schedule[r][i];
+      std::string fault = fault_of(a);
+      if (fault.empty()) {
+        owner_[static_cast<size_t>(a.what)][cell(key_of(a))] = static_cast<int16_t>(r);
+        continue;
+      }
+      if (faults.size() < kMaxTold) faults.push_back(cat("rank ", r, " ", fault, ": ", to_text(a)));
+      skip_[r].resize(schedule[r].size());
+      skip_[r][i] = true;
+    }
+}
+
+std::string ScheduleFacts::fault_of(const Action& a) const {
+  if (a.stage < 0 || a.stage >= stages_ || a.micro < 0 || a.micro >= micros_ ||
+      (a.what == Do::Reduce && a.micro != 0))
+    return "names a stage or micro-batch that is not there";
+  bool first = a.stage == 0, last = a.stage + 1 == stages_;
+  if ((first && (a.what == Do::RecvX || a.what == Do::SendG)) ||
+      (last && (a.what == Do::SendX || a.what == Do::RecvG)))
+    return "transfers to or from a stage that is not there";
+  return owner(key_of(a)) < 0 ? "" : "repeats an action";
+}
+
+void ScheduleFacts::find_missing() {
+  struct Row {
+    Do what;
+    const char* text;
+  };
+  for (int64_t s = 0; s < stages_; ++s) {
+    auto stage = static_cast<int16_t>(s);
+    for (const Row& row : {Row{Do::F, "forward"}, Row{Do::B, "backward"}, Row{Do::W, "weight gradients"}})
+      for (int64_t m = 0; m < micros_ && faults.size() < kMaxTold && (split_ || row.what != Do::W); ++m)
+        if (owner({row.what, stage, static_cast<int32_t>(m)}) < 0)
+          faults.push_back(cat("stage ", s, " never runs ", row.text, " of ", m));
+    if (owner({Do::Reduce, stage, 0}) < 0 && faults.size() < kMaxTold)
+      faults.push_back(cat("stage ", s, " never reduces its gradients"));
+  }
+}
+
+void ScheduleFacts::check_ranks() {
+  rank_of_.assign(static_cast<size_t>(stages_), -1);
+  for (int64_t s = 0; s < stages_; ++s) {
+    int16_t& rank = rank_of_[static_cast<size_t>(s)];
+    for (const auto& owners : owner_)
+      for (size_t at = static_cast<size_t>(s * micros_), end = at + static_cast<size_t>(micros_); at < end;
+           ++at) {
+        if (rank < 0) rank = owners[at];
+        if (owners[at] < 0 || owners[at] == rank || faults.size() >= kMaxTold) continue;
+        faults.push_back(cat("stage ", s, " runs on rank ", rank, " and on rank ", owners[at]));
+        rank = owners[at];
+      }
+  }
+  if (!explicit_) return;
+  for (int64_t s = 0; s + 1 < stages_; ++s) {
+    auto here = static_cast<size_t>(s);
+    bool same = rank_of_[here] == rank_of_[here + 1];
+    auto stage = static_cast<int16_t>(s);
+    for (int32_t m = 0; m < micros_ && faults.size() < kMaxTold; ++m)
+      for (Key send : {Key{Do::SendX, stage, m}, Key{Do::SendG, static_cast<int16_t>(s + 1), m}})
+        if (bool sent = owner(send) >= 0, received = owner(other_side(send)) >= 0; same && (sent || received))
+          faults.push_back(cat("rank ", rank_of_[here],
+                               " transfers to itself: ", to_text(Action{send.what, send.stage, m})));
+  }
+}
+
+Key ScheduleFacts::other_side(Key key) const {
+  auto stage = [&](int step) { return static_cast<int16_t>(key.stage + step); };
+  switch (key.what) {
+    case Do::SendX:
+      return {Do::RecvX, stage(1), key.micro};
+    case Do::RecvX:
+      return {Do::SendX, stage(-1), key.micro};
+    case Do::SendG:
+      return {Do::RecvG, stage(-1), key.micro};
+    case Do::RecvG:
+      return {Do::SendG, stage(1), key.micro};
+    default:
+      return key;
+  }
+}
+
+Needs ScheduleFacts::needs(const Action& a) const {
+  Needs out;
+  auto add = [&](Do what, int stage, bool implied = false) {
+    out.implied_transfer[out.count] = implied;
+    out.keys[out.count++] = {what, static_cast<int16_t>(stage), a.micro};
+  };
+  // What another stage made: its own action on the same rank, a transfer otherwise.
+  auto from = [&](Do made, int stage, Do received, Do sent) {
+    bool same = rank_of_[static_cast<size_t>(a.stage)] == rank_of_[static_cast<size_t>(stage)];
+    if (same || !explicit_) return add(made, stage, !same);
+    add(received, a.stage);
+    add(sent, stage);
+  };
+  switch (a.what) {
+    case Do::F:
+      if (a.stage > 0) from(Do::F, a.stage - 1, Do::RecvX, Do::SendX);
+      break;
+    case Do::B:
+      add(Do::F, a.stage);
+      if (a.stage + 1 < stages_) from(Do::B, a.stage + 1, Do::RecvG, Do::SendG);
+      break;
+    case Do::W:
+    case Do::SendG:
+      add(Do::B, a.stage);
+      break;
+    case Do::SendX:
+      add(Do::F, a.stage);
+      break;
+    default:
+      break;
+  }
+  return out;
+}
+
+Key ScheduleFacts::first_open(int16_t stage, const std::vector<double>& done) const {
+  Key key{last_backward(), stage, 0};
+  while (key.micro + 1 < micros_ && done[cell(key)] >= 0) ++key.micro;
+  return key;
+}
+
+}  // namespace mtrain

@@ -1,0 +1,70 @@
+// What can be said of a schedule without running it: who runs what, what is missing or there twice, and what
+// each action needs. Values; for the simulator.
+#pragma once
+#include <array>
+#include <optional>
+
+#include "mtrain/pipeline/schedule.h"
+
+namespace mtrain {
+
+/// What was or is to be done, as a key. Reduce counts as of micro-batch 0.
+struct Key {
+  Do what;
+  int16_t stage;
+  int32_t micro;
+};
+
+inline bool is_compute(Do what) {
+  return what <= Do::W;
+}
+inline bool is_send(Do what) {
+  return what == Do::SendX || what == Do::SendG;
+}
+inline bool is_transfer(Do what) {
+  return what >= Do::RecvX && what <= Do::SendG;
+}
+
+struct Needs {
+  std::array<Key, 3> keys{};
+  std::array<bool, 3> implied_transfer{};  // the data comes from another rank, and no action stands for that
+  size_t count = 0;
+};
+
+class ScheduleFacts {
+ public:
+  std::vector<std::string> faults;
+
+  ScheduleFacts(const Schedule& schedule, const Plan& plan);
+
+  size_t cells() const { return static_cast<size_t>(stages_ * micros_); }
+  size_t cell(Key key) const { return static_cast<size_t>(key.stage * micros_ + key.micro); }
+  /// The rank whose program has it, -1 when none does.
+  int owner(Key key) const { return owner_[static_cast<size_t>(key.what)][cell(key)]; }
+  /// True for an action that is a fault by itself and cannot run.
+  bool skipped(size_t rank, size_t index) const { return !skip_[rank].empty() && skip_[rank][index]; }
+  /// True when the schedule runs gradients of weights apart.
+  bool split() const { return split_; }
+  Do last_backward() const { return split_ ? Do::W : Do::B; }
+  /// The receive of a send and the other way round.
+  Key other_side(Key key) const;
+  /// What must be done before an action other than Reduce can begin. For a transfer that does not include its
+  /// other side.
+  Needs needs(const Action& a) const;
+  /// The first micro-batch of a stage whose last backward has no time in `done`.
+  Key first_open(int16_t stage, const std::vector<double>& done) const;
+
+ private:
+  std::string fault_of(const Action& a) const;
+  void take_in(const Schedule& schedule);
+  void find_missing();
+  void check_ranks();
+
+  int64_t stages_, micros_;
+  bool split_ = false, explicit_ = false;  // has W; has transfers
+  std::array<std::vector<int16_t>, 8> owner_;
+  std::vector<std::vector<bool>> skip_;
+  std::vector<int16_t> rank_of_;  // by stage, -1 when it never runs forward
+};
+
+}  // namespace mtrain

@@ -1,0 +1,197 @@
+#include "mtrain/pipeline/simulate.h"
+
+#include <algorithm>
+
+#include "mtrain/base/error.h"
+#include "mtrain/pipeline/schedule_check.h"
+
+namespace mtrain {
+namespace {
+
+class Simulation {
+ public:
+  Simulation(const Schedule& schedule, const Plan& plan, const Costs& costs)
+      : schedule_(schedule),
+        costs_(costs),
+        facts_(schedule, plan),
+        next_(schedule.size()),
+        clock_(schedule.size()),
+        open_(static_cast<size_t>(plan.stages), plan.micro_batches) {
+    for (auto& times : done_) times.assign(facts_.cells(), -1);
+    report_.faults = facts_.faults;
+    report_.timeline.resize(schedule.size());
+    report_.busy.resize(schedule.size()), report_.peak.resize(schedule.size());
+    waiting_.assign(kDoes * facts_.cells(), -1);
+  }
+
+  Simulated run() {
+    std::vector<size_t> ready;
+    for (size_t r = schedule_.size(); r-- > 0;) ready.push_back(r);
+    while (!ready.empty()) {
+      size_t rank = ready.back();
+      ready.pop_back();
+      while (next_[rank] < schedule_[rank].size() && advance(rank, ready)) {
+      }
+    }
+    for (size_t r = 0; r < schedule_.size(); ++r)
+      if (next_[r] < schedule_[r].size()) stuck(r);
+    measure();
+    return std::move(report_);
+  }
+
+ private:
+  static constexpr size_t kDoes = 8;
+  double& done(Key key) { return done_[static_cast<size_t>(key.what)][facts_.cell(key)]; }
+  Action at(size_t rank) const { return schedule_[rank][next_[rank]]; }
+
+  /// Runs the next action of a rank, or leaves a note with what it waits for. Ranks that waited for it become
+  /// ready.
+  bool advance(size_t rank, std::vector<size_t>& ready) {
+    const Action a = at(rank);
+    if (facts_.skipped(rank, next_[rank])) return ++next_[rank], true;
+    double start = clock_[rank];
+    if (auto missing = missing_need(a, start)) {
+      waiting_[static_cast<size_t>(missing->what) * facts_.cells() + facts_.cell(*missing)] =
+          static_cast<int16_t>(rank);
+      return false;
+    }
+    if (is_transfer(a.what) && costs_.transfer == Transfer::rendezvous) return meet(rank, ready);
+    finish(rank, start, start + duration(a));
+    wake({a.what, a.stage, a.micro}, ready);
+    return true;
+  }
+
+  /// The first thing that `a` needs and that is not there yet; moves `start` to when all of it is.
+  std::optional<Key> missing_need(const Action& a, double& start) {
+    if (a.what == Do::Reduce) {
+      if (open_[static_cast<size_t>(a.stage)] == 0) return {};
+      return facts_.first_open(a.stage, done_[static_cast<size_t>(facts_.last_backward())]);
+    }
+    Needs needs = facts_.needs(a);
+    for (size_t i = 0; i < needs.count; ++i) {
+      Key need = needs.keys[i];
+      double when = done(need);
+      if (when < 0) return need;
+      bool under_way = is_send(need.what) && costs_.transfer == Transfer::asynchronous;
+      if (under_way || needs.implied_transfer[i]) when += costs_.send;
+      start = std::max(start, when);
+    }
+    return {};
+  }
+
+  /// A transfer's side has come; when the other one stands there already, the data goes over.
+  bool meet(size_t rank, std::vector<size_t>& ready) {
+    const Action a = at(rank);
+    Key here{a.what, a.stage, a.micro}, there = facts_.other_side(here);
+    int other = facts_.owner(there);
+    bool stands = other >= 0 &&
+                  next_[static_cast<size_t>(other)] < schedule_[static_cast<size_t>(other)].size() &&
+                  at(static_cast<size_t>(other)) == Action{there.what, there.stage, there.micro};
+    if (!stands || missing_need_of(there))
+      return false;  // the other side comes back here when it stands there
+    auto partner = static_cast<size_t>(other);
+    double end = std::max(clock_[rank], clock_[partner]) + costs_.send;
+    finish(rank, clock_[rank], end);
+    finish(partner, clock_[partner], end);
+    ready.push_back(partner);
+    return true;
+  }
+
+  bool missing_need_of(Key key) {
+    double start = 0;
+    return missing_need({key.what, key.stage, key.micro}, start).has_value();
+  }
+
+  void finish(size_t rank, double start, double end) {
+    const Action a = at(rank);
+    done({a.what, a.stage, a.micro}) = end;
+    clock_[rank] = end;
+    report_.timeline[rank].push_back({a, start, end, order_++});
+    if (a.what == facts_.last_backward()) --open_[static_cast<size_t>(a.stage)];
+    ++next_[rank];
+  }
+
+  void wake(Key key, std::vector<size_t>& ready) {
+    int16_t& waiter = waiting_[static_cast<size_t>(key.what) * facts_.cells() + facts_.cell(key)];
+    if (waiter >= 0) ready.push_back(static_cast<size_t>(waiter));
+    waiter = -1;
+  }
+
+  double duration(const Action& a) const {
+    const StageCosts& c = costs_.of(a.stage);
+    switch (a.what) {
+      case Do::F:
+        return c.forward;
+      case Do::B:
+        return facts_.split() ? c.backward : c.backward + c.weights;
+      case Do::W:
+        return c.weights;
+      default:
+        return 0;
+    }
+  }
+
+  void stuck(size_t rank) {
+    const Action a = at(rank);
+    double start = 0;
+    auto need = missing_need(a, start);
+    if (!need && is_transfer(a.what)) need = facts_.other_side({a.what, a.stage, a.micro});
+    std::string text = cat("rank ", rank, " waits for ever at ", to_text(a));
+    if (need) {
+      int owner = facts_.owner(*need);
+      text += cat(" for ", to_text(Action{need->what, need->stage, need->micro}));
+      if (owner < 0)
+        text += ", which is nowhere";
+      else if (static_cast<size_t>(owner) == rank)
+        text += ", which comes behind it";
+      else
+        text += cat(" of rank ", owner);
+    }
+    report_.faults.push_back(std::move(text));
+  }
+
+  void measure() {
+    double busy = 0;
+    for (size_t r = 0; r < schedule_.size(); ++r) {
+      int64_t live = 0;
+      double held = 0;
+      for (const Span& span : report_.timeline[r]) {
+        const StageCosts& c = costs_.of(span.action.stage);
+        if (is_compute(span.action.what)) report_.busy[r] += duration(span.action);
+        if (span.action.what == Do::F) ++live, held += c.activation;
+        report_.peak_activations = std::max(report_.peak_activations, live);
+        report_.peak[r] = std::max(report_.peak[r], held);
+        if (span.action.what == facts_.last_backward())
+          --live, held -= facts_.split() ? c.kept : c.activation;
+        else if (span.action.what == Do::B)
+          held += c.kept - c.activation;
+        report_.peak[r] = std::max(report_.peak[r], held);
+      }
+      busy += report_.busy[r];
+      report_.makespan = std::max(report_.makespan, clock_[r]);
+    }
+    if (report_.makespan > 0)
+      report_.bubble = 1 - busy / (report_.makespan * static_cast<double>(schedule_.size()));
+  }
+
+  const Schedule& schedule_;
+  const Costs& costs_;
+  ScheduleFacts facts_;
+  std::vector<size_t> next_;
+  std::vector<double> clock_;
+  std::vector<int64_t> open_;  // by stage: micro-batches whose last backward has not run
+  std::vector<double> done_[kDoes];
+  std::vector<int16_t> waiting_;  // by Do and cell: the rank that waits for it
+  int64_t order_ = 0;
+  Simulated report_;
+};
+
+}  // namespace
+
+Simulated simulate(const Schedule& schedule, const Plan& plan, const Costs& costs) {
+  MT_CHECK(costs.stages.empty() || costs.stages.size() == static_cast<size_t>(plan.stages), "costs of ",
+           costs.stages.size(), " stages for a plan of ", plan.stages);
+  return Simulation(schedule, plan, costs).run();
+}
+
+}  // namespace mtrain

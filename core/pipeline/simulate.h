@@ -1,0 +1,61 @@
+// What running a schedule would do: its faults, how long it takes, what it keeps. No tensors, no threads. The
+// same for a schedule of compute only (data is there a transfer's time after it was made) and for a lowered
+// one (each transfer is an action). Stateless; safe from any thread.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "mtrain/pipeline/schedule.h"
+
+namespace mtrain {
+
+/// Of one stage and one micro-batch, in any one unit of time and any one of memory.
+struct StageCosts {
+  double forward = 1, backward = 1, weights = 1;  // a B without W takes backward + weights
+  double activation = 1;                          // held from F to the end of B
+  double kept =
+      1;  // of it, with the gradients of outputs, what W needs: held from the end of B to the end of W
+};
+
+/// How an action waits for its transfer.
+enum class Transfer : uint8_t {
+  asynchronous,  // a send starts it and goes on, a receive only says where to; who needs the data waits for
+                 // it
+  rendezvous     // both sides stand still until both are there and the data is over
+};
+
+struct Costs {
+  std::vector<StageCosts> stages;  // by stage; empty: all as StageCosts says
+  double send = 0;                 // time of a transfer between ranks
+  Transfer transfer = Transfer::asynchronous;
+  const StageCosts& of(int64_t stage) const {
+    return stages.empty() ? all : stages[static_cast<size_t>(stage)];
+  }
+  StageCosts all;
+};
+
+/// When an action ran.
+struct Span {
+  Action action;
+  double start = 0, end = 0;
+  int64_t order = 0;  // place in one order in which all actions of all ranks can run one by one
+};
+
+struct Simulated {
+  std::vector<std::string> faults;  // what waits for ever and for what, repeats, is missing or is not there
+  double bubble = 0;                // share of the time of all ranks without F, B or W
+  int64_t peak_activations =
+      0;  // most micro-batches of stages alive on one rank, between F and the last of B and W
+  double makespan = 0;
+  std::vector<double> busy;                 // by rank: time in F, B and W
+  std::vector<double> peak;                 // by rank: most memory of activations, in the costs' unit
+  std::vector<std::vector<Span>> timeline;  // by rank, what ran, in its order
+};
+
+/// Runs every rank's next action as soon as what it needs is there. `plan` says what there should be (its
+/// stages and micro_batches). When any B has a W, all must have one. Throws Error(config) when stages x
+/// micro-batches is beyond 4 million.
+MT_API Simulated simulate(const Schedule& schedule, const Plan& plan, const Costs& costs = {});
+
+}  // namespace mtrain
