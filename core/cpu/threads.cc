@@ -2,6 +2,7 @@
 
 #include <omp.h>
 #include <sched.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <charconv>
@@ -58,6 +59,15 @@ int affinity_cpus() {
   return std::max(1, omp_get_num_procs());
 }
 
+/// Ranks of an MPI launch on this machine that share its cores; 1 when each is bound to cores of its own.
+int launched_here() {
+  if (affinity_cpus() < sysconf(_SC_NPROCESSORS_ONLN)) return 1;
+  for (const char* name : {"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS"})  // Open MPI, MPICH
+    if (const char* set = std::getenv(name))
+      if (auto ranks = number(set); ranks && *ranks > 0) return static_cast<int>(std::min(*ranks, 1024L));
+  return 1;
+}
+
 }  // namespace
 
 int cgroup_cpu_quota(const fs::path& root) {
@@ -89,7 +99,7 @@ int usable_cpus() {
 int default_threads() {
   if (const char* set = std::getenv("OMP_NUM_THREADS"))
     if (auto wanted = number(set); wanted && *wanted > 0) return static_cast<int>(std::min(*wanted, 1024L));
-  return usable_cpus();
+  return std::max(1, usable_cpus() / launched_here());
 }
 
 }  // namespace mtrain::cpu

@@ -6,7 +6,8 @@ namespace mtrain::cpu {
 
 /// The smaller of the affinity mask and the control group's CPU quota, at least 1.
 int usable_cpus();
-/// OMP_NUM_THREADS when set; otherwise usable_cpus().
+/// OMP_NUM_THREADS when set; otherwise usable_cpus(), shared out among the ranks of an MPI launch that are not bound to
+/// cores of their own.
 int default_threads();
 /// The CPU quota of this process's control group rounded up, 0 when unlimited. `root` is "/" outside tests.
 int cgroup_cpu_quota(const std::filesystem::path& root);

@@ -43,7 +43,8 @@ void Interpreter::execute(const Action& action, const InputOf& input_of, float t
       MemoryScope use(run_.memory(), MemoryUse::activations);
       input.loss_weight = token_weight;
       losses_[micro] = model_.forward(input, {});
-      result.loss_sum += sum(losses_[micro]);
+      result.micro_batches.push_back(sum(losses_[micro]));
+      result.loss_sum += result.micro_batches.back();
       break;
     }
     case Do::B: {
@@ -52,13 +53,15 @@ void Interpreter::execute(const Action& action, const InputOf& input_of, float t
       Tensor loss = std::exchange(losses_[micro], {});
       host_.assign(static_cast<size_t>(loss.numel()), token_weight);
       backward(loss, run_.from_host<float>(host_, loss.shape()));
+      if (hooks_.after_micro_batch) hooks_.after_micro_batch();
       break;
     }
     case Do::Reduce:
       MT_CHECK(run_.open_losses == 0, run_.open_losses,
                " losses of the head took no part in backward, but their gradients are added up already; for losses that are "
                "only looked at, call the head with a loss_weight of 0");
-      parameters_.settle_gradients(run_);
+      if (hooks_.reduce) hooks_.reduce();
+      else parameters_.settle_gradients(run_);
       break;
     default:
       throw Error(ErrorClass::bug, cat("the program of a single rank has F, B and R, not ", to_text(action)));

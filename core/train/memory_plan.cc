@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "mtrain/optim/grad_reducer.h"
 #include "mtrain/optim/optimizer_state.h"
 #include "mtrain/pipeline/interpreter.h"
 #include "mtrain/train/session.h"
@@ -32,8 +33,12 @@ MemoryPlan plan_memory(const Recipe& recipe, PluginHost& plugins) {
   auto optimizer = plugins.make<Optimizer>(s.optimizer.type, recipe.component("optimizer"), context);
   OptimizerState state(run, session.parameters, *optimizer);
   Interpreter interpreter(run, *session.model, session.parameters);
-  // What two micro-batches need, more need as well.
-  Program program = one_f_one_b({.stages = 1, .micro_batches = std::min<int64_t>(2, s.micro_batches())})[0];
+  auto alone = make_self_communicator();
+  GradReducer reducer(*alone, run, session.parameters, s.ddp.in_order);
+  interpreter.set_gradient_hooks({[&] { reducer.micro_batch_done(); }, [&] { reducer.reduce(); }});
+  // What two micro-batches need, more need as well, unless their gradients are kept apart.
+  int64_t micro_batches = s.ddp.in_order ? s.micro_batches() : std::min<int64_t>(2, s.micro_batches());
+  Program program = one_f_one_b({.stages = 1, .micro_batches = micro_batches})[0];
   Batch batch = blank_batch(s.train.micro_batch_size, s.model.seq_length);
   // The second step finds the first one's blocks, which may not all fit.
   for (int step = 0; step < 2; ++step)
@@ -47,8 +52,11 @@ MemoryPlan plan_memory(const Recipe& recipe, PluginHost& plugins) {
 
 MemoryPlan require_memory(const Recipe& recipe, PluginHost& plugins) {
   MemoryPlan plan = plan_memory(recipe, plugins);
-  MT_USER_CHECK(plan.peak <= plan.free, ErrorClass::config,
-                cat("out of memory: a step needs ", human_bytes(plan.peak), " (", plan.at_peak.text(), "), ",
+  const DistSection& dist = recipe.settings.dist;
+  size_t here = dist.comm && *dist.comm != "thread" ? 1 : static_cast<size_t>(dist.nproc);  // ranks in this process
+  MT_USER_CHECK(plan.peak * here <= plan.free, ErrorClass::config,
+                cat("out of memory: a step needs ", here > 1 ? cat(here, " times ") : "", human_bytes(plan.peak), " (",
+                    plan.at_peak.text(), "), ",
                     human_bytes(plan.free), " are free"),
                 memory_advice(plan.at_peak));
   return plan;

@@ -173,6 +173,7 @@ void add_planned(SchemaCatalog& catalog) {
   plan<Sgd>(catalog, "optimizer", "sgd", "stochastic gradient descent with momentum", "the SGD optimizer");
   plan<Nothing>(catalog, "backend", "cpu", "the processor, always there", "");
   plan<Nothing>(catalog, "backend", "cuda", "NVIDIA GPUs", "the CUDA backend");
+  plan<Nothing>(catalog, "comm", "thread", "ranks as threads of one process", "");
   plan<Nothing>(catalog, "comm", "mpi", "ranks of an MPI launch", "MPI communication");
   plan<Nothing>(catalog, "comm", "nccl", "NVIDIA GPUs of one or more nodes", "NCCL communication");
 }

@@ -61,7 +61,9 @@ struct Settings {
   int64_t global_batch() const {
     return train.global_batch_size > 0 ? train.global_batch_size : train.micro_batch_size;
   }
-  int64_t micro_batches() const { return global_batch() / train.micro_batch_size; }
+  int64_t data_parallel() const { return dist.nproc / (dist.tp * dist.pp * dist.cp); }
+  /// Of one step, on each data-parallel rank.
+  int64_t micro_batches() const { return global_batch() / (train.micro_batch_size * data_parallel()); }
 };
 
 }  // namespace mtrain

@@ -27,36 +27,62 @@ int64_t num_targets(std::span<const Batch> batches) {
   return n;
 }
 
+LoaderConfig loader_config(const Settings& s, const Communicator& ranks) {
+  return {.seq_length = s.model.seq_length,
+          .micro_batch_size = s.train.micro_batch_size,
+          .num_micro_batches = s.global_batch() / (s.train.micro_batch_size * ranks.size()),
+          .dp_rank = ranks.rank(),
+          .dp_size = ranks.size()};
+}
+
 }  // namespace
 
 Trainer::Trainer(const Recipe& recipe, PluginHost& plugins, std::function<bool()> stop)
-    : recipe_(recipe),
+    : Trainer(recipe, plugins, std::move(stop), make_self_communicator()) {}
+
+Trainer::Trainer(const Recipe& recipe, PluginHost& plugins, std::function<bool()> stop,
+                 std::unique_ptr<Communicator> alone)
+    : Trainer(recipe, plugins, std::move(stop), *alone) {
+  alone_ = std::move(alone);
+}
+
+Trainer::Trainer(const Recipe& recipe, PluginHost& plugins, std::function<bool()> stop, Communicator& ranks)
+    : ranks_(ranks),
+      recipe_(recipe),
       stop_(std::move(stop)),
-      planned_(require_memory(recipe, plugins)),
+      planned_(first() ? require_memory(recipe, plugins) : MemoryPlan{}),
       session_(recipe, plugins, {}),
       scaler_(make_scaler(recipe.settings.mixed_precision)) {
-  const Settings& s = recipe.settings;
-  for (const auto& note : cpu_speed_notes(*dtype_from_name(s.mixed_precision.dtype), s.run.threads)) log_warn(note);
+  MT_CHECK(ranks.size() == recipe.settings.data_parallel(), ranks.size(), " ranks for ", recipe.settings.data_parallel());
+  build();
+}
+
+void Trainer::build() {
+  const Settings& s = recipe_.settings;
+  PluginHost& plugins = session_.plugins;
+  if (first())
+    for (const auto& note : cpu_speed_notes(*dtype_from_name(s.mixed_precision.dtype), s.run.threads)) log_warn(note);
   DatasetContext data = dataset_context(session_);
-  dataset_ = plugins.make<Dataset>(s.dataset.type, recipe.component("dataset"), data);
+  dataset_ = plugins.make<Dataset>(s.dataset.type, recipe_.component("dataset"), data);
   train_source_ = dataset_->split(Split::train, std::max<int64_t>(1, s.train.steps) * s.global_batch());
 
   session_.parameters.allocate_gradients(*session_.run);
   OptimizerContext context{*session_.run};
-  optimizer_ = plugins.make<Optimizer>(s.optimizer.type, recipe.component("optimizer"), context);
+  optimizer_ = plugins.make<Optimizer>(s.optimizer.type, recipe_.component("optimizer"), context);
   optimizer_state_.emplace(*session_.run, session_.parameters, *optimizer_);
   interpreter_.emplace(*session_.run, *session_.model, session_.parameters);
+  reducer_.emplace(ranks_, *session_.run, session_.parameters, s.ddp.in_order);
+  interpreter_->set_gradient_hooks({[this] { reducer_->micro_batch_done(); }, [this] { reducer_->reduce(); }});
   program_ = one_f_one_b({.stages = 1, .micro_batches = s.micro_batches()})[0];
 
-  store_.emplace(recipe.checkpoint_directory(), StoreOptions{.keep = static_cast<int>(s.checkpoint.keep)});
+  if (first())
+    store_.emplace(recipe_.checkpoint_directory(), StoreOptions{.keep = static_cast<int>(s.checkpoint.keep)});
+  else
+    store_.emplace(recipe_.checkpoint_directory());
   state_.seed = static_cast<uint64_t>(s.rng.seed);
-  saved_ = mtrain::saved_config(recipe, plugins, dataset_->identity(), session_.tokenizer->identity());
+  saved_ = mtrain::saved_config(recipe_, plugins, dataset_->identity(), session_.tokenizer->identity());
   resume();
-  loader_.emplace(*train_source_,
-                  LoaderConfig{.seq_length = s.model.seq_length,
-                               .micro_batch_size = s.train.micro_batch_size,
-                               .num_micro_batches = s.micro_batches()},
-                  state_.consumed_samples);
+  loader_.emplace(*train_source_, loader_config(s, ranks_), state_.consumed_samples);
   fill_info();
 }
 
@@ -67,7 +93,7 @@ void Trainer::fill_info() {
   DType dtype = *dtype_from_name(s.mixed_precision.dtype);
   info_ = {.name = recipe_.name,
            .directory = recipe_.run_directory().string(),
-           .device = session_.device,
+           .device = ranks_.size() > 1 ? cat(ranks_.size(), " ranks (", ranks_.kind(), "), each ", session_.device) : session_.device,
            .dtype = s.mixed_precision.dtype,
            .parameters = session_.parameters.numel(),
            .total_steps = s.train.steps,
@@ -75,7 +101,7 @@ void Trainer::fill_info() {
            .global_batch_size = s.global_batch(),
            .seq_length = s.model.seq_length,
            .flops_per_token = session_.model->flops_per_token(s.model.seq_length),
-           .peak_flops = measured_peak_flops(*session_.backend, dtype),
+           .peak_flops = ranks_.size() * measured_peak_flops(*session_.backend, dtype),
            .planned_memory = planned_.at_peak,
            .planned_bytes = planned_.reserved};
 }
@@ -86,7 +112,7 @@ void Trainer::run() {
   tell([&](Observer& o) { o.on_start(info_); });
   if (state_.step == 0 && saved_step_ < 0 && s.train.steps == 0) save();
   bool stopped = false;
-  while (state_.step < s.train.steps && !(stopped = stop_())) {
+  while (state_.step < s.train.steps && !(stopped = told_to_stop())) {
     begin_profile();
     StepMetrics metrics = step();
     end_profile(state_.step == s.train.steps);
@@ -99,6 +125,10 @@ void Trainer::run() {
   if (saved_step_ != state_.step && state_.step > 0) save();
   if (!stopped && info_.first_step < s.train.steps) evaluate();
   tell([&](Observer& o) { o.on_end(state_.step); });
+}
+
+bool Trainer::told_to_stop() {
+  return ranks_.all_reduce_value<int32_t>(stop_() ? 1 : 0, ReduceOp::max) != 0;
 }
 
 StepMetrics Trainer::step() {
@@ -150,7 +180,10 @@ StepLoss Trainer::forward_backward(std::span<const Batch> batches) {
     run.first_token = batch.first_sample * batch.seq_length;
     return to_device(run, batch);
   };
-  return interpreter_->run(program_, input_of, num_targets(batches), scaler_.scale());
+  int64_t targets = ranks_.all_reduce_value(num_targets(batches));
+  StepLoss loss = interpreter_->run(program_, input_of, targets, scaler_.scale());
+  loss.loss_sum = reducer_->sum(loss.micro_batches);
+  return loss;
 }
 
 bool Trainer::update(const StepLoss& loss, double grad_norm, double lr) {
@@ -210,13 +243,17 @@ void Trainer::end_profile(bool last) {
 std::optional<EvalMetrics> Trainer::evaluate() {
   const ValidationSection& v = recipe_.settings.validation;
   if (v.steps == 0) return std::nullopt;
-  EvalMetrics metrics = evaluate_split(session_, *interpreter_, *dataset_, Split::valid, v.steps);
+  EvalMetrics metrics = evaluate_split(session_, *interpreter_, *dataset_, Split::valid, v.steps, ranks_);
   metrics.step = state_.step;
   tell([&](Observer& o) { o.on_eval(metrics); });
   return metrics;
 }
 
 void Trainer::save() {
+  if (!first()) {
+    saved_step_ = state_.step;
+    return;
+  }
   // A failed save never stops training: the next one is tried at its time.
   try {
     SaveResult result = save_state(*store_, session_.parameters, &*optimizer_state_, meta());
@@ -247,7 +284,8 @@ void Trainer::resume() {
   const std::string& mode = recipe_.settings.checkpoint.resume;
   LatestCheckpoint latest = store_->latest_valid();
   for (const auto& refused : latest.refused)
-    log_warn("checkpoint of step ", refused.step, " is refused: ", refused.reason);
+    if (first())
+      log_warn("checkpoint of step ", refused.step, " is refused: ", refused.reason);
   if (!latest.step) {
     MT_USER_CHECK(mode != "must", ErrorClass::checkpoint,
                   cat("checkpoint.resume=must, but ", store_->folder().string(), " holds no checkpoint"),
@@ -265,7 +303,7 @@ void Trainer::resume() {
   state_ = before.state;
   scaler_.restore(state_.loss_scale, state_.good_steps);
   saved_step_ = state_.step;
-  log_info("continuing from step ", state_.step, " of ", store_->step_folder(*latest.step).string());
+  if (first()) log_info("continuing from step ", state_.step, " of ", store_->step_folder(*latest.step).string());
 }
 
 template <class Call>
@@ -294,13 +332,11 @@ DatasetContext dataset_context(const Session& session) {
 }
 
 EvalMetrics evaluate_split(Session& session, Interpreter& interpreter, const Dataset& dataset, Split split,
-                           int64_t batches) {
+                           int64_t batches, Communicator& ranks) {
   auto start = std::chrono::steady_clock::now();
   const Settings& s = session.recipe.settings;
   auto source = dataset.split(split, batches * s.global_batch());
-  Loader loader(*source, {.seq_length = s.model.seq_length,
-                          .micro_batch_size = s.train.micro_batch_size,
-                          .num_micro_batches = s.micro_batches()});
+  Loader loader(*source, loader_config(s, ranks));
   double sum = 0;
   int64_t tokens = 0;
   for (int64_t i = 0; i < batches; ++i) {
@@ -309,6 +345,8 @@ EvalMetrics evaluate_split(Session& session, Interpreter& interpreter, const Dat
       tokens += batch.num_target_tokens;
     }
   }
+  sum = ranks.all_reduce_value(sum);
+  tokens = ranks.all_reduce_value(tokens);
   return {.split = name(split),
           .loss = tokens > 0 ? sum / static_cast<double>(tokens) : 0,
           .tokens = tokens,

@@ -1,5 +1,6 @@
 // Trainer: the loop. Builds the run from a recipe, resumes if there is something to resume, then steps,
-// evaluates and saves until done or told to stop. For one rank's thread.
+// evaluates and saves until done or told to stop. One per rank, for the rank's thread: the ranks step together, and only
+// the first plans memory, saves, and tells observers and the log.
 #pragma once
 #include <functional>
 #include <memory>
@@ -8,7 +9,9 @@
 
 #include "mtrain/checkpoint/store.h"
 #include "mtrain/data/dataset.h"
+#include "mtrain/comm/communicator.h"
 #include "mtrain/data/loader.h"
+#include "mtrain/optim/grad_reducer.h"
 #include "mtrain/optim/loss_scaler.h"
 #include "mtrain/optim/optimizer_state.h"
 #include "mtrain/pipeline/interpreter.h"
@@ -22,7 +25,10 @@ namespace mtrain {
 
 class MT_API Trainer {
  public:
-  /// Builds everything and resumes. `stop` is asked at every step edge.
+  /// Builds everything and resumes, without a word to the other ranks. `stop` is asked at every step edge; one rank that is
+  /// to stop stops all.
+  Trainer(const Recipe& recipe, PluginHost& plugins, std::function<bool()> stop, Communicator& ranks);
+  /// The one rank of its job.
   Trainer(const Recipe& recipe, PluginHost& plugins, std::function<bool()> stop);
   ~Trainer();
   /// Observers see everything from run() on.
@@ -43,6 +49,10 @@ class MT_API Trainer {
   std::optional<EvalMetrics> evaluate();
 
  private:
+  Trainer(const Recipe& recipe, PluginHost& plugins, std::function<bool()> stop, std::unique_ptr<Communicator> alone);
+  bool first() const { return ranks_.rank() == 0; }
+  bool told_to_stop();
+  void build();
   StepLoss forward_backward(std::span<const Batch> batches);
   bool update(const StepLoss& loss, double grad_norm, double lr);
   void resume();
@@ -57,6 +67,8 @@ class MT_API Trainer {
   void tell(Call&& call);
   void event(const std::string& text);
 
+  std::unique_ptr<Communicator> alone_;  // where no ranks were given
+  Communicator& ranks_;
   const Recipe& recipe_;
   std::vector<std::unique_ptr<Observer>> observers_;
   std::function<bool()> stop_;
@@ -68,6 +80,7 @@ class MT_API Trainer {
   std::unique_ptr<Optimizer> optimizer_;
   std::optional<OptimizerState> optimizer_state_;
   std::optional<Interpreter> interpreter_;
+  std::optional<GradReducer> reducer_;
   std::optional<CheckpointStore> store_;
   Program program_;
   LossScaler scaler_;
@@ -81,8 +94,8 @@ class MT_API Trainer {
 
 /// The datasets' context of a recipe.
 MT_API DatasetContext dataset_context(const Session& session);
-/// Mean loss of the first `batches` global batches of a split.
+/// Mean loss of the first `batches` global batches of a split, shared out among the ranks.
 MT_API EvalMetrics evaluate_split(Session& session, Interpreter& interpreter, const Dataset& dataset,
-                                  Split split, int64_t batches);
+                                  Split split, int64_t batches, Communicator& ranks);
 
 }  // namespace mtrain

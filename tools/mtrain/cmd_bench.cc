@@ -6,12 +6,15 @@
 #include <cstdlib>
 #include <fstream>
 #include <iostream>
+#include <mutex>
+#include <optional>
 
 #include "cli.h"
 #include "mtrain/base/error.h"
 #include "mtrain/base/file.h"
 #include "mtrain/base/text.h"
 #include "mtrain/config/json_write.h"
+#include "mtrain/train/job.h"
 #include "mtrain/train/profiling.h"
 #include "mtrain/train/signals.h"
 #include "mtrain/train/trainer.h"
@@ -136,6 +139,20 @@ void print(const Trainer& trainer, const Recipe& recipe, const Measured& measure
             << human_bytes(info.planned_bytes) << "; at most in use: " << measured.tensors.text() << '\n';
 }
 
+/// The first rank's kernels stand for all.
+void bench_first(Cli& cli, Trainer& trainer, const Recipe& recipe, const BenchOptions& options, const SignalWatch& signals) {
+  DType dtype = *dtype_from_name(recipe.settings.mixed_precision.dtype);
+  Profile profile(trainer.context().backend().kernels());
+  Measured measured = measure(trainer, options, options.plain ? nullptr : &profile, signals);
+  if (signals.received() != 0) {
+    cli.status = 128 + signals.received();
+    return;
+  }
+  ProfileSummary summary = summarise(profile, measured.seconds, measure_roof(trainer.context(), dtype));
+  print(trainer, recipe, measured, summary, options);
+  if (!options.trace.empty()) write_file_atomic(options.trace, to_trace(profile, recipe.name));
+}
+
 void bench(Cli& cli, const RecipeWords& words, const BenchOptions& options) {
   PluginHost plugins = plugin_host(cli);
   ScratchRun scratch;
@@ -149,18 +166,24 @@ void bench(Cli& cli, const RecipeWords& words, const BenchOptions& options) {
   MT_USER_CHECK(wanted <= there, ErrorClass::usage,
                 cat("--steps and --warmup ask for ", wanted, " steps, but train.steps is ", there),
                 cat("add train.steps=", wanted));
-  Trainer trainer(recipe, plugins, [] { return false; });
-  DType dtype = *dtype_from_name(recipe.settings.mixed_precision.dtype);
-  Profile profile(trainer.context().backend().kernels());
   SignalWatch signals;
-  Measured measured = measure(trainer, options, options.plain ? nullptr : &profile, signals);
-  if (signals.received() != 0) {
+  std::mutex building;
+  auto rank = [&](Communicator& ranks) {
+    std::optional<Trainer> trainer;
+    {
+      std::lock_guard lock(building);
+      trainer.emplace(recipe, plugins, [] { return false; }, ranks);
+    }
+    ranks.barrier();
+    if (ranks.rank() == 0) return bench_first(cli, *trainer, recipe, options, signals);
+    for (int64_t i = 0; i < wanted && signals.received() == 0; ++i) trainer->step();
+  };
+  try {
+    run_job(recipe, plugins, rank);
+  } catch (const Error&) {
+    if (signals.received() == 0) throw;  // otherwise ranks that a signal found at different steps
     cli.status = 128 + signals.received();
-    return;
   }
-  ProfileSummary summary = summarise(profile, measured.seconds, measure_roof(trainer.context(), dtype));
-  print(trainer, recipe, measured, summary, options);
-  if (!options.trace.empty()) write_file_atomic(options.trace, to_trace(profile, recipe.name));
 }
 
 }  // namespace

@@ -1,8 +1,11 @@
 #include "training.h"
 
 #include <csignal>
+#include <mutex>
+#include <optional>
 
 #include "mtrain/base/log.h"
+#include "mtrain/train/job.h"
 #include "mtrain/train/observers/console.h"
 #include "mtrain/train/observers/metrics_file.h"
 #include "mtrain/train/observers/tensorboard.h"
@@ -25,6 +28,17 @@ void add_observers(Trainer& trainer, const Recipe& recipe, bool quiet) {
   if (log.tensorboard) trainer.add_observer(make_tensorboard(folder / "tensorboard"));
 }
 
+/// What the first rank does for all.
+void start_first(Trainer& trainer, const Recipe& recipe, bool quiet, const std::function<void(const Trainer&)>& before_start) {
+  add_observers(trainer, recipe, quiet);
+  write_run_folder(recipe, trainer.saved_config());
+  if (before_start) before_start(trainer);
+  int64_t steps = recipe.settings.train.steps;
+  if (trainer.info().first_step >= steps && steps > 0)
+    log_info("nothing to do: ", recipe.run_directory().string(), " already has ", trainer.info().first_step,
+             " of ", steps, " steps; raise train.steps or choose another run.dir");
+}
+
 }  // namespace
 
 int run_training(const Cli& cli, const Recipe& recipe, PluginHost& plugins,
@@ -33,16 +47,20 @@ int run_training(const Cli& cli, const Recipe& recipe, PluginHost& plugins,
   std::signal(SIGPIPE, SIG_IGN);  // whoever watches may leave (`| head`); training goes on
   if (cli.quiet) set_log_level(LogLevel::warn);
   make_directories(recipe.run_directory());
-  Trainer trainer(recipe, plugins, [&] { return signals.received() != 0; });
-  add_observers(trainer, recipe, cli.quiet);
-  write_run_folder(recipe, trainer.saved_config());
-  if (before_start) before_start(trainer);
+  std::mutex building;  // ranks of one process load plugins and read files one after the other
   int64_t steps = recipe.settings.train.steps;
-  if (trainer.info().first_step >= steps && steps > 0)
-    log_info("nothing to do: ", recipe.run_directory().string(), " already has ", trainer.info().first_step,
-             " of ", steps, " steps; raise train.steps or choose another run.dir");
-  trainer.run();
-  return signals.received() != 0 && trainer.state().step < steps ? 128 + signals.received() : 0;
+  bool stopped = false;
+  run_job(recipe, plugins, [&](Communicator& ranks) {
+    std::optional<Trainer> trainer;
+    {
+      std::lock_guard lock(building);
+      trainer.emplace(recipe, plugins, [&] { return signals.received() != 0; }, ranks);
+    }
+    if (ranks.rank() == 0) start_first(*trainer, recipe, cli.quiet, before_start);
+    trainer->run();
+    if (ranks.rank() == 0) stopped = trainer->state().step < steps;
+  });
+  return signals.received() != 0 && stopped ? 128 + signals.received() : 0;
 }
 
 }  // namespace mtrain

@@ -64,7 +64,9 @@ const RuleBook& recipe_rules() {
 
 std::map<std::string, ExpressionValue> rule_facts(const ConfigContainer& config, const Cluster& cluster) {
   std::map<std::string, ExpressionValue> facts;
+  const Node* nproc = config.root().find("dist.nproc");
   if (cluster.world_size > 0) facts["world_size"] = cluster.world_size;
+  else if (nproc && nproc->kind() == NodeKind::integer && nproc->as_int() > 1) facts["world_size"] = nproc->as_int();
   if (!cluster.gpu.empty()) {
     const GpuType& gpu = gpu_type(cluster.gpu);
     facts["gpu.name"] = std::string(gpu.name);

@@ -29,12 +29,15 @@ void DistSection::bind(Fields& f) {
   f("timeout_minutes", timeout_minutes, "a rank that is waited for longer than this has failed")
       .exclusive_min(0)
       .unit("min")
-      .needs("several ranks")
       .resume(safe)
       .renamed_from({"distributed_timeout_minutes"});
 }
 
 void DistSection::bind_ranks(Fields& f) {
+  f("nproc", nproc, "ranks, which share out every batch: threads of this process, or as many as mpirun starts")
+      .min(1)
+      .max(1024)
+      .resume(safe);
   f("tp", tp, "tensor-parallel ranks")
       .min(1)
       .needs(kTensor)
@@ -173,6 +176,10 @@ void DistSection::bind_data_parallel(Fields& f) {
 }
 
 void DdpSection::bind(Fields& f) {
+  f("in_order", in_order,
+    "micro-batches' gradients are kept apart and added in the order of the global batch: the same bits for any number of "
+    "ranks, for more memory and time")
+      .resume(safe);
   f("overlap_grad_reduce", overlap_grad_reduce, "reduce gradients while backward still runs")
       .needs(kData)
       .resume(safe);

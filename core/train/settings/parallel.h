@@ -10,7 +10,7 @@
 namespace mtrain {
 
 struct DistSection {
-  int64_t tp = 1, pp = 1, vp = 1, cp = 1, ep = 1, etp = 1, zero = 0;
+  int64_t nproc = 1, tp = 1, pp = 1, vp = 1, cp = 1, ep = 1, etp = 1, zero = 0;
   bool sp = false;
   std::string order = "tp-cp-ep-dp-pp";
   // pipeline
@@ -38,7 +38,7 @@ struct DistSection {
 };
 
 struct DdpSection {
-  bool overlap_grad_reduce = false, overlap_param_gather = false, align_param_gather = false;
+  bool in_order = false, overlap_grad_reduce = false, overlap_param_gather = false, align_param_gather = false;
   bool average_in_collective = false, pad_buckets = false, registered_buffers = false, double_buffer = false;
   int64_t bucket_size = 0;
   std::string grads_dtype = "fp32", accumulate_dtype = "fp32";

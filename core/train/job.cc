@@ -1,0 +1,40 @@
+#include "mtrain/train/job.h"
+
+#include "mtrain/comm/thread_world.h"
+
+namespace mtrain {
+namespace {
+
+CommContext comm_context(const DistSection& dist) {
+  return {.timeout = std::chrono::milliseconds(static_cast<int64_t>(dist.timeout_minutes * 60000))};
+}
+
+/// The others must learn of a failure before the communicator goes: a rank that leaves silently is waited for.
+void run_launched(const Recipe& recipe, PluginHost& plugins, const std::function<void(Communicator&)>& rank) {
+  const DistSection& dist = recipe.settings.dist;
+  CommContext context = comm_context(dist);
+  auto world = plugins.make<Communicator>(*dist.comm, Node::map(), context);
+  try {
+    MT_USER_CHECK(world->size() == dist.nproc, ErrorClass::config,
+                  cat(world->size(), " ranks were started, and dist.nproc is ", dist.nproc),
+                  cat("set dist.nproc=", world->size(), ", or start ", dist.nproc, " ranks: mpirun -n ", dist.nproc, " mtrain …"));
+    rank(*world);
+  } catch (const Error& error) {
+    world->abort(error.message(), error.error_class());
+    throw;
+  } catch (const std::exception& error) {
+    world->abort(error.what(), ErrorClass::bug);
+    throw;
+  }
+}
+
+}  // namespace
+
+void run_job(const Recipe& recipe, PluginHost& plugins, const std::function<void(Communicator&)>& rank) {
+  const DistSection& dist = recipe.settings.dist;
+  if (dist.comm && *dist.comm != "thread") return run_launched(recipe, plugins, rank);
+  if (dist.nproc == 1) return rank(*make_self_communicator());
+  run_ranks(static_cast<int>(dist.nproc), rank, comm_context(dist));
+}
+
+}  // namespace mtrain
