@@ -3,17 +3,19 @@
 #   tools/setup.sh            install what is missing
 #   tools/setup.sh --corpus   also the public-domain text of the quickstart
 #   tools/setup.sh --tests    also what only tests use: an independent JSON Schema validator
+#   tools/setup.sh --mpi      also MPI, for ranks on several processes and machines
 #   tools/setup.sh --check    only say what is missing (exit status 1 when something is)
 set -euo pipefail
 
-check=0 corpus=0 tests=0
+check=0 corpus=0 tests=0 mpi=0
 for argument in "$@"; do
   case "$argument" in
     --check) check=1 ;;
     --corpus) corpus=1 ;;
     --tests) tests=1 ;;
-    -h | --help) sed -n '2,6s/^# \{0,1\}//p' "$0"; exit 0 ;;
-    *) echo "setup: unknown option '$argument' (known: --check --corpus --tests)" >&2; exit 2 ;;
+    --mpi) mpi=1 ;;
+    -h | --help) sed -n '2,7s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    *) echo "setup: unknown option '$argument' (known: --check --corpus --tests --mpi)" >&2; exit 2 ;;
   esac
 done
 
@@ -50,6 +52,10 @@ if ((corpus)); then
   need bible-kjv-text
 fi
 
+if ((mpi)); then
+  need libopenmpi-dev
+  need openmpi-bin
+fi
 if ((tests)); then
   need python3-jsonschema
   need python3-yaml

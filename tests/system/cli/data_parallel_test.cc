@@ -1,0 +1,143 @@
+// Ranks that share out the global batch train as one rank does.
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "../process.h"
+
+using namespace mtrain::testing;
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+namespace {
+
+std::string recipe_text(const std::string& model) {
+  return "model: {" + model +
+         ", layers: 2, hidden_size: 64, heads: 4, ffn_hidden_size: 128, seq_length: 48}\n"
+         "dataset: mock\n"
+         "train: {steps: 20, micro_batch_size: 2, global_batch_size: 8}\n"
+         "optimizer: {lr: 2e-3}\n"
+         "scheduler: {warmup_steps: 4}\n"
+         "checkpoint: {interval: 10}\n"
+         "validation: {interval: 10, steps: 2}\n"
+         "run: {threads: 1}\n"
+         "logger: {tensorboard: false}\n";
+}
+
+Outcome train(const std::string& recipe, const fs::path& folder, std::vector<std::string> words) {
+  std::vector<std::string> arguments = {recipe, "-q", "run.dir=" + folder.string()};
+  arguments.insert(arguments.end(), words.begin(), words.end());
+  return cli(arguments);
+}
+
+/// Steps of a run in order.
+std::vector<Json> steps(const fs::path& folder) {
+  std::vector<Json> out;
+  std::ifstream in(folder / "metrics.jsonl");
+  for (std::string line; std::getline(in, line);)
+    if (Json row = Json::parse(line); row.contains("grad_norm")) out.push_back(row);
+  return out;
+}
+
+double apart(const Json& a, const Json& b, const char* key) {
+  return std::fabs(a.at(key).get<double>() / b.at(key).get<double>() - 1);
+}
+
+/// As if the run had ended after its checkpoint of step 10.
+void forget_step_20(const fs::path& folder) {
+  std::vector<fs::path> last;
+  for (const auto& entry : fs::recursive_directory_iterator(folder))
+    if (entry.is_directory() && entry.path().filename().string().ends_with("20")) last.push_back(entry.path());
+  REQUIRE(last.size() == 1);
+  fs::remove_all(last[0]);
+}
+
+std::string ranks(int n) {
+  return "dist.nproc=" + std::to_string(n);
+}
+
+}  // namespace
+
+TEST_CASE("2 and 4 ranks lose what one rank loses, within rounding") {
+  Scratch scratch("mtrain-dp-parity");
+  for (const char* model : {"type: llama, kv_heads: 2", "type: gpt2, dropout: 0.1"}) {
+    std::string recipe = scratch.write("dp.yaml", recipe_text(model));
+    for (const char* dtype : {"fp32", "bf16"}) {
+      std::string precision = std::string("mixed_precision.dtype=") + dtype;
+      std::vector<Json> one;
+      for (int n : {1, 2, 4}) {
+        CAPTURE(model);
+        CAPTURE(dtype);
+        CAPTURE(n);
+        fs::path folder = scratch / "run";
+        Outcome out = train(recipe, folder, {precision, ranks(n)});
+        REQUIRE_MESSAGE(out.status == 0, out.err);
+        std::vector<Json> seen = steps(folder);
+        REQUIRE(seen.size() == 20);
+        if (one.empty()) one = seen;
+        CHECK(apart(seen[0], one[0], "loss") == 0);  // the same forward passes, added in the same order
+        CHECK(apart(seen[0], one[0], "grad_norm") <= 2e-6);  // sums of the same four gradients in another order
+        for (size_t i = 0; i < seen.size(); ++i) CHECK(apart(seen[i], one[i], "loss") <= (precision.ends_with("fp32") ? 2e-5 : 2e-3));
+        fs::remove_all(folder);
+      }
+    }
+  }
+}
+
+TEST_CASE("with ddp.in_order 1, 2 and 4 ranks end in the same bits, also when the number changes on resume") {
+  Scratch scratch("mtrain-dp-order");
+  std::string recipe = scratch.write("dp.yaml", recipe_text("type: llama, kv_heads: 2"));
+  for (const char* dtype : {"fp32", "bf16", "fp16"}) {
+    std::vector<std::string> words = {std::string("mixed_precision.dtype=") + dtype, "ddp.in_order=true"};
+    auto run = [&](const fs::path& folder, std::vector<std::string> more) {
+      more.insert(more.end(), words.begin(), words.end());
+      Outcome out = train(recipe, folder, more);
+      REQUIRE_MESSAGE(out.status == 0, out.err);
+    };
+    CAPTURE(dtype);
+    run(scratch / "1", {ranks(1)});
+    std::string expected = digest(scratch / "1");
+    REQUIRE(expected.size() == 65);
+    for (int n : {2, 4}) {
+      fs::path folder = scratch / std::to_string(n);
+      run(folder, {ranks(n), "run.threads=2"});
+      CHECK(digest(folder) == expected);
+      CHECK(steps(folder).back()["loss"] == steps(scratch / "1").back()["loss"]);
+    }
+    run(scratch / "resumed", {ranks(4)});
+    forget_step_20(scratch / "resumed");
+    REQUIRE(digest(scratch / "resumed") != expected);
+    run(scratch / "resumed", {ranks(2)});
+    CHECK(digest(scratch / "resumed") == expected);
+    for (const char* name : {"1", "2", "4", "resumed"}) fs::remove_all(scratch / name);
+  }
+}
+
+TEST_CASE("ranks that do not fit are refused before anything starts") {
+  Scratch scratch("mtrain-dp-refused");
+  std::string recipe = scratch.write("dp.yaml", recipe_text("type: llama, kv_heads: 2"));
+  Outcome uneven = train(recipe, scratch / "run", {ranks(3)});
+  CHECK(uneven.status != 0);
+  CHECK(uneven.err.find("3 data-parallel ranks") != std::string::npos);
+  CHECK_FALSE(fs::exists(scratch / "run"));
+  Outcome none = train(recipe, scratch / "run", {ranks(0)});
+  CHECK(none.err.find("dist.nproc") != std::string::npos);
+  Outcome whole = train(recipe, scratch / "run", {"dist.comm=thread", ranks(4), "train.steps=1"});
+  CHECK_MESSAGE(whole.status == 0, whole.err);
+}
+
+TEST_CASE("the memory plan of a rank is what the rank takes") {
+  Scratch scratch("mtrain-dp-memory");
+  std::string recipe = scratch.write("dp.yaml", recipe_text("type: llama, kv_heads: 2"));
+  for (const char* order : {"ddp.in_order=false", "ddp.in_order=true"}) {
+    Outcome out = cli({"bench", recipe, ranks(2), order, "--steps", "2", "--warmup", "1", "--json", "--plain"});
+    REQUIRE_MESSAGE(out.status == 0, out.err);
+    Json seen = Json::parse(out.out);
+    CAPTURE(order);
+    CHECK(seen["losses"].size() == 2);
+    CHECK(seen["planned_memory"] == seen["tensor_memory"]);
+  }
+}
