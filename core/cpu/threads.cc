@@ -59,15 +59,6 @@ int affinity_cpus() {
   return std::max(1, omp_get_num_procs());
 }
 
-/// Ranks of an MPI launch on this machine that share its cores; 1 when each is bound to cores of its own.
-int launched_here() {
-  if (affinity_cpus() < sysconf(_SC_NPROCESSORS_ONLN)) return 1;
-  for (const char* name : {"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS"})  // Open MPI, MPICH
-    if (const char* set = std::getenv(name))
-      if (auto ranks = number(set); ranks && *ranks > 0) return static_cast<int>(std::min(*ranks, 1024L));
-  return 1;
-}
-
 }  // namespace
 
 int cgroup_cpu_quota(const fs::path& root) {
@@ -96,10 +87,22 @@ int usable_cpus() {
   return smaller_limit(affinity_cpus(), cgroup_cpu_quota("/"));
 }
 
+int launched_here() {
+  for (const char* name : {"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS"})  // Open MPI, MPICH
+    if (const char* set = std::getenv(name))
+      if (auto ranks = number(set); ranks && *ranks > 0) return static_cast<int>(std::min(*ranks, 1024L));
+  return 1;
+}
+
 int default_threads() {
   if (const char* set = std::getenv("OMP_NUM_THREADS"))
     if (auto wanted = number(set); wanted && *wanted > 0) return static_cast<int>(std::min(*wanted, 1024L));
-  return std::max(1, usable_cpus() / launched_here());
+  int ranks = launched_here();
+  if (ranks == 1) return usable_cpus();
+  int bound = affinity_cpus(), all = std::max(1, static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN)));
+  int sharing = std::clamp((bound * ranks + all - 1) / all, 1, ranks);  // ranks that are bound to these cores
+  int quota = cgroup_cpu_quota("/");
+  return std::max(1, smaller_limit(bound / sharing, quota > 0 ? std::max(1, quota / ranks) : 0));
 }
 
 }  // namespace mtrain::cpu

@@ -1,5 +1,8 @@
 #include "mtrain/train/job.h"
 
+#include <cstdlib>
+
+#include "mtrain/base/log.h"
 #include "mtrain/comm/thread_world.h"
 
 namespace mtrain {
@@ -9,7 +12,16 @@ CommContext comm_context(const DistSection& dist) {
   return {.timeout = std::chrono::milliseconds(static_cast<int64_t>(dist.timeout_minutes * 60000))};
 }
 
-/// The others must learn of a failure before the communicator goes: a rank that leaves silently is waited for.
+/// Ranks that a launcher started and that do not know of each other would be so many jobs in one folder.
+void require_no_launcher() {
+  for (const char* variable : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"})  // Open MPI; MPICH and Slurm's PMI
+    if (const char* ranks = std::getenv(variable); ranks && std::atoi(ranks) > 1)
+      throw Error(ErrorClass::config, cat("a launcher started ", ranks, " ranks, but dist.comm is not mpi"),
+                  cat("set dist.comm=mpi dist.nproc=", ranks));
+}
+
+/// The others must learn of a failure before the communicator goes: a rank that leaves silently is waited for. Its process
+/// may end with the communicator, so it speaks first.
 void run_launched(const Recipe& recipe, PluginHost& plugins, const std::function<void(Communicator&)>& rank) {
   const DistSection& dist = recipe.settings.dist;
   CommContext context = comm_context(dist);
@@ -20,9 +32,11 @@ void run_launched(const Recipe& recipe, PluginHost& plugins, const std::function
                   cat("set dist.nproc=", world->size(), ", or start ", dist.nproc, " ranks: mpirun -n ", dist.nproc, " mtrain …"));
     rank(*world);
   } catch (const Error& error) {
+    log_error("rank ", world->rank(), ": ", error.message(), error.hint().empty() ? "" : cat("\n  help: ", error.hint()));
     world->abort(error.message(), error.error_class());
     throw;
   } catch (const std::exception& error) {
+    log_error("rank ", world->rank(), ": ", error.what());
     world->abort(error.what(), ErrorClass::bug);
     throw;
   }
@@ -33,6 +47,7 @@ void run_launched(const Recipe& recipe, PluginHost& plugins, const std::function
 void run_job(const Recipe& recipe, PluginHost& plugins, const std::function<void(Communicator&)>& rank) {
   const DistSection& dist = recipe.settings.dist;
   if (dist.comm && *dist.comm != "thread") return run_launched(recipe, plugins, rank);
+  require_no_launcher();
   if (dist.nproc == 1) return rank(*make_self_communicator());
   run_ranks(static_cast<int>(dist.nproc), rank, comm_context(dist));
 }

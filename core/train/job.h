@@ -2,6 +2,7 @@
 // or the processes that a launcher started. Stateless.
 #pragma once
 #include <functional>
+#include <mutex>
 
 #include "mtrain/comm/communicator.h"
 #include "mtrain/plugin/plugin_host.h"
@@ -13,5 +14,17 @@ namespace mtrain {
 /// returns when all have ended. The error of the rank that failed first is thrown; the others are told and end.
 /// Error(config) when a launcher started another number of ranks than dist.nproc.
 MT_API void run_job(const Recipe& recipe, PluginHost& plugins, const std::function<void(Communicator&)>& rank);
+
+/// Builds what a rank needs, the first rank before the others, so that it finds the machine as it was and what it refuses
+/// nobody has begun; then the others of this process one after the other, since plugins are loaded by one at a time.
+template <class Build>
+void build_in_turn(Communicator& ranks, std::mutex& turn, Build&& build) {
+  if (ranks.rank() != 0) ranks.barrier();
+  {
+    std::lock_guard lock(turn);
+    build();
+  }
+  if (ranks.rank() == 0) ranks.barrier();
+}
 
 }  // namespace mtrain

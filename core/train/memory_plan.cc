@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "mtrain/cpu/threads.h"
 #include "mtrain/optim/grad_reducer.h"
 #include "mtrain/optim/optimizer_state.h"
 #include "mtrain/pipeline/interpreter.h"
@@ -36,9 +37,9 @@ MemoryPlan plan_memory(const Recipe& recipe, PluginHost& plugins) {
   auto alone = make_self_communicator();
   GradReducer reducer(*alone, run, session.parameters, s.ddp.in_order);
   interpreter.set_gradient_hooks({[&] { reducer.micro_batch_done(); }, [&] { reducer.reduce(); }});
-  // What two micro-batches need, more need as well, unless their gradients are kept apart.
-  int64_t micro_batches = s.ddp.in_order ? s.micro_batches() : std::min<int64_t>(2, s.micro_batches());
-  Program program = one_f_one_b({.stages = 1, .micro_batches = micro_batches})[0];
+  // What two micro-batches need, more need as well; other ranks than the first keep the gradients of each apart.
+  Program program = one_f_one_b({.stages = 1, .micro_batches = std::min<int64_t>(2, s.micro_batches())})[0];
+  size_t kept = s.ddp.in_order ? sizeof(float) * static_cast<size_t>((s.micro_batches() - 1) * session.parameters.numel()) : 0;
   Batch batch = blank_batch(s.train.micro_batch_size, s.model.seq_length);
   // The second step finds the first one's blocks, which may not all fit.
   for (int step = 0; step < 2; ++step)
@@ -47,15 +48,18 @@ MemoryPlan plan_memory(const Recipe& recipe, PluginHost& plugins) {
   return {.at_peak = memory.at_peak(),
           .peak = memory.peak(),
           .reserved = memory.peak_reserved(),
-          .free = session.device_backend().free_memory({})};
+          .free = session.device_backend().free_memory({}),
+          .more_elsewhere = kept};
 }
 
 MemoryPlan require_memory(const Recipe& recipe, PluginHost& plugins) {
   MemoryPlan plan = plan_memory(recipe, plugins);
   const DistSection& dist = recipe.settings.dist;
-  size_t here = dist.comm && *dist.comm != "thread" ? 1 : static_cast<size_t>(dist.nproc);  // ranks in this process
-  MT_USER_CHECK(plan.peak * here <= plan.free, ErrorClass::config,
-                cat("out of memory: a step needs ", here > 1 ? cat(here, " times ") : "", human_bytes(plan.peak), " (",
+  bool launched = dist.comm && *dist.comm != "thread";
+  auto here = static_cast<size_t>(launched ? cpu::launched_here() : dist.nproc);  // ranks on this machine
+  size_t needed = plan.peak + (here - 1) * (plan.peak + plan.more_elsewhere);
+  MT_USER_CHECK(needed <= plan.free, ErrorClass::config,
+                cat("out of memory: a step needs ", human_bytes(needed), " (", here > 1 ? cat(here, " ranks, each ") : "",
                     plan.at_peak.text(), "), ",
                     human_bytes(plan.free), " are free"),
                 memory_advice(plan.at_peak));

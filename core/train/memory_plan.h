@@ -13,6 +13,7 @@ struct MemoryPlan {
   size_t peak = 0;          // its sum
   size_t reserved = 0;      // with what the allocator holds for reuse: what is taken from the system
   size_t free = 0;          // what the device can give now
+  size_t more_elsewhere = 0;  // what ranks but the first need besides
 };
 
 /// Plans a training step of this recipe. Builds tokenizer, model and optimizer, so it throws what building them throws.

@@ -47,7 +47,7 @@ std::string lines(const std::vector<std::string>& items) {
 }  // namespace
 
 void check_resume(const Recipe& recipe, const PluginHost& plugins, const CheckpointMeta& before,
-                  const CheckpointMeta& now, const std::string& checkpoint) {
+                  const CheckpointMeta& now, const std::string& checkpoint, bool quiet) {
   std::string where = cat(checkpoint, " (its recipe)");
   Recipe old = recipe_from_text(before.config, where, before.directory, {}, plugins);
   SavedConfig saved;
@@ -64,6 +64,7 @@ void check_resume(const Recipe& recipe, const PluginHost& plugins, const Checkpo
     throw Error(ErrorClass::checkpoint, message,
                 "undo these changes, or start a new run: run.dir=ANOTHER/FOLDER");
   }
+  if (quiet) return;
   if (!changes.changes_result.empty())
     log_warn("resuming with other settings, which changes the result:", lines(changes.changes_result));
   if (before.state.seed != now.state.seed)

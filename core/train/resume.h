@@ -9,9 +9,9 @@ namespace mtrain {
 
 /// Compares the recipe of a checkpoint with the present one, setting by setting, by the schema's resume
 /// classes, each with who set it: throws Error(checkpoint) listing the impossible changes, a changed dataset
-/// or tokenizer, and what else would change the result; logs the latter when they are all; passes over the
-/// rest.
+/// or tokenizer, and what else would change the result; logs the latter when they are all and not `quiet`; passes
+/// over the rest.
 MT_API void check_resume(const Recipe& recipe, const PluginHost& plugins, const CheckpointMeta& before,
-                         const CheckpointMeta& now, const std::string& checkpoint);
+                         const CheckpointMeta& now, const std::string& checkpoint, bool quiet = false);
 
 }  // namespace mtrain

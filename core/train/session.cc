@@ -19,18 +19,15 @@ int64_t padded_vocab(const ModelSection& model, const Tokenizer& tokenizer) {
   return (tokenizer.vocab_size() + multiple - 1) / multiple * multiple;
 }
 
-/// Ranks that are threads share this process's cores.
-int threads_per_rank(const Settings& s) {
-  if (s.run.threads > 0) return static_cast<int>(s.run.threads);
-  bool here = !s.dist.comm || *s.dist.comm == "thread";
-  return std::max(1, cpu::default_threads() / (here ? static_cast<int>(s.dist.nproc) : 1));
+int threads_per_rank(const Settings& s, int ranks_here) {
+  return s.run.threads > 0 ? static_cast<int>(s.run.threads) : std::max(1, cpu::default_threads() / ranks_here);
 }
 
 }  // namespace
 
 Session::Session(const Recipe& r, PluginHost& host, Options options) : recipe(r), plugins(host) {
   const Settings& s = recipe.settings;
-  backend = make_cpu_backend(threads_per_rank(s));
+  backend = make_cpu_backend(threads_per_rank(s, options.ranks_here));
   Probe probe = backend->probe();
   MT_USER_CHECK(probe.devices > 0, ErrorClass::config, cat("backend '", backend->name(), "' is not usable: ", probe.reason), "");
   device = probe.reason.empty() ? std::string(backend->name()) : probe.reason;

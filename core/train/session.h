@@ -18,6 +18,7 @@ class MT_API Session {
  public:
   struct Options {
     bool initialise = true;  // false: values come from a checkpoint
+    int ranks_here = 1;      // that share this process's cores
     bool planning = false;   // true: kernels do nothing and memory is only counted (planning.h)
   };
   Session(const Recipe& recipe, PluginHost& plugins, Options options);

@@ -3,6 +3,8 @@
 // lie in the same section. A setting of a part that is planned but not built says so (`needs`), and is
 // checked all the same.
 #pragma once
+#include <algorithm>
+
 #include "mtrain/optim/schedule.h"
 #include "mtrain/train/settings/model.h"
 #include "mtrain/train/settings/optimization.h"
@@ -61,7 +63,7 @@ struct Settings {
   int64_t global_batch() const {
     return train.global_batch_size > 0 ? train.global_batch_size : train.micro_batch_size;
   }
-  int64_t data_parallel() const { return dist.nproc / (dist.tp * dist.pp * dist.cp); }
+  int64_t data_parallel() const { return std::max<int64_t>(1, dist.nproc / (dist.tp * dist.pp * dist.cp)); }
   /// Of one step, on each data-parallel rank.
   int64_t micro_batches() const { return global_batch() / (train.micro_batch_size * data_parallel()); }
 };

@@ -5,6 +5,7 @@
 
 #include "mtrain/base/failpoint.h"
 #include "mtrain/base/log.h"
+#include "mtrain/base/rng.h"
 #include "mtrain/cpu/cpu_backend.h"
 #include "mtrain/train/profiling.h"
 #include "mtrain/train/resume.h"
@@ -51,7 +52,7 @@ Trainer::Trainer(const Recipe& recipe, PluginHost& plugins, std::function<bool()
       recipe_(recipe),
       stop_(std::move(stop)),
       planned_(first() ? require_memory(recipe, plugins) : MemoryPlan{}),
-      session_(recipe, plugins, {}),
+      session_(recipe, plugins, {.ranks_here = ranks.kind() == "thread" ? ranks.size() : 1}),
       scaler_(make_scaler(recipe.settings.mixed_precision)) {
   MT_CHECK(ranks.size() == recipe.settings.data_parallel(), ranks.size(), " ranks for ", recipe.settings.data_parallel());
   build();
@@ -108,6 +109,7 @@ void Trainer::fill_info() {
 
 void Trainer::run() {
   const Settings& s = recipe_.settings;
+  require_agreement();
   auto due = [&](int64_t interval) { return interval > 0 && state_.step % interval == 0; };
   tell([&](Observer& o) { o.on_start(info_); });
   if (state_.step == 0 && saved_step_ < 0 && s.train.steps == 0) save();
@@ -127,6 +129,18 @@ void Trainer::run() {
   tell([&](Observer& o) { o.on_end(state_.step); });
 }
 
+void Trainer::require_agreement() {
+  auto same = [&](int64_t value) {
+    return ranks_.all_reduce_value(value, ReduceOp::min) == ranks_.all_reduce_value(value, ReduceOp::max);
+  };
+  MT_USER_CHECK(same(state_.step), ErrorClass::checkpoint,
+                cat("rank ", ranks_.rank(), " would continue from step ", state_.step, ", other ranks from another"),
+                "let all ranks see the same run.dir");
+  uint64_t data = name_key(cat(dataset_->identity(), '\n', session_.tokenizer->identity()));
+  MT_USER_CHECK(same(static_cast<int64_t>(data)), ErrorClass::data, "ranks see different data or tokenizer files",
+                "let all ranks see the same dataset.path and tokenizer.path");
+}
+
 bool Trainer::told_to_stop() {
   return ranks_.all_reduce_value<int32_t>(stop_() ? 1 : 0, ReduceOp::max) != 0;
 }
@@ -139,7 +153,6 @@ StepMetrics Trainer::step() {
 
   // 1. interpret the program: forward, backward, gradient reduction
   StepLoss loss = forward_backward(batches);
-  if (failpoint("train.loss").action == FaultAction::nan) loss.loss_sum = std::nan("");
   // 2. one scalar; each shard counted once
   double grad_norm = 0;
   {
@@ -182,6 +195,7 @@ StepLoss Trainer::forward_backward(std::span<const Batch> batches) {
   };
   int64_t targets = ranks_.all_reduce_value(num_targets(batches));
   StepLoss loss = interpreter_->run(program_, input_of, targets, scaler_.scale());
+  if (failpoint("train.loss").action == FaultAction::nan) loss.micro_batches[0] = std::nan("");
   loss.loss_sum = reducer_->sum(loss.micro_batches);
   return loss;
 }
@@ -218,7 +232,7 @@ bool Trainer::update(const StepLoss& loss, double grad_norm, double lr) {
 
 void Trainer::begin_profile() {
   const ProfilingSection& p = recipe_.settings.profiling;
-  if (p.type != "trace" || state_.step < p.start || state_.step >= p.end) return;
+  if (!first() || p.type != "trace" || state_.step < p.start || state_.step >= p.end) return;
   if (!profile_) {
     profile_.emplace(session_.run->backend().kernels());
     profile_from_ = state_.step;
@@ -298,7 +312,7 @@ void Trainer::resume() {
                 "choose another run.dir, or set checkpoint.resume=auto to continue it");
   CheckpointMeta before =
       meta_from_json(store_->meta(*latest.step), store_->step_folder(*latest.step).string());
-  check_resume(recipe_, session_.plugins, before, meta(), store_->step_folder(*latest.step).string());
+  check_resume(recipe_, session_.plugins, before, meta(), store_->step_folder(*latest.step).string(), !first());
   load_state(*store_, *latest.step, session_.parameters, &*optimizer_state_);
   state_ = before.state;
   scaler_.restore(state_.loss_scale, state_.good_steps);

@@ -52,6 +52,7 @@ class MT_API Trainer {
   Trainer(const Recipe& recipe, PluginHost& plugins, std::function<bool()> stop, std::unique_ptr<Communicator> alone);
   bool first() const { return ranks_.rank() == 0; }
   bool told_to_stop();
+  void require_agreement();
   void build();
   StepLoss forward_backward(std::span<const Batch> batches);
   bool update(const StepLoss& loss, double grad_norm, double lr);

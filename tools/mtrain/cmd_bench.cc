@@ -105,7 +105,7 @@ void print(const Trainer& trainer, const Recipe& recipe, const Measured& measure
   const RunInfo& info = trainer.info();
   auto tokens = static_cast<double>(info.global_batch_size * info.seq_length);
   double seconds = median(measured.seconds), rate = tokens / seconds, flops = rate * info.flops_per_token;
-  double mfu = summary.roof.flops > 0 ? flops / summary.roof.flops : 0;
+  double mfu = summary.roof.flops > 0 ? flops / (summary.roof.flops * static_cast<double>(recipe.settings.data_parallel())) : 0;
   if (options.json) {
     Node seconds_list = Node::list(), losses = Node::list();
     for (double s : measured.seconds) seconds_list.push(Node::number(s));
@@ -170,10 +170,7 @@ void bench(Cli& cli, const RecipeWords& words, const BenchOptions& options) {
   std::mutex building;
   auto rank = [&](Communicator& ranks) {
     std::optional<Trainer> trainer;
-    {
-      std::lock_guard lock(building);
-      trainer.emplace(recipe, plugins, [] { return false; }, ranks);
-    }
+    build_in_turn(ranks, building, [&] { trainer.emplace(recipe, plugins, [] { return false; }, ranks); });
     ranks.barrier();
     if (ranks.rank() == 0) return bench_first(cli, *trainer, recipe, options, signals);
     for (int64_t i = 0; i < wanted && signals.received() == 0; ++i) trainer->step();

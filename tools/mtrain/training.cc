@@ -1,5 +1,6 @@
 #include "training.h"
 
+#include <atomic>
 #include <csignal>
 #include <mutex>
 #include <optional>
@@ -47,20 +48,18 @@ int run_training(const Cli& cli, const Recipe& recipe, PluginHost& plugins,
   std::signal(SIGPIPE, SIG_IGN);  // whoever watches may leave (`| head`); training goes on
   if (cli.quiet) set_log_level(LogLevel::warn);
   make_directories(recipe.run_directory());
-  std::mutex building;  // ranks of one process load plugins and read files one after the other
+  std::mutex building;
   int64_t steps = recipe.settings.train.steps;
-  bool stopped = false;
+  std::atomic<bool> stopped = false;
   run_job(recipe, plugins, [&](Communicator& ranks) {
     std::optional<Trainer> trainer;
-    {
-      std::lock_guard lock(building);
-      trainer.emplace(recipe, plugins, [&] { return signals.received() != 0; }, ranks);
-    }
+    build_in_turn(ranks, building, [&] { trainer.emplace(recipe, plugins, [&] { return signals.received() != 0; }, ranks); });
     if (ranks.rank() == 0) start_first(*trainer, recipe, cli.quiet, before_start);
     trainer->run();
-    if (ranks.rank() == 0) stopped = trainer->state().step < steps;
+    if (trainer->state().step < steps) stopped = true;
   });
-  return signals.received() != 0 && stopped ? 128 + signals.received() : 0;
+  if (!stopped) return 0;
+  return 128 + (signals.received() != 0 ? signals.received() : SIGTERM);  // where another rank got the signal
 }
 
 }  // namespace mtrain

@@ -26,7 +26,7 @@ void DistSection::bind(Fields& f) {
       .one_of({"Ring", "Tree", "CollnetDirect", "CollnetChain", "NVLS", "NVLSTree", "^NVLS"})
       .needs("NCCL communication")
       .resume(safe);
-  f("timeout_minutes", timeout_minutes, "a rank that is waited for longer than this has failed")
+  f("timeout_minutes", timeout_minutes, "a rank that is waited for longer than this, be it saving, has failed")
       .exclusive_min(0)
       .unit("min")
       .resume(safe)

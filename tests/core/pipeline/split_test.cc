@@ -2,6 +2,8 @@
 
 #include <doctest/doctest.h>
 
+#include <vector>
+
 #include "mtrain/base/error.h"
 
 namespace mtrain {
@@ -99,59 +101,46 @@ TEST_CASE("every block is in one stage, whatever is asked, or it is refused") {
 }
 
 TEST_CASE("what does not work out is refused with the reason") {
-  struct Row {
-    SplitRequest request;
-    StageMap map;
-    const char* message;
-  };
   StageMap four = StageMap::looping(4), virt = StageMap::looping(4, 2);
-  const Row rows[] = {
-      {{.layers = 30}, four, "30 blocks cannot be shared out evenly over 4 stages"},
-      {{.layers = 30, .account_for_loss = true},
-       four,
-       "31 blocks (the embedding or the loss counted in) cannot be shared out evenly over 4 stages"},
-      {{.layers = 12}, virt, "12 blocks cannot be shared out evenly over 8 stages"},
-      {{.layers = 8, .first_stage_layers = 5, .last_stage_layers = 5},
-       four,
-       "5 + 5 blocks at the ends of 4 ranks are more than the 8 of the model"},
-      {{.layers = 8, .first_stage_layers = 1, .last_stage_layers = 2}, four, "5 blocks remain for 2 ranks"},
-      {{.layers = 8, .first_stage_layers = 4, .last_stage_layers = 4}, four, "0 blocks remain for 2 ranks"},
-      {{.layers = 8, .first_stage_layers = 3, .last_stage_layers = 4},
-       StageMap::looping(2),
-       "1 blocks remain for 0 ranks"},
-      {{.layers = 8, .first_stage_layers = 4, .last_stage_layers = 4},
-       StageMap::looping(1),
-       "4 + 4 blocks at the ends of 1 ranks are more than the 8 of the model"},
-      {{.layers = 8, .first_stage_layers = -1}, four, "a stage cannot hold fewer than 0 blocks"},
-      {{.layers = 7, .first_stage_layers = 1}, virt, "the 1 blocks of rank 0 cannot be split into 2 stages"},
-      {{.layers = 7, .first_stage_layers = 1, .account_for_loss = true},
-       four,
-       "account_for_embedding and account_for_loss share blocks out by themselves, and first_stage_layers or "
-       "last_stage_layers is given"},
-      {{.layers = 2, .layout = "Et|tL"}, four, "dist.layout 'Et|tL': it has 2 stages, wanted 4"},
-      {{.layers = 3, .layout = "Et||t|L"}, four, "dist.layout 'Et||t|L': it has 2 blocks, the model 3"},
-      {{.layers = 2, .mtp_layers = 1, .layout = "Et||t|L"},
-       four,
-       "dist.layout 'Et||t|L': it has 0 blocks of multi-token prediction, the model 1"},
-      {{.layers = 2, .layout = "Et||tx|L"},
-       four,
-       "dist.layout 'Et||tx|L': 'x' is none of E t m L | ( ) * , (character 6)"},
-      {{.layers = 2, .first_stage_layers = 1, .layout = "Et||t|L"},
-       four,
-       "a layout says all: first_stage_layers, last_stage_layers, account_for_embedding and account_for_loss "
-       "have no place "
-       "beside it"},
-  };
-  for (const Row& row : rows) {
-    INFO(std::string(row.message));
+  auto refused = [](const SplitRequest& request, const StageMap& map, const std::string& message) {
+    INFO(message);
     try {
-      split_layers(row.request, row.map);
+      split_layers(request, map);
       FAIL("was shared out");
     } catch (const Error& error) {
-      CHECK(error.message() == row.message);
+      CHECK(error.message() == message);
       CHECK(error.error_class() == ErrorClass::config);
     }
-  }
+  };
+  refused({.layers = 30}, four, "30 blocks cannot be shared out evenly over 4 stages");
+  refused({.layers = 30, .account_for_loss = true}, four,
+          "31 blocks (the embedding or the loss counted in) cannot be shared out evenly over 4 stages");
+  refused({.layers = 12}, virt, "12 blocks cannot be shared out evenly over 8 stages");
+  refused({.layers = 8, .first_stage_layers = 5, .last_stage_layers = 5}, four,
+          "5 + 5 blocks at the ends of 4 ranks are more than the 8 of the model");
+  refused({.layers = 8, .first_stage_layers = 1, .last_stage_layers = 2}, four,
+          "5 blocks remain for 2 ranks");
+  refused({.layers = 8, .first_stage_layers = 4, .last_stage_layers = 4}, four,
+          "0 blocks remain for 2 ranks");
+  refused({.layers = 8, .first_stage_layers = 3, .last_stage_layers = 4}, StageMap::looping(2),
+          "1 blocks remain for 0 ranks");
+  refused({.layers = 8, .first_stage_layers = 4, .last_stage_layers = 4}, StageMap::looping(1),
+          "4 + 4 blocks at the ends of 1 ranks are more than the 8 of the model");
+  refused({.layers = 8, .first_stage_layers = -1}, four, "a stage cannot hold fewer than 0 blocks");
+  refused({.layers = 7, .first_stage_layers = 1}, virt,
+          "the 1 blocks of rank 0 cannot be split into 2 stages");
+  refused({.layers = 7, .first_stage_layers = 1, .account_for_loss = true}, four,
+          "account_for_embedding and account_for_loss share blocks out by themselves, and "
+          "first_stage_layers or last_stage_layers is given");
+  refused({.layers = 2, .layout = "Et|tL"}, four, "dist.layout 'Et|tL': it has 2 stages, wanted 4");
+  refused({.layers = 3, .layout = "Et||t|L"}, four, "dist.layout 'Et||t|L': it has 2 blocks, the model 3");
+  refused({.layers = 2, .mtp_layers = 1, .layout = "Et||t|L"}, four,
+          "dist.layout 'Et||t|L': it has 0 blocks of multi-token prediction, the model 1");
+  refused({.layers = 2, .layout = "Et||tx|L"}, four,
+          "dist.layout 'Et||tx|L': 'x' is none of E t m L | ( ) * , (character 6)");
+  refused({.layers = 2, .first_stage_layers = 1, .layout = "Et||t|L"}, four,
+          "a layout says all: first_stage_layers, last_stage_layers, account_for_embedding and "
+          "account_for_loss have no place beside it");
 }
 
 }  // namespace
