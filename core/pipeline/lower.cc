@@ -50,7 +50,7 @@ int64_t next_stage(const Action& a, const StageMap& map) {
 std::vector<Event> events_of(const Simulated& run, const StageMap& map) {
   std::vector<Event> events;
   for (size_t r = 0; r < run.timeline.size(); ++r)
-    for (const Span& span : run.timeline[r]) {
+    for (const TimedAction& span : run.timeline[r]) {
       auto rank = static_cast<int16_t>(r);
       events.push_back({span.start, 2 * span.order, rank, -1, span.action});
       int64_t to = next_stage(span.action, map);

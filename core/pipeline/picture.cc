@@ -18,7 +18,7 @@ std::vector<int> chunks_of(const Simulated& run) {
   std::vector<int> out;
   for (const auto& spans : run.timeline) {
     std::set<int16_t> stages;
-    for (const Span& span : spans) stages.insert(span.action.stage);
+    for (const TimedAction& span : spans) stages.insert(span.action.stage);
     int chunk = 0;
     for (int16_t stage : stages) {
       if (out.size() <= static_cast<size_t>(stage)) out.resize(static_cast<size_t>(stage) + 1);
@@ -41,7 +41,7 @@ const char* colour(Do what, int chunk) {
 
 constexpr int kLeft = 60, kRow = 24, kTop = 6;
 
-void draw_span(std::ostringstream& out, const Span& span, int chunk, double scale, size_t row) {
+void draw_span(std::ostringstream& out, const TimedAction& span, int chunk, double scale, size_t row) {
   double x = kLeft + span.start * scale, width = (span.end - span.start) * scale;
   size_t y = kTop + row * kRow;
   std::string text = to_text(span.action);
@@ -64,7 +64,7 @@ std::string draw_text(const Simulated& run, int columns) {
   size_t digits = std::to_string(std::max<size_t>(1, run.timeline.size()) - 1).size();
   for (size_t r = 0; r < run.timeline.size(); ++r) {
     std::string line(static_cast<size_t>(columns), '.');
-    for (const Span& span : run.timeline[r]) {
+    for (const TimedAction& span : run.timeline[r]) {
       if (!is_compute(span.action.what) || run.makespan <= 0) continue;
       auto column = [&](double t) { return static_cast<size_t>(std::lround(t / run.makespan * columns)); };
       size_t begin = column(span.start), end = column(span.end);
@@ -91,7 +91,7 @@ std::string draw_svg(const Simulated& run, int width) {
     size_t y = kTop + r * kRow;
     out << "<text x=\"4\" y=\"" << y + 14 << "\">rank " << r << "</text><rect x=\"" << kLeft << "\" y=\"" << y
         << "\" width=\"" << run.makespan * scale << "\" height=\"" << kRow - 4 << "\" fill=\"#eee\"/>\n";
-    for (const Span& span : run.timeline[r])
+    for (const TimedAction& span : run.timeline[r])
       if (span.end > span.start)
         draw_span(out, span, chunks[static_cast<size_t>(span.action.stage)], scale, r);
   }

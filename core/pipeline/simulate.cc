@@ -155,7 +155,7 @@ class Simulation {
     for (size_t r = 0; r < schedule_.size(); ++r) {
       int64_t live = 0;
       double held = 0;
-      for (const Span& span : report_.timeline[r]) {
+      for (const TimedAction& span : report_.timeline[r]) {
         const StageCosts& c = costs_.of(span.action.stage);
         if (is_compute(span.action.what)) report_.busy[r] += duration(span.action);
         if (span.action.what == Do::F) ++live, held += c.activation;

@@ -36,7 +36,7 @@ struct Costs {
 };
 
 /// When an action ran.
-struct Span {
+struct TimedAction {
   Action action;
   double start = 0, end = 0;
   int64_t order = 0;  // place in one order in which all actions of all ranks can run one by one
@@ -50,7 +50,7 @@ struct Simulated {
   double makespan = 0;
   std::vector<double> busy;                 // by rank: time in F, B and W
   std::vector<double> peak;                 // by rank: most memory of activations, in the costs' unit
-  std::vector<std::vector<Span>> timeline;  // by rank, what ran, in its order
+  std::vector<std::vector<TimedAction>> timeline;  // by rank, what ran, in its order
 };
 
 /// Runs every rank's next action as soon as what it needs is there. `plan` says what there should be (its

@@ -55,11 +55,11 @@ TEST_CASE("simulate: memory from forward to the last backward, with what W keeps
 TEST_CASE("simulate: order is one in which all can run") {
   Plan plan{4, 6};
   Simulated run = simulate(zb_h1(plan), plan);
-  std::vector<const Span*> all(static_cast<size_t>(4 * (6 * 3 + 1)));
+  std::vector<const TimedAction*> all(static_cast<size_t>(4 * (6 * 3 + 1)));
   for (const auto& spans : run.timeline)
-    for (const Span& span : spans) all.at(static_cast<size_t>(span.order)) = &span;
+    for (const TimedAction& span : spans) all.at(static_cast<size_t>(span.order)) = &span;
   std::vector<std::vector<double>> forward_end(4, std::vector<double>(6, -1));
-  for (const Span* span : all) {
+  for (const TimedAction* span : all) {
     REQUIRE(span);
     Action a = span->action;
     auto s = static_cast<size_t>(a.stage), m = static_cast<size_t>(a.micro);
