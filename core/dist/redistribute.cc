@@ -25,6 +25,7 @@ struct Cut {
   size_t in_pieces(int64_t part, int64_t row) const { return static_cast<size_t>(part * rows + row) * run; }
   bool adjacent() const { return rows == 1; }  // pieces are already one behind the other
 };
+using OffsetOf = size_t (Cut::*)(int64_t part, int64_t row) const;
 
 char* bytes(const Tensor& t) {
   return static_cast<char*>(t.raw());
@@ -112,23 +113,18 @@ class Carrier {
   // The pieces of `x` along a dim, one behind the other.
   Tensor in_pieces(const Tensor& x, int dim) const {
     (void)piece_shape(x, dim);
+    return rearranged(x, dim, &Cut::in_whole, &Cut::in_pieces);
+  }
+  // The inverse; `pieces` has the shape of the whole already.
+  Tensor joined(const Tensor& pieces, int dim) const { return rearranged(pieces, dim, &Cut::in_pieces, &Cut::in_whole); }
+
+  Tensor rearranged(const Tensor& x, int dim, OffsetOf from, OffsetOf to) const {
     Cut cut(x, dim, n_);
     if (cut.adjacent()) return x;
     Tensor out = run_.empty(x.shape(), x.dtype());
     for (int64_t part = 0; moves_ && part < n_; ++part)
       for (int64_t row = 0; row < cut.rows; ++row)
-        std::memcpy(bytes(out) + cut.in_pieces(part, row), bytes(x) + cut.in_whole(part, row), cut.run);
-    return out;
-  }
-
-  // The inverse; `pieces` has the shape of the whole already.
-  Tensor joined(const Tensor& pieces, int dim) const {
-    Cut cut(pieces, dim, n_);
-    if (cut.adjacent()) return pieces;
-    Tensor out = run_.empty(pieces.shape(), pieces.dtype());
-    for (int64_t part = 0; moves_ && part < n_; ++part)
-      for (int64_t row = 0; row < cut.rows; ++row)
-        std::memcpy(bytes(out) + cut.in_whole(part, row), bytes(pieces) + cut.in_pieces(part, row), cut.run);
+        std::memcpy(bytes(out) + (cut.*to)(part, row), bytes(x) + (cut.*from)(part, row), cut.run);
     return out;
   }
 

@@ -1,6 +1,7 @@
 #include "mtrain/pipeline/schedule.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "mtrain/base/error.h"
 #include "mtrain/pipeline/plan_check.h"
@@ -56,26 +57,15 @@ void add_reduces(Schedule& schedule) {
   }
 }
 
+const char* name(Do what) {
+  constexpr const char* kNames[] = {"F", "B", "W", "RecvX", "SendX", "RecvG", "SendG", "R"};
+  static_assert(std::size(kNames) == static_cast<size_t>(Do::Reduce) + 1);
+  return kNames[static_cast<size_t>(what)];
+}
+
 std::string to_text(const Action& action) {
-  switch (action.what) {
-    case Do::F:
-      return cat(action.stage, "F", action.micro);
-    case Do::B:
-      return cat(action.stage, "B", action.micro);
-    case Do::W:
-      return cat(action.stage, "W", action.micro);
-    case Do::RecvX:
-      return cat(action.stage, "RecvX", action.micro);
-    case Do::SendX:
-      return cat(action.stage, "SendX", action.micro);
-    case Do::RecvG:
-      return cat(action.stage, "RecvG", action.micro);
-    case Do::SendG:
-      return cat(action.stage, "SendG", action.micro);
-    case Do::Reduce:
-      return cat(action.stage, "R");
-  }
-  return "?";
+  std::string text = cat(action.stage, name(action.what));
+  return action.what == Do::Reduce ? text : cat(text, action.micro);
 }
 
 std::string to_text(const Program& program) {

@@ -24,6 +24,9 @@ enum class Do : uint8_t {
   Reduce  // reduction of the stage's gradients over its replicas, once per step
 };
 
+/// As it stands in text: "F", "RecvX", and "R" for Reduce.
+MT_API const char* name(Do what);
+
 struct Action {
   Do what;
   int16_t stage;

@@ -24,12 +24,10 @@ bool is_separator(char c) {
   return c == ' ' || c == '\t' || c == ',' || c == '\r' || c == '\n' || c == '#';
 }
 
-std::optional<Do> do_of(std::string_view name) {
-  for (Do what : {Do::F, Do::B, Do::W, Do::RecvX, Do::SendX, Do::RecvG, Do::SendG}) {
-    std::string text = to_text(Action{what, 0, 0});  // 0F0
-    if (name == std::string_view(text).substr(1, text.size() - 2)) return what;
-  }
-  return name == "R" ? std::optional(Do::Reduce) : std::nullopt;
+std::optional<Do> do_of(std::string_view text) {
+  for (uint8_t i = 0; i <= static_cast<uint8_t>(Do::Reduce); ++i)
+    if (text == name(static_cast<Do>(i))) return static_cast<Do>(i);
+  return std::nullopt;
 }
 
 class Reader {
