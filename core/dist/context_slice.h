@@ -10,14 +10,9 @@
 #include <vector>
 
 #include "mtrain/base/export.h"
+#include "mtrain/tensor/row_range.h"
 
 namespace mtrain {
-
-/// Rows [row, row + rows) of some tensor.
-struct RowRange {
-  int64_t row = 0, rows = 0;
-  bool operator==(const RowRange&) const = default;
-};
 
 /// Some sequences on a ring of ranks.
 class MT_API ContextRing {

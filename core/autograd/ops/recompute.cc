@@ -7,31 +7,37 @@ namespace {
 // The end of the inner tape: catches the gradient of the block's input.
 class Catch final : public GradTarget {};
 
-// Random draws are keyed by step and token; another micro-batch may have been in flight since the forward pass.
+// What random draws are keyed by.
+struct DrawKeys {
+  uint64_t step = 0;
+  int64_t first_token = 0;
+  std::shared_ptr<const std::vector<RowRange>> own_tokens;
+
+  static DrawKeys of(const Run& run) { return {run.step, run.first_token, run.own_tokens}; }
+  void put(Run& run) const { run.step = step, run.first_token = first_token, run.own_tokens = own_tokens; }
+};
+
+// Another micro-batch may have been in flight since the forward pass.
 class AsOf {
  public:
-  AsOf(Run& run, uint64_t step, int64_t first_token)
-      : run_(run), step_(std::exchange(run.step, step)), first_token_(std::exchange(run.first_token, first_token)) {}
-  ~AsOf() { run_.step = step_, run_.first_token = first_token_; }
+  AsOf(Run& run, const DrawKeys& then) : run_(run), now_(DrawKeys::of(run)) { then.put(run); }
+  ~AsOf() { now_.put(run_); }
   AsOf(const AsOf&) = delete;
   AsOf& operator=(const AsOf&) = delete;
 
  private:
   Run& run_;
-  uint64_t step_;
-  int64_t first_token_;
+  DrawKeys now_;
 };
 
 struct Recompute {
   std::function<Tensor(const Tensor&)> block;
   Tensor x;
-  uint64_t step = 0;
-  int64_t first_token = 0;
+  DrawKeys keys;
 
   Tensor forward(Run& run, const Tensor& x_in) {
     x = x_in.detach();
-    step = run.step;
-    first_token = run.first_token;
+    keys = DrawKeys::of(run);
     GradMode off(run, false);
     return block(x);
   }
@@ -40,7 +46,7 @@ struct Recompute {
     x.set_node(end);
     {
       GradMode on(run, true);
-      AsOf then(run, step, first_token);
+      AsOf then(run, keys);
       mtrain::backward(block(x), dy);
     }
     if (end->has_grad) g[0].give(run, std::exchange(end->grad, {}));
