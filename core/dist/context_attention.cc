@@ -18,15 +18,6 @@ constexpr std::array<std::pair<ContextKind, const char*>, 4> kNames = {{{Context
                                                                          {ContextKind::a2a, "a2a"},
                                                                          {ContextKind::a2a_p2p, "a2a+p2p"}}};
 
-Axis near_axis(const Axis& axis, int near) {
-  MT_USER_CHECK(near >= 1 && axis.size() % near == 0, ErrorClass::config,
-                cat("axis '", axis.name(), "' of ", axis.size(), " ranks cannot be cut into groups of ", near),
-                cat("choose a divisor of ", axis.size()));
-  std::string name = cat(axis.name(), " near");
-  if (near == 1) return {name, make_self_communicator()};
-  return {name, axis.comm().split(axis.index() / near, axis.index() % near, cat(name, ' ', axis.index() / near))};
-}
-
 void require_even(const ContextRing& ring, ContextKind kind) {
   MT_USER_CHECK(ring.even(), ErrorClass::config,
                 cat(name(kind), " needs the same number of tokens on all ", ring.ranks(), " context-parallel ranks, but ",
@@ -90,11 +81,10 @@ ContextKind parse_context_kind(std::string_view text) {
               "choose one of p2p, all_gather, a2a, a2a+p2p");
 }
 
-ContextGroups::ContextGroups(const Axis& axis, int near) : axis_(&axis), near_(near_axis(axis, near)) {}
-
 Tensor context_attention(const Tensor& qkv, const HeadLayout& layout, const std::shared_ptr<const ContextSlice>& slice,
-                         const ContextGroups& groups, ContextKind kind, float scale, bool causal) {
-  const Axis& axis = groups.axis();
+                         ContextGroups groups, ContextKind kind, float scale, bool causal) {
+  MT_CHECK(groups.all, "no axis");
+  const Axis& axis = *groups.all;
   MT_CHECK(layout.groups > 0 && layout.heads % layout.groups == 0, layout.heads, " heads, ", layout.groups, " groups");
   MT_CHECK(qkv.contiguous() && qkv.shape().rank() == 2 && qkv.size(1) == layout.width(), qkv.shape(), " for width ",
            layout.width());
@@ -109,7 +99,11 @@ Tensor context_attention(const Tensor& qkv, const HeadLayout& layout, const std:
   if (kind == ContextKind::p2p) return ring_attention(qkv, block, ring_parts(*slice), axis.comm());
   require_even(slice->ring(), kind);
   if (kind == ContextKind::all_gather) return gather_attention(qkv, block, slice, axis);
-  return all_to_all_attention(qkv, block, *slice, kind == ContextKind::a2a ? axis : groups.near(), axis);
+  if (kind == ContextKind::a2a) return all_to_all_attention(qkv, block, *slice, axis, axis);
+  MT_USER_CHECK(groups.near, ErrorClass::config, "a2a+p2p needs the sizes of its levels",
+                cat("set dist.cp_hierarchy to two sizes whose product is ", axis.size()));
+  MT_CHECK(axis.size() % groups.near->size() == 0, groups.near->size(), " of ", axis.size());
+  return all_to_all_attention(qkv, block, *slice, *groups.near, axis);
 }
 
 }  // namespace mtrain

@@ -1,7 +1,7 @@
 // Attention over sequences whose tokens lie on several ranks: context parallelism. Queries stay where they are, or go by
 // heads; what differs between the kinds is how keys and values come to them. Parts of a result are added in float, weighted
 // by log-sum-exp, so that every kind equals attention on one rank but for rounding. Ops are for the rank's own thread; the
-// groups outlive what was recorded on a tape with them.
+// axes outlive what was recorded on a tape with them.
 #pragma once
 #include <memory>
 #include <string_view>
@@ -25,25 +25,18 @@ enum class ContextKind : uint8_t { p2p, all_gather, a2a, a2a_p2p };
 MT_API const char* name(ContextKind kind);
 MT_API ContextKind parse_context_kind(std::string_view text);
 
-/// The ranks that context parallelism talks among: the axis, and within it the groups of `near` neighbouring ranks. Making
-/// one is collective.
-class MT_API ContextGroups {
- public:
-  /// Refers to the axis. Throws Error(config) when `near` does not divide its size.
-  explicit ContextGroups(const Axis& axis, int near = 1);
-  const Axis& axis() const { return *axis_; }
-  const Axis& near() const { return near_; }
-
- private:
-  const Axis* axis_;
-  Axis near_;
+/// The ranks that context parallelism talks among: all of the axis, and for a2a_p2p those next to each other that this one is
+/// with (ranks k·n … k·n + n-1 of the axis).
+struct ContextGroups {
+  const Axis* all = nullptr;
+  const Axis* near = nullptr;
 };
 
 /// attention() of autograd/ops.h where the rows of `qkv` are this rank's tokens as `slice` tells: o[rows, H*E]. Collective
 /// over the axis, forwards and backwards; all ranks have slices of one micro-batch. Throws Error(config) where a2a cannot
-/// share out the heads (key/value heads are copied where there are fewer than ranks), and where all_gather or a2a meet ranks
+/// share out the heads (key/value heads are copied where there are fewer than ranks), where a2a_p2p has no groups, and where all_gather or a2a meet ranks
 /// with different numbers of rows.
 MT_API Tensor context_attention(const Tensor& qkv, const HeadLayout& layout, const std::shared_ptr<const ContextSlice>& slice,
-                                const ContextGroups& groups, ContextKind kind, float scale, bool causal);
+                                ContextGroups groups, ContextKind kind, float scale, bool causal);
 
 }  // namespace mtrain

@@ -89,6 +89,7 @@ ContextSlice::ContextSlice(std::span<const int32_t> cu_seqlens, int ranks, int r
   std::vector<int64_t> starts(cu_seqlens.begin(), cu_seqlens.end());
   for (size_t s = 0; s + 1 < cu_seqlens.size(); ++s) lengths.push_back(cu_seqlens[s + 1] - cu_seqlens[s]);
   add({ContextRing(lengths, ranks), 0, 0}, starts);
+  bounds_.push_back(static_cast<int32_t>(rows_));
 }
 
 void ContextSlice::add(Part part, std::span<const int64_t> starts) {
@@ -104,6 +105,7 @@ void ContextSlice::add(Part part, std::span<const int64_t> starts) {
     int64_t start = starts[static_cast<size_t>(s)];
     range(start + ring.early_at(me, s), ring.early(me, s));
     range(start + ring.late_at(me, s), ring.late(me, s));
+    bounds_.push_back(static_cast<int32_t>(rows_ + ring.row(me, s)));
   }
   part.row = rows_;
   rows_ += ring.rows(me);

@@ -76,6 +76,8 @@ class MT_API ContextSlice {
   int rank() const { return rank_; }
   /// Rows of this rank.
   int64_t rows() const { return rows_; }
+  /// Where each sequence's rows begin among them, and their number at the end.
+  const std::vector<int32_t>& bounds() const { return bounds_; }
   /// Which tokens of the micro-batch they are, in order.
   const std::vector<RowRange>& tokens() const { return tokens_; }
   /// This rank's values out of those of all tokens.
@@ -88,6 +90,7 @@ class MT_API ContextSlice {
   int64_t rows_ = 0;
   std::vector<Part> parts_;
   std::vector<RowRange> tokens_;
+  std::vector<int32_t> bounds_;
 };
 
 }  // namespace mtrain

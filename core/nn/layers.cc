@@ -44,6 +44,8 @@ Attention::Attention(const Scope& scope, Dim embed, const AttentionOptions& opti
     : options_(options),
       region_(scope),
       heads_(shard_heads(options.layout, scope.parallel().tp)),
+      context_{scope.parallel().cp, scope.parallel().cp_near},
+      context_kind_(scope.parallel().context_kind(scope.index())),
       qkv_(scope / "qkv", {"heads", options.layout.width(), heads_.qkv}, embed, {options.init_std, options.bias}),
       out_(scope / "out", embed, {"heads", options.layout.heads * options.layout.head_dim, heads_.heads},
            {options.out_init_std, options.bias}) {
@@ -62,7 +64,9 @@ Tensor Attention::operator()(const Tensor& x, const ModelInput& input, const Ten
   Tensor qkv = qkv_(region_.enter(x));
   if (options_.rope) qkv = rope(std::move(qkv), options_.layout, *options_.rope, input.positions_T);
   float scale = 1.0f / std::sqrt(static_cast<float>(options_.layout.head_dim));
-  return out_.leave(region_, attention(qkv, options_.layout, input.bounds, scale, options_.causal), residual);
+  Tensor o = input.context ? context_attention(qkv, options_.layout, input.context, context_, context_kind_, scale, options_.causal)
+                           : attention(qkv, options_.layout, input.bounds, scale, options_.causal);
+  return out_.leave(region_, o, residual);
 }
 
 GatedMlp::GatedMlp(const Scope& scope, Dim embed, Dim mlp, float init_std, float out_init_std)

@@ -89,6 +89,8 @@ class MT_API Attention {
   AttentionOptions options_;
   Region region_;
   HeadShard heads_;
+  ContextGroups context_;
+  ContextKind context_kind_;
   Linear qkv_, out_;
 };
 

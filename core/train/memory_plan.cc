@@ -48,7 +48,7 @@ MemoryPlan plan_memory(const Recipe& recipe, PluginHost& plugins) {
   Batch batch = blank_batch(s.train.micro_batch_size, s.model.seq_length);
   // The second step finds the first one's blocks, which may not all fit.
   for (int step = 0; step < 2; ++step)
-    interpreter.run(program, [&](int64_t) { return to_device(run, batch); }, batch.num_target_tokens, 1);
+    interpreter.run(program, [&](int64_t) { return own_part(run, batch, mesh.parallel()); }, batch.num_target_tokens, 1);
   const CachingAllocator& memory = run.memory();
   return {.at_peak = memory.at_peak(),
           .peak = memory.peak(),

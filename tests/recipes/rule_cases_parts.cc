@@ -13,6 +13,8 @@ constexpr RuleCase kParts[] = {
      "dist.cp=4 dist.cp_comm=['a2a+p2p'] dist.cp_hierarchy=[2,2]"},
     {"cp-hierarchy-used", "llama", "dist.cp=4 dist.cp_hierarchy=[2,2]", "dist.cp=4"},
     {"a2a-heads", "llama", "dist.cp=16 dist.cp_comm=[a2a]", "dist.cp=8 dist.cp_comm=[a2a]"},
+    {"a2a-near-heads", "llama", "dist.cp=16 dist.cp_comm=['a2a+p2p'] dist.cp_hierarchy=[16,1]",
+     "dist.cp=16 dist.cp_comm=['a2a+p2p'] dist.cp_hierarchy=[8,2]"},
     {"dynamic-cp-needs-limit", "llama", "dist.dynamic_cp=true",
      "dist.dynamic_cp=true dist.max_tokens_per_cp_rank=1024"},
     {"dynamic-cp-alone", "llama", "dist.dynamic_cp=true dist.max_tokens_per_cp_rank=1024 dist.pp=2",

@@ -23,11 +23,14 @@ constexpr Rule kRules[] = {
     {"cp-hierarchy-used", "dist.cp_hierarchy", "len(dist.cp_hierarchy) > 0", "'a2a+p2p' in dist.cp_comm",
      "only a2a+p2p has levels", "", "dist.cp_hierarchy=[]"},
     {"a2a-heads", "dist.cp", "'a2a' in dist.cp_comm and dist.cp > 1 and model.heads % dist.tp == 0",
-     "model.heads // dist.tp % dist.cp == 0 and max(1, kv_heads // dist.tp) % dist.cp == 0",
-     "the {model.heads // dist.tp} heads and {max(1, kv_heads // dist.tp)} key/value heads of a rank cannot "
-     "be "
-     "shared out over dist.cp ({dist.cp})",
+     "model.heads // dist.tp % dist.cp == 0",
+     "the {model.heads // dist.tp} heads of a rank cannot be shared out over dist.cp ({dist.cp})",
      "a2a gives each rank all tokens of some heads", "dist.cp; dist.tp"},
+    {"a2a-near-heads", "dist.cp_hierarchy",
+     "'a2a+p2p' in dist.cp_comm and len(dist.cp_hierarchy) > 0 and model.heads % dist.tp == 0",
+     "model.heads // dist.tp % dist.cp_hierarchy[0] == 0",
+     "the {model.heads // dist.tp} heads of a rank cannot be shared out over the nearest level of {dist.cp_hierarchy[0]} ranks",
+     "a2a+p2p gives each rank of that level all its tokens of some heads", "dist.tp; dist.cp_hierarchy=[1, dist.cp]"},
     {"dynamic-cp-needs-limit", "dist.max_tokens_per_cp_rank", "dist.dynamic_cp",
      "dist.max_tokens_per_cp_rank > 0", "dynamic context parallelism needs a limit",
      "a sample takes so many ranks that none has more tokens than this",
