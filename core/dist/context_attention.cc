@@ -97,6 +97,9 @@ Tensor context_attention(const Tensor& qkv, const HeadLayout& layout, const std:
   ContextBlock block{layout, scale, causal};
   if (axis.size() == 1) return whole_attention(qkv, block, slice->ring());
   if (kind == ContextKind::p2p) return ring_attention(qkv, block, ring_parts(*slice), axis.comm());
+  MT_USER_CHECK(slice->parts().size() == 1 && slice->parts()[0].ring.ranks() == axis.size(), ErrorClass::config,
+                cat(name(kind), " needs every sequence on all context-parallel ranks"),
+                "use dist.cp_comm=p2p with dist.dynamic_cp");
   require_even(slice->ring(), kind);
   if (kind == ContextKind::all_gather) return gather_attention(qkv, block, slice, axis);
   if (kind == ContextKind::a2a) return all_to_all_attention(qkv, block, *slice, axis, axis);

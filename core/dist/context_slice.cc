@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "mtrain/base/error.h"
+#include "mtrain/dist/context_places.h"
 
 namespace mtrain {
 
@@ -90,6 +91,26 @@ ContextSlice::ContextSlice(std::span<const int32_t> cu_seqlens, int ranks, int r
   for (size_t s = 0; s + 1 < cu_seqlens.size(); ++s) lengths.push_back(cu_seqlens[s + 1] - cu_seqlens[s]);
   add({ContextRing(lengths, ranks), 0, 0}, starts);
   bounds_.push_back(static_cast<int32_t>(rows_));
+}
+
+ContextSlice ContextSlice::sized(std::span<const int32_t> cu_seqlens, int ranks, int rank, int64_t max_tokens) {
+  MT_CHECK(max_tokens > 0 && !cu_seqlens.empty() && rank >= 0 && rank < ranks, "rank ", rank, " of ", ranks, ", ", max_tokens,
+           " tokens");
+  std::vector<int32_t> lengths;
+  for (size_t s = 0; s + 1 < cu_seqlens.size(); ++s) lengths.push_back(cu_seqlens[s + 1] - cu_seqlens[s]);
+  std::vector<ContextPlace> at = context_places(lengths, ranks, max_tokens);
+  ContextSlice slice(ranks, rank);
+  for (int size = ranks; size >= 1; --size) {
+    if (ranks % size != 0) continue;
+    int first = rank / size * size;
+    std::vector<int32_t> own;
+    std::vector<int64_t> starts;
+    for (size_t s = 0; s < lengths.size(); ++s)
+      if (at[s].ranks == size && at[s].first == first) own.push_back(lengths[s]), starts.push_back(cu_seqlens[s]);
+    if (!own.empty()) slice.add({ContextRing(own, size), first, 0}, starts);
+  }
+  slice.bounds_.push_back(static_cast<int32_t>(slice.rows_));
+  return slice;
 }
 
 void ContextSlice::add(Part part, std::span<const int64_t> starts) {

@@ -68,6 +68,8 @@ class MT_API ContextSlice {
   };
   /// Sequence s is tokens [cu_seqlens[s], cu_seqlens[s + 1]); all ranks of the axis share each of them.
   ContextSlice(std::span<const int32_t> cu_seqlens, int ranks, int rank);
+  /// Each sequence is on as many ranks as context_places() gives it.
+  static ContextSlice sized(std::span<const int32_t> cu_seqlens, int ranks, int rank, int64_t max_tokens);
 
   const std::vector<Part>& parts() const { return parts_; }
   /// The ring, where there is one over the whole axis. REQUIRES: parts().size() is 1.
@@ -84,6 +86,7 @@ class MT_API ContextSlice {
   std::vector<int32_t> take(std::span<const int32_t> of_all_tokens) const;
 
  private:
+  ContextSlice(int ranks, int rank) : ranks_(ranks), rank_(rank) {}
   void add(Part part, std::span<const int64_t> starts);
 
   int ranks_, rank_;

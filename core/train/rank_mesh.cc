@@ -66,6 +66,7 @@ void RankMesh::share_heads(const Recipe& recipe) {
 void RankMesh::share_context(const DistSection& dist) {
   parallel_.cp_comm.clear();
   for (const std::string& kind : dist.cp_comm) parallel_.cp_comm.push_back(parse_context_kind(kind));
+  if (dist.dynamic_cp) parallel_.context_tokens = dist.max_tokens_per_cp_rank;
   if (dist.cp_hierarchy.empty() || dist.cp == 1) return;
   int64_t near = dist.cp_hierarchy[0];
   MeshLayout levels = dense_.layout().split("cp", {{"cp_far", dist.cp / near}, {"cp_near", near}});

@@ -97,7 +97,10 @@ ModelInput own_part(Run& run, const Batch& batch, const ParallelContext& paralle
   std::vector<RowRange> tokens = {{0, rows}};
   ModelInput input;
   if (const Axis* cp = cutting(parallel.cp)) {
-    auto slice = std::make_shared<const ContextSlice>(batch.cu_seqlens, cp->size(), cp->index());
+    auto slice = std::make_shared<const ContextSlice>(
+        parallel.context_tokens > 0
+            ? ContextSlice::sized(batch.cu_seqlens, cp->size(), cp->index(), parallel.context_tokens)
+            : ContextSlice(batch.cu_seqlens, cp->size(), cp->index()));
     Batch own{.tokens = slice->take(batch.tokens),
               .targets = slice->take(batch.targets),
               .positions = slice->take(batch.positions),

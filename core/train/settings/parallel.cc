@@ -6,7 +6,7 @@ using enum ResumeClass;
 
 namespace {
 constexpr const char *kPipeline = "pipeline parallelism",
-                     *kContext = "context parallelism that changes from batch to batch", *kExpert = "expert parallelism",
+                     *kExpert = "expert parallelism",
                      *kSharded = "sharded data parallelism", *kData = "data parallelism",
                      *kOverlap = "communication behind computation";
 }  // namespace
@@ -132,13 +132,11 @@ void DistSection::bind_context(Fields& f) {
       .resume(safe)
       .renamed_from({"hierarchical_context_parallel_sizes"});
   f("dynamic_cp", dynamic_cp, "each sample gets as many context-parallel ranks as its length asks for")
-      .needs(kContext)
       .resume(safe)
       .renamed_from({"hybrid_context_parallel", "dynamic_context_parallel"});
   f("max_tokens_per_cp_rank", max_tokens_per_cp_rank, "dynamic_cp: most tokens of one sample on one rank")
       .min(0)
       .unit("tokens")
-      .needs(kContext)
       .resume(safe)
       .renamed_from({"max_seqlen_per_dp_cp_rank"});
   f("eval_cp", eval_cp, "context-parallel ranks in evaluation; 0: cp")

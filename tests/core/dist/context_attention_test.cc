@@ -24,6 +24,7 @@ struct Setting {
   int near = 1;
   bool causal = true;
   DType dtype = DType::f32;
+  int64_t most = 0;  // tokens of a sequence on a rank; 0: all ranks share each
   int64_t tokens() const { return bounds.back(); }
   std::string text() const {
     return cat(name(kind), " on ", ranks, near > 1 ? cat(" near ", near) : "", ", heads ", layout.heads, "/", layout.groups, " x ",
@@ -79,7 +80,8 @@ Sent play(Communicator& world, const Setting& s, const Whole& whole, std::mutex&
     int64_t near = groups.near ? groups.near->comm().counters().total().bytes_sent : 0;
     return axis.comm().counters().total().bytes_sent + near;
   };
-  auto slice = std::make_shared<const ContextSlice>(s.bounds, s.ranks, axis.index());
+  auto slice = std::make_shared<const ContextSlice>(s.most > 0 ? ContextSlice::sized(s.bounds, s.ranks, axis.index(), s.most)
+                                                               : ContextSlice(s.bounds, s.ranks, axis.index()));
   auto caught = std::make_shared<Catcher>();
   Tensor x = make(lab.run(), whole.qkv.take(slice->tokens()), {slice->rows(), s.layout.width()}, s.dtype);
   x.set_node(caught);
@@ -145,6 +147,15 @@ TEST_CASE("context attention: a ring takes ranks with different numbers of rows,
   for (int ranks : {2, 3, 5, 8})
     for (const std::vector<int32_t>& bounds : {std::vector<int32_t>{0, 1}, {0, 3, 7}, {0, 101}, {0, 5, 6, 77}})
       for (bool causal : {true, false}) check_setting({{2, 1, 8}, bounds, ranks, ContextKind::p2p, 1, causal});
+}
+
+TEST_CASE("context attention: sequences on as many ranks as they ask for") {
+  for (int ranks : {2, 4, 8})
+    for (const auto& bounds : packs())
+      for (bool causal : {true, false})
+        for (int64_t most : {8, 20, 70}) check_setting({{4, 2, 16}, bounds, ranks, ContextKind::p2p, 1, causal, DType::f32, most});
+  for (const Sent& s : check_setting({{4, 2, 16}, {0, 16, 32, 48, 64}, 4, ContextKind::p2p, 1, true, DType::f32, 16}))
+    CHECK(s.forward + s.backward == 0);
 }
 
 TEST_CASE("context attention: ranks send what theory asks for") {

@@ -8,6 +8,7 @@
 
 #include "mtrain/base/rng.h"
 #include "mtrain/base/text.h"
+#include "mtrain/dist/context_places.h"
 
 namespace mtrain {
 namespace {
@@ -119,6 +120,43 @@ TEST_CASE("a context ring: groups of ranks are a ring, and their rows can be put
       }
     }
   }
+}
+
+std::vector<ContextPlace> places_of(const std::vector<int32_t>& lengths, int ranks, int64_t most) {
+  return context_places(lengths, ranks, most);
+}
+
+TEST_CASE("context places: a sequence takes the ranks that its length asks for") {
+  CHECK(places_of({64, 16, 16, 16, 16}, 4, 16) == std::vector<ContextPlace>{{0, 4}, {0, 1}, {1, 1}, {2, 1}, {3, 1}});
+  CHECK(places_of({17, 8, 9}, 4, 16) == std::vector<ContextPlace>{{0, 2}, {3, 1}, {2, 1}});
+  CHECK(places_of({100}, 1, 16) == std::vector<ContextPlace>{{0, 1}});
+  CHECK(places_of({1000, 0}, 6, 16) == std::vector<ContextPlace>{{0, 6}, {0, 1}});
+  CHECK(places_of({60, 30, 10}, 6, 30) == std::vector<ContextPlace>{{0, 2}, {2, 2}, {4, 2}});  // no rank is left without
+  CHECK(places_of({16}, 4, 16) == std::vector<ContextPlace>{{0, 4}});
+}
+
+TEST_CASE("a sized context slice: every token on one rank, no rank with much more than its share") {
+  for (int ranks : {1, 2, 4, 6, 8})
+    for (int64_t most : {16, 40, 100})
+      for (uint64_t key = 0; key < 10; ++key) {
+        std::vector<int32_t> lengths = random_lengths(480, key), bounds = bounds_of(lengths);
+        std::vector<int> seen(480);
+        for (int rank = 0; rank < ranks; ++rank) {
+          ContextSlice slice = ContextSlice::sized(bounds, ranks, rank, most);
+          CHECK(slice.rows() <= 480 / ranks + most + static_cast<int64_t>(lengths.size()));
+          CHECK(slice.rows() > 0);
+          CHECK(slice.bounds().back() == slice.rows());
+          for (int64_t t : tokens_of(slice)) ++seen[static_cast<size_t>(t)];
+          int64_t row = 0;
+          for (const ContextSlice::Part& part : slice.parts()) {
+            CHECK(part.row == row);
+            row += part.ring.rows(rank - part.first_rank);
+            for (int64_t s = 0; s < part.ring.sequences(); ++s)
+              CHECK(part.ring.length(rank - part.first_rank, s) <= std::max<int64_t>(most, 480 / ranks));
+          }
+        }
+        CHECK(std::count(seen.begin(), seen.end(), 1) == 480);
+      }
 }
 
 }  // namespace
