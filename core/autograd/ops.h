@@ -28,7 +28,8 @@ MT_API Tensor add_bias(const Tensor& x_TN, const Tensor& b_N, const Tensor& resi
 MT_API Tensor silu_mul(const Tensor& gate_TF, const Tensor& up_TF);
 /// y = gelu(x).
 MT_API Tensor gelu(const Tensor& x, GeluKind kind);
-/// y = dropout(x) with probability p while training; the mask depends only on seed, name, step and global token.
+/// y = dropout(x) with probability p while training; the mask depends only on seed, name, step and global token, which
+/// Run::first_token and Run::own_tokens tell for the rows of the residual stream.
 MT_API Tensor dropout(const Tensor& x_TD, float p, uint64_t name_key);
 
 /// How a fused projection [T, G*(H/G + 2)*E] holds its heads: group by group, its query heads, its key, its value.

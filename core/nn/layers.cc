@@ -45,6 +45,8 @@ Attention::Attention(const Scope& scope, Dim embed, const AttentionOptions& opti
       region_(scope),
       plan_(&scope.blocks()),
       heads_(shard_heads(options.layout, scope.parallel().tp)),
+      context_{scope.parallel().cp, scope.parallel().cp_near},
+      context_kind_(scope.parallel().context_kind(scope.index())),
       qkv_(scope / "qkv", {"heads", options.layout.width(), heads_.qkv}, embed, {options.init_std, options.bias}),
       out_(scope / "out", embed, {"heads", options.layout.heads * options.layout.head_dim, heads_.heads},
            {options.out_init_std, options.bias}) {
@@ -64,8 +66,10 @@ Tensor Attention::operator()(const Tensor& x, const ModelInput& input, const Ten
   if (plan_->recomputes(RecomputePart::layernorm)) qkv = discard_until_backward(qkv, own);
   if (options_.rope) qkv = rope(std::move(qkv), options_.layout, *options_.rope, input.positions_T);
   float scale = 1.0f / std::sqrt(static_cast<float>(options_.layout.head_dim));
-  auto core = [=, layout = options_.layout, bounds = input.bounds, causal = options_.causal](const Tensor& heads) {
-    return attention(heads, layout, bounds, scale, causal);
+  auto core = [this, scale, bounds = input.bounds, context = input.context](const Tensor& heads) {
+    const HeadLayout& layout = options_.layout;
+    if (!context) return attention(heads, layout, bounds, scale, options_.causal);
+    return context_attention(heads, layout, context, context_, context_kind_, scale, options_.causal);
   };
   return out_.leave(region_, plan_->recomputes(RecomputePart::core_attn) ? recompute(core, qkv) : core(qkv), residual);
 }

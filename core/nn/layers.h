@@ -90,6 +90,8 @@ class MT_API Attention {
   Region region_;
   const BlockPlan* plan_;
   HeadShard heads_;
+  ContextGroups context_;
+  ContextKind context_kind_;
   Linear qkv_, out_;
 };
 

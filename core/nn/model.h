@@ -16,6 +16,9 @@ struct ModelInput {
   Tensor positions_T;     // int32, restarting with each sequence
   Tensor targets_T;       // int32, -1 = ignored; undefined: the last stage gives logits instead of losses
   SequenceBounds bounds;  // where sequences begin and end
+  /// Where this rank has but some of the tokens of each sequence (context parallelism): which ones. Its T tokens are those, and
+  /// `bounds` tells where each sequence's lie among them. Null: all.
+  std::shared_ptr<const ContextSlice> context;
   float loss_weight = 0;  // what backward will be given for each token's loss; 0: not known yet
 };
 

@@ -82,7 +82,7 @@ void ParamList::settle_gradients(Run& run) {
 }
 
 Scope Scope::operator/(std::string_view name) const {
-  return Scope(*settings_, path_.empty() ? std::string(name) : cat(path_, ".", name));
+  return Scope(*settings_, path_.empty() ? std::string(name) : cat(path_, ".", name), index_);
 }
 
 const ParallelContext& Scope::parallel() const {

@@ -21,10 +21,11 @@ struct BuildSettings {
 
 class MT_API Scope {
  public:
-  explicit Scope(BuildSettings& settings, std::string path = {}) : settings_(&settings), path_(std::move(path)) {}
+  explicit Scope(BuildSettings& settings, std::string path = {}, int64_t index = 0)
+      : settings_(&settings), path_(std::move(path)), index_(index) {}
 
   Scope operator/(std::string_view name) const;
-  Scope operator/(int64_t index) const { return *this / std::to_string(index); }
+  Scope operator/(int64_t index) const { return Scope(*settings_, (*this / std::to_string(index)).path_, index); }
 
   /// Adds a parameter named `<path>.<name>`, of which this rank holds what the axes of its dims leave to it. A start value
   /// depends on seed, name and the element's place in the whole only.
@@ -35,10 +36,13 @@ class MT_API Scope {
   const BlockPlan& blocks() const;
   DType dtype() const { return settings_->dtype; }
   const std::string& path() const { return path_; }
+  /// The last number in the path: of a module in "layers.3.attn" its block's, 3; 0 where there is none.
+  int64_t index() const { return index_; }
 
  private:
   BuildSettings* settings_;
   std::string path_;
+  int64_t index_;
 };
 
 }  // namespace mtrain

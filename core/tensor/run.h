@@ -10,6 +10,7 @@
 #include "mtrain/tensor/allocator.h"
 #include "mtrain/tensor/backend.h"
 #include "mtrain/tensor/profile.h"
+#include "mtrain/tensor/row_range.h"
 #include "mtrain/tensor/tensor.h"
 
 namespace mtrain {
@@ -56,6 +57,9 @@ class MT_API Run {
   uint64_t step = 0;
   /// Global index of the first token of the micro-batch in flight: keys dropout by token, whatever the batch split.
   int64_t first_token = 0;
+  /// Which of the micro-batch's tokens the rows of this rank's residual stream are, in order, where they are not all of them:
+  /// context and sequence parallelism cut them over ranks. Null: all.
+  std::shared_ptr<const std::vector<RowRange>> own_tokens;
   /// False while evaluating: no tape, no dropout.
   bool training = true;
   /// False while no tape is kept (evaluation, the forward of a recomputed block).

@@ -213,10 +213,9 @@ StepLoss Trainer::forward_backward(std::span<const Batch> batches) {
   Run& run = *session_.run;
   auto input_of = [&](int64_t micro) {
     const Batch& batch = batches[static_cast<size_t>(micro)];
-    run.first_token = batch.first_sample * batch.seq_length;
-    return to_device(run, batch);
+    return own_part(run, batch, mesh_.parallel());
   };
-  int64_t targets = mesh_.replicas().all_reduce_value(num_targets(batches));
+  int64_t targets = mesh_.data().comm().all_reduce_value(num_targets(batches));
   StepLoss loss = interpreter_->run(program_, input_of, targets, scaler_.scale());
   if (failpoint("train.loss").action == FaultAction::nan) loss.micro_batches[0] = std::nan("");
   loss.loss_sum = reducer_->sum(loss.micro_batches);
@@ -378,11 +377,11 @@ EvalMetrics evaluate_split(Session& session, Interpreter& interpreter, const Dat
   int64_t tokens = 0;
   for (int64_t i = 0; i < batches; ++i) {
     for (const Batch& batch : loader.next()) {
-      sum += interpreter.evaluate(to_device(*session.run, batch)).loss_sum;
+      sum += interpreter.evaluate(mesh ? own_part(*session.run, batch, mesh->parallel()) : to_device(*session.run, batch)).loss_sum;
       tokens += batch.num_target_tokens;
     }
   }
-  if (mesh) sum = mesh->replicas().all_reduce_value(sum), tokens = mesh->replicas().all_reduce_value(tokens);
+  if (mesh) sum = mesh->replicas().all_reduce_value(sum), tokens = mesh->data().comm().all_reduce_value(tokens);
   return {.split = name(split),
           .loss = tokens > 0 ? sum / static_cast<double>(tokens) : 0,
           .tokens = tokens,
