@@ -23,7 +23,8 @@ struct MoeOptions {
 };
 
 /// y = residual + Σ_k w_k · down_k(silu(gate_k(x)) · up_k(x)) over the chosen experts, and the shared expert's output.
-/// Every token reaches all its experts. Each token counts once: where ranks share a stream, each must hold tokens of its own.
+/// Every token reaches all its experts. Experts are cut over ep, and their width over etp; over tp the stream must be cut by
+/// tokens (dist.sp), so that each rank brings tokens of its own. Throws Error(config) where that is not so.
 class MT_API Moe {
  public:
   Moe(const Scope& scope, Dim embed, const MoeOptions& options);
@@ -33,9 +34,10 @@ class MT_API Moe {
 
  private:
   Tensor experts(const Tensor& rows_RD, const RowCounts& rows) const;
-  RouterBalance balance(const ModelInput& input, std::vector<int32_t>& sequence_of) const;
+  RouterBalance balance(const ModelInput& input, int64_t tokens, std::vector<int32_t>& sequence_of) const;
 
   MoeOptions options_;
+  const ParallelContext* parallel_;
   ExpertRanks ranks_;
   Parameter &router_, &gate_, &up_, &down_;
   std::optional<GatedMlp> shared_;
