@@ -31,6 +31,7 @@ struct MT_API ParallelContext {
   std::vector<ContextKind> cp_comm = {ContextKind::p2p};  // of all blocks, or of each
   /// A sequence takes as many ranks of cp as leave none of them more than these tokens of it; 0: always all.
   int64_t context_tokens = 0;
+  const Axis* expert_group = nullptr;  // ep x etp as one, etp fastest: ranks that hold all experts together
   bool sequence = false;      // the residual stream is cut over tp by tokens
   /// Ranks of tp that hold a copy of the same key/value head, where tp is larger than their number; null: none share.
   const Axis* kv_copies = nullptr;

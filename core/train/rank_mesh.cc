@@ -46,6 +46,7 @@ RankMesh::RankMesh(const Recipe& recipe, Communicator& world, ParallelLayout lay
                .ep = &expert_["ep"],
                .etp = &expert_["etp"],
                .edp = &expert_["edp"],
+               .expert_group = &expert_.joint({"ep", "etp"}),
                .sequence = dist.sp};
   share_heads(recipe);
   share_context(dist);
