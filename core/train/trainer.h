@@ -42,6 +42,8 @@ class MT_API Trainer {
   void set_profile(Profile* profile) { session_.run->set_profile(profile); }
   Run& context() { return *session_.run; }
   const TrainState& state() const { return state_; }
+  /// What is trained, as far as this rank holds it; gradients are those of the last step.
+  ParamList& parameters() { return session_.parameters; }
   const RunInfo& info() const { return info_; }
   /// What is kept of the configuration in the run's folder and in its checkpoints.
   const SavedConfig& saved_config() const { return saved_; }
