@@ -125,6 +125,10 @@ LayoutVerdict LayoutVerifier::judge(const RankLayout& layout, const LayoutFigure
   verdict.loss = compare_curve("the loss", figures.losses, reference_.losses, bound_.loss, verdict.share, problems);
   verdict.norm = compare_curve("the gradient norm", figures.norms, reference_.norms, bound_.norm, verdict.share, problems);
   judge_gradients(figures, verdict, problems);
+  if (!figures.drifted.empty()) {
+    std::string more = figures.drifted.size() > 1 ? cat(" (and ", figures.drifted.size() - 1, " more)") : "";
+    problems.push_back(cat("after ", figures.losses.size(), " steps ", figures.drifted[0], more));
+  }
   verdict.problem = join(problems, "\n");
   if (!problems.empty()) verdict.kind = LayoutVerdict::Kind::differs;
   return verdict;

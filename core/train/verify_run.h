@@ -25,6 +25,7 @@ struct WholeTensor {
 struct LayoutFigures {
   std::vector<double> losses, norms;             // per step
   std::map<std::string, WholeTensor> gradients;  // of the first step, before clipping
+  std::vector<std::string> drifted;              // copies of a weight that are not the same bits after the last step
   std::vector<int64_t> memory;                   // peak bytes of tensors, per rank
   double seconds = 0;
 };
