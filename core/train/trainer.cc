@@ -306,6 +306,12 @@ void Trainer::save() {
   }
 }
 
+void Trainer::save_copy(const fs::path& folder) {
+  if (!mesh_.savers()) return;
+  CheckpointStore store(folder, store_options(recipe_.settings, mesh_));
+  save_state(store, session_.parameters, &*optimizer_state_, meta());
+}
+
 CheckpointMeta Trainer::meta() const {
   return {.state = state_,
           .config = recipe_.config.to_yaml(),

@@ -48,6 +48,8 @@ class MT_API Trainer {
   const RunInfo& info() const { return info_; }
   /// What is kept of the configuration in the run's folder and in its checkpoints.
   const SavedConfig& saved_config() const { return saved_; }
+  /// Saves the state as it is as a checkpoint in another folder. All ranks together.
+  void save_copy(const fs::path& folder);
   /// Evaluates the fixed validation batches; absent when the recipe asks for none.
   std::optional<EvalMetrics> evaluate();
 

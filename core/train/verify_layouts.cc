@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
 
 #include "mtrain/base/error.h"
 #include "mtrain/train/verify_twin.h"
@@ -82,12 +83,20 @@ double compare_curve(const char* what, const std::vector<double>& values, const 
 LayoutVerifier::LayoutVerifier(const Recipe& recipe, PluginHost& plugins, VerifyOptions options)
     : plugins_(plugins), options_(std::move(options)), twin_(twin_recipe(recipe, options_.ranks, options_.steps)) {
   layouts_ = list_layouts(twin_, plugins_, options_.ranks);
+  std::string name = (fs::temp_directory_path() / "mtrain-verify-XXXXXX").string();
+  MT_USER_CHECK(::mkdtemp(name.data()) != nullptr, ErrorClass::io, cat("cannot make a folder like ", name),
+                "set TMPDIR to a folder that can be written");
+  folder_ = name;
+}
+
+LayoutVerifier::~LayoutVerifier() {
+  std::error_code ignored;
+  fs::remove_all(folder_, ignored);
 }
 
 LayoutFigures LayoutVerifier::train(const RankLayout& layout, std::function<void(ParamList&, int64_t)> before_step) {
   std::vector<std::string> changes = overrides(layout);
-  // Nothing is ever written there; the name keeps a checkpoint that someone has from being found.
-  changes.push_back(cat("run.dir=", (fs::temp_directory_path() / cat("mtrain-verify-", ::getpid())).string()));
+  changes.push_back(cat("run.dir=", folder_.string()));
   Recipe recipe = recipe_from_text(twin_, "the twin", fs::current_path(), changes, plugins_);
   dtype_ = *dtype_from_name(recipe.settings.mixed_precision.dtype);
   tokens_ = recipe.settings.global_batch() * recipe.settings.model.seq_length;

@@ -35,6 +35,9 @@ class MT_API LayoutVerifier {
  public:
   /// Makes the twin and lists its layouts. Throws Error(config) when the recipe cannot be trained on one rank.
   LayoutVerifier(const Recipe& recipe, PluginHost& plugins, VerifyOptions options);
+  ~LayoutVerifier();
+  LayoutVerifier(const LayoutVerifier&) = delete;
+  LayoutVerifier& operator=(const LayoutVerifier&) = delete;
 
   const std::string& twin() const { return twin_; }
   const LayoutList& layouts() const { return layouts_; }
@@ -55,6 +58,7 @@ class MT_API LayoutVerifier {
   PluginHost& plugins_;
   VerifyOptions options_;
   std::string twin_;
+  fs::path folder_;  // where the runs think they could save
   LayoutList layouts_;
   DType dtype_ = DType::f32;
   int64_t tokens_ = 0;  // of a step

@@ -29,7 +29,7 @@ void compare(const Subject& subject, int64_t ranks, const std::string& more, Tal
   bool exact = verifier.dtype() == DType::f32;
   for (const auto& layout : layouts) {
     LayoutVerdict verdict = verifier.verify(layout);
-    CAPTURE(subject.name);
+    CAPTURE(std::string(subject.name));
     CAPTURE(ranks);
     CAPTURE(text(layout));
     CHECK_MESSAGE(verdict.kind == LayoutVerdict::Kind::same, verdict.problem);
