@@ -114,7 +114,6 @@ Trainer::~Trainer() = default;
 
 void Trainer::fill_info() {
   const Settings& s = recipe_.settings;
-  DType dtype = *dtype_from_name(s.mixed_precision.dtype);
   info_ = {.name = recipe_.name,
            .directory = recipe_.run_directory().string(),
            .device = ranks_.size() > 1 ? cat(ranks_.size(), " ranks (", ranks_.kind(), "), each ", session_.device) : session_.device,
@@ -125,7 +124,6 @@ void Trainer::fill_info() {
            .global_batch_size = s.global_batch(),
            .seq_length = s.model.seq_length,
            .flops_per_token = session_.model->flops_per_token(s.model.seq_length),
-           .peak_flops = ranks_.size() * measured_peak_flops(*session_.backend, dtype),
            .planned_memory = planned_.at_peak,
            .planned_bytes = planned_.reserved};
 }
@@ -134,6 +132,8 @@ void Trainer::run() {
   const Settings& s = recipe_.settings;
   require_agreement();
   auto due = [&](int64_t interval) { return interval > 0 && state_.step % interval == 0; };
+  if (!observers_.empty())  // who else would look at it; it takes a while
+    info_.peak_flops = ranks_.size() * measured_peak_flops(*session_.backend, *dtype_from_name(s.mixed_precision.dtype));
   tell([&](Observer& o) { o.on_start(info_); });
   if (state_.step == 0 && saved_step_ < 0 && s.train.steps == 0) save();
   bool stopped = false;
@@ -303,6 +303,12 @@ void Trainer::save() {
   } catch (const std::bad_alloc&) {
     event(cat("warning: checkpoint of step ", state_.step, " failed: no memory for its copy"));
   }
+}
+
+void Trainer::save_copy(const fs::path& folder) {
+  if (!mesh_.savers()) return;
+  CheckpointStore store(folder, store_options(recipe_.settings, mesh_));
+  save_state(store, session_.parameters, &*optimizer_state_, meta());
 }
 
 CheckpointMeta Trainer::meta() const {
