@@ -96,6 +96,12 @@ struct HeadsView {
   int64_t row_stride = 0, group_stride = 0;
 };
 
+/// Which queries look at which keys where the two are rows of different tensors: a sequence whose tokens lie on several ranks.
+struct AttentionSpan {
+  int32_t query = 0, queries = 0;  // rows [query, query + queries) of q, o and lse
+  int32_t key = 0, keys = 0;       // look at rows [key, key + keys) of k and v;
+  int32_t offset = 0;              // causal: query i at keys 0 … i + offset of them. REQUIRES: >= 0
+};
 /// o = softmax(scale * q kᵀ + mask) v per head and sequence, without storing the probabilities (Dao 2023,
 /// arXiv:2307.08691). Query head h uses group h / (heads/groups). Sequence s holds tokens [cu_seqlens[s], cu_seqlens[s+1]);
 /// tokens never look across sequences. lse = log(sum(exp)) per [head, token]; o is [tokens, heads*head_dim].
@@ -108,11 +114,14 @@ struct AttentionArgs {
   float scale;
   bool causal;
   DType dtype;
+  const AttentionSpan* spans = nullptr;  // [sequences], on the host, in place of cu_seqlens; no two of one query row
+  bool add = false;  // o is float; it and lse hold the result over other keys (0 and -inf: of none) and take these in
 };
 struct AttentionBackwardArgs {
-  AttentionArgs forward;  // o and lse as forward left them
+  AttentionArgs forward;  // o, in `dtype`, and lse: over all keys, as the last forward left them. `add` is not looked at
   const void* d_o;        // [tokens, heads*head_dim]
   HeadsView dq, dk, dv;   // overwritten
+  bool add = false;       // dq, dk and dv are float and added to. Without: every row of q, k and v is in one span
 };
 
 /// y = silu(gate) * up, silu(x) = x / (1 + exp(-x)) (Shazeer 2020, arXiv:2002.05202).

@@ -30,11 +30,18 @@ double backward_passes(const Args& a) {
 }
 
 /// Pairs of a query and a key that are looked at.
+double pairs(const AttentionSpan& span, bool causal) {
+  auto queries = static_cast<double>(span.queries), keys = static_cast<double>(span.keys);
+  if (!causal || span.keys == 0) return queries * keys;
+  // Query i sees offset + 1 + i keys until it sees all of them.
+  double growing = std::clamp<double>(keys - span.offset - 1, 0, queries);
+  return growing * (span.offset + 1) + growing * (growing - 1) / 2 + (queries - growing) * keys;
+}
 double pairs(const AttentionArgs& a) {
   double sum = 0;
   for (int64_t s = 0; s < a.sequences; ++s) {
-    auto n = static_cast<double>(a.cu_seqlens[s + 1] - a.cu_seqlens[s]);
-    sum += a.causal ? n * (n + 1) / 2 : n * n;
+    int32_t n = a.spans ? 0 : a.cu_seqlens[s + 1] - a.cu_seqlens[s];
+    sum += pairs(a.spans ? a.spans[s] : AttentionSpan{0, n, 0, n, 0}, a.causal);
   }
   return sum * static_cast<double>(a.heads);
 }

@@ -46,9 +46,14 @@ MemoryPlan plan_memory(const Recipe& recipe, PluginHost& plugins) {
   Program program = one_f_one_b({.stages = 1, .micro_batches = std::min<int64_t>(2, s.micro_batches())})[0];
   size_t kept = s.ddp.in_order ? sizeof(float) * static_cast<size_t>((s.micro_batches() - 1) * session.parameters.numel()) : 0;
   Batch batch = blank_batch(s.train.micro_batch_size, s.model.seq_length);
+  ParallelContext parallel = mesh.parallel();
+  if (parallel.context_tokens > 0) {  // as if all ranks had the most that one can have (context_places)
+    batch = blank_batch(1, s.train.micro_batch_size * s.model.seq_length + s.dist.cp * parallel.context_tokens);
+    parallel.context_tokens = 0;
+  }
   // The second step finds the first one's blocks, which may not all fit.
   for (int step = 0; step < 2; ++step)
-    interpreter.run(program, [&](int64_t) { return to_device(run, batch); }, batch.num_target_tokens, 1);
+    interpreter.run(program, [&](int64_t) { return own_part(run, batch, parallel); }, batch.num_target_tokens, 1);
   const CachingAllocator& memory = run.memory();
   return {.at_peak = memory.at_peak(),
           .peak = memory.peak(),

@@ -44,6 +44,7 @@ class MT_API RankMesh {
  private:
   RankMesh(const Recipe& recipe, Communicator& world, struct ParallelLayout layout);
   void share_heads(const Recipe& recipe);
+  void share_context(const DistSection& dist);
   void choose_savers(const DistSection& dist);
 
   Communicator& world_;
@@ -51,7 +52,7 @@ class MT_API RankMesh {
   const Axis* replicas_;
   const Axis* copy_;
   const Axis* expert_copy_;
-  std::unique_ptr<Axis> kv_copies_;
+  std::unique_ptr<Axis> kv_copies_, cp_near_;
   ParallelContext parallel_;
   Communicator* savers_ = nullptr;
   std::string token_;
