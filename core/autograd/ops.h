@@ -77,8 +77,20 @@ MT_API Tensor cross_entropy(Tensor&& logits_TV, const Tensor& targets_T, int64_t
 MT_API Tensor linear_cross_entropy(const Tensor& x_TD, const Tensor& w_VD, const Tensor& targets_T, int64_t valid_vocab,
                                    float loss_weight, const VocabularyPart& part = {});
 
+/// Returns `y`, which was computed from `kept`, an op's result that nothing else reads: its memory goes, and backward has that op
+/// compute it once more when it comes to `y` (output-discarding recomputation; Megatron-LM, core/tensor_parallel/random.py).
+/// `y` as it is where no tape is kept or the op cannot compute its result from what it keeps: norms and activations can.
+MT_API Tensor discard_until_backward(const Tensor& y, const Tensor& kept);
+
+/// What one part of the model keeps for backward lies in host memory meanwhile: `offload_begin` where the part begins, on its
+/// input, `offload_end` where it ends, on its result. Values are not changed. Parts follow each other and do not nest.
+MT_API Tensor offload_begin(const Tensor& x);
+MT_API Tensor offload_end(const Tensor& y);
+
 /// Runs `block(x)` without keeping its activations; backward runs it again (Chen et al. 2016, arXiv:1604.06174).
 /// Same result to the bit, since every op and random draw is a function of its arguments.
 MT_API Tensor recompute(std::function<Tensor(const Tensor&)> block, const Tensor& x);
+/// The same of two inputs, of which the second may be undefined.
+MT_API Tensor recompute(std::function<Tensor(const Tensor&, const Tensor&)> block, const Tensor& a, const Tensor& b);
 
 }  // namespace mtrain

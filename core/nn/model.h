@@ -39,7 +39,6 @@ struct ModelContext {
   int64_t vocab_size = 0;    // rows of the embedding, padding included
   int64_t valid_vocab = 0;   // ids the tokenizer can produce
   int64_t max_positions = 0;  // longest sequence
-  bool recompute = false;     // replay each block in backward instead of keeping its activations
 };
 
 /// Where one parameter's values lie in a Hugging Face checkpoint: rows of its first dimension, piece by piece.

@@ -90,6 +90,11 @@ const ParallelContext& Scope::parallel() const {
   return settings_->parallel ? *settings_->parallel : alone;
 }
 
+const BlockPlan& Scope::blocks() const {
+  static const BlockPlan everything_kept;
+  return settings_->blocks ? *settings_->blocks : everything_kept;
+}
+
 namespace {
 
 // What this rank holds of each dimension that is cut.

@@ -3,6 +3,7 @@
 #pragma once
 #include <string>
 
+#include "mtrain/nn/block_plan.h"
 #include "mtrain/nn/init.h"
 #include "mtrain/nn/parameter.h"
 
@@ -15,6 +16,7 @@ struct BuildSettings {
   DType dtype = DType::f32;  // of values and activations
   bool initialise = true;    // false: values come from a checkpoint anyway
   const ParallelContext* parallel = nullptr;  // null: nothing is cut
+  const BlockPlan* blocks = nullptr;          // null: everything is kept for backward
 };
 
 class MT_API Scope {
@@ -31,6 +33,7 @@ class MT_API Scope {
 
   Run& run() const { return settings_->run; }
   const ParallelContext& parallel() const;
+  const BlockPlan& blocks() const;
   DType dtype() const { return settings_->dtype; }
   const std::string& path() const { return path_; }
   /// The last number in the path: of a module in "layers.3.attn" its block's, 3; 0 where there is none.

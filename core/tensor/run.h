@@ -3,6 +3,7 @@
 #pragma once
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -27,7 +28,11 @@ class MT_API Run {
   void set_profile(Profile* profile);
   Profile* profile() const { return profile_; }
 
-  Tensor empty(const Shape& shape, DType dtype) { return Tensor(*this, shape, dtype); }
+  Tensor empty(const Shape& shape, DType dtype) {
+    Tensor t(*this, shape, dtype);
+    if (made) made->push_back(t.storage());
+    return t;
+  }
   Tensor zeros(const Shape& shape, DType dtype);
   void fill_zero(const Tensor& t);
   /// Copies host values to a new tensor.
@@ -61,6 +66,8 @@ class MT_API Run {
   bool grad_enabled = true;
   /// Losses whose gradients forward has added up already (linear_cross_entropy) and whose backward has not come yet.
   int64_t open_losses = 0;
+  /// Where set, blocks of memory that are made are noted here (offloading asks which of them are kept).
+  std::optional<std::vector<std::weak_ptr<Storage>>> made;
   /// Creation number of the next tape node.
   uint64_t next_node = 0;
 

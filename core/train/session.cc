@@ -23,9 +23,22 @@ int threads_per_rank(const Settings& s, int ranks_here) {
   return s.run.threads > 0 ? static_cast<int>(s.run.threads) : std::max(1, cpu::default_threads() / ranks_here);
 }
 
+BlockPlan block_plan(const Settings& s) {
+  BlockPlan plan{.full = s.model.recompute == "full",
+                 .first_only = s.model.recompute_method == "block",
+                 .group = s.model.recompute_layers,
+                 .offloaded = s.offload.layers};
+  if (s.model.recompute != "selective") return plan;
+  for (const std::string& part : s.model.recompute_modules)
+    for (size_t i = 0; i < std::size(kRecomputeParts); ++i)
+      if (part == kRecomputeParts[i]) plan.parts.push_back(static_cast<RecomputePart>(i));
+  return plan;
+}
+
 }  // namespace
 
-Session::Session(const Recipe& r, PluginHost& host, Options options) : recipe(r), plugins(host) {
+Session::Session(const Recipe& r, PluginHost& host, Options options)
+    : recipe(r), plugins(host), blocks(block_plan(r.settings)) {
   const Settings& s = recipe.settings;
   backend = make_cpu_backend(threads_per_rank(s, options.ranks_here));
   Probe probe = backend->probe();
@@ -50,13 +63,13 @@ Session::Session(const Recipe& r, PluginHost& host, Options options) : recipe(r)
                                .parameters = parameters,
                                .dtype = *dtype_from_name(s.mixed_precision.dtype),
                                .initialise = options.initialise && s.model.init_from.empty(),
-                               .parallel = options.parallel});
+                               .parallel = options.parallel,
+                               .blocks = &blocks});
   ModelContext context{.scope = Scope(*build_),
                        .stage = {},
                        .vocab_size = vocab_size,
                        .valid_vocab = valid_vocab,
-                       .max_positions = s.model.seq_length,
-                       .recompute = s.model.recompute == "full"};
+                       .max_positions = s.model.seq_length};
   model = plugins.make<Model>(s.model.type, recipe.component("model"), context);
   if (options.initialise && !s.model.init_from.empty())
     import_hf_weights(HfDir(recipe.resolve(s.model.init_from)), *model, parameters);

@@ -33,6 +33,7 @@ class MT_API Session {
   std::unique_ptr<Backend> backend;
   std::unique_ptr<Run> run;
   std::unique_ptr<Tokenizer> tokenizer;
+  BlockPlan blocks;  // what the model keeps for backward; hooks are set before its first step
   ParamList parameters;
   std::unique_ptr<Model> model;
   int64_t vocab_size = 0;   // rows of the embedding

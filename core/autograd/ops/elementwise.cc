@@ -43,6 +43,9 @@ struct SiluMul {  // y = silu(gate) * up
   Tensor forward(Run& run, const Tensor& gate_in, const Tensor& up_in) {
     gate = gate_in.detach();
     up = up_in.detach();
+    return again(run);
+  }
+  Tensor again(Run& run) {
     Tensor y = run.empty(gate.shape(), gate.dtype());
     run.kernels().silu_mul(run.stream(), {.gate = gate.raw(),
                                           .up = up.raw(),
@@ -70,6 +73,9 @@ struct Gelu {  // y = x Φ(x)
   Tensor x;
   Tensor forward(Run& run, const Tensor& x_in) {
     x = x_in.detach();
+    return again(run);
+  }
+  Tensor again(Run& run) {
     Tensor y = run.empty(x.shape(), x.dtype());
     run.kernels().gelu(run.stream(),
                        {.x = x.raw(), .y = y.raw(), .count = x.numel(), .kind = kind, .dtype = x.dtype()});

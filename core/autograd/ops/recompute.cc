@@ -31,36 +31,43 @@ class AsOf {
 };
 
 struct Recompute {
-  std::function<Tensor(const Tensor&)> block;
-  Tensor x;
+  std::function<Tensor(const Tensor&, const Tensor&)> block;
+  Tensor a, b;
   DrawKeys keys;
 
-  Tensor forward(Run& run, const Tensor& x_in) {
-    x = x_in.detach();
+  Tensor forward(Run& run, const Tensor& a_in, const Tensor& b_in) {
+    a = a_in.detach();
+    if (b_in.defined()) b = b_in.detach();
     keys = DrawKeys::of(run);
     GradMode off(run, false);
-    return block(x);
+    return block(a, b);
   }
-  void backward(Run& run, const Tensor& dy, Grads<1>& g) {
-    auto end = std::make_shared<Catch>();
-    x.set_node(end);
+  void backward(Run& run, const Tensor& dy, Grads<2>& g) {
+    auto end_a = std::make_shared<Catch>(), end_b = std::make_shared<Catch>();
+    a.set_node(end_a);
+    if (b.defined()) b.set_node(end_b);
     {
       GradMode on(run, true);
       AsOf then(run, keys);
-      mtrain::backward(block(x), dy);
+      mtrain::backward(block(a, b), dy);
     }
-    if (end->has_grad) g[0].give(run, std::exchange(end->grad, {}));
+    if (end_a->has_grad && g[0].wanted()) g[0].give(run, std::exchange(end_a->grad, {}));
+    if (end_b->has_grad && g[1].wanted()) g[1].give(run, std::exchange(end_b->grad, {}));
   }
 };
 
 }  // namespace
 
 Tensor recompute(std::function<Tensor(const Tensor&)> block, const Tensor& x) {
-  if (!x.run().grad_enabled) return block(x);
-  Tensor own = x;
+  return recompute([block = std::move(block)](const Tensor& a, const Tensor&) { return block(a); }, x, {});
+}
+
+Tensor recompute(std::function<Tensor(const Tensor&, const Tensor&)> block, const Tensor& a, const Tensor& b) {
+  if (!a.run().grad_enabled) return block(a, b);
+  Tensor own = a;
   // Parameters of the block want gradients even where nothing before it does.
   if (!own.node()) own.set_node(std::make_shared<Catch>());
-  return apply(Recompute{.block = std::move(block)}, own);
+  return apply(Recompute{.block = std::move(block)}, own, b);
 }
 
 }  // namespace mtrain
