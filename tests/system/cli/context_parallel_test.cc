@@ -90,6 +90,7 @@ TEST_CASE("context-parallel ranks lose what one rank loses") {
                  {"dist.nproc=2", "dist.cp=2", "dist.cp_comm=[all_gather]"},
                  {"dist.nproc=2", "dist.cp=2", "dist.cp_comm=[a2a]"},
                  {"dist.nproc=2", "dist.cp=2", "dist.cp_comm=[p2p,a2a]", "model.recompute=full"},
+                 {"dist.nproc=2", "dist.cp=2", "model.recompute=selective", "model.recompute_modules=[core_attn,layernorm]"},
                  {"dist.nproc=4", "dist.cp=4"},
                  {"dist.nproc=4", "dist.cp=4", "dist.cp_comm=[a2a]"},
                  {"dist.nproc=4", "dist.cp=4", "dist.cp_comm=['a2a+p2p']", "dist.cp_hierarchy=[2,2]"},
