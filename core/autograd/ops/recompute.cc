@@ -41,7 +41,7 @@ struct Recompute {
     {
       GradMode on(run, true);
       AsOf then(run, step, first_token);
-      mtrain::backward(block(x), dy);
+      mtrain::backward(block(x), dy, g[0].later());
     }
     if (end->has_grad) g[0].give(run, std::exchange(end->grad, {}));
   }
