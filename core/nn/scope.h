@@ -14,6 +14,7 @@ struct BuildSettings {
   ParamList& parameters;
   DType dtype = DType::f32;  // of values and activations
   bool initialise = true;    // false: values come from a checkpoint anyway
+  const ParallelContext* parallel = nullptr;  // null: nothing is cut
 };
 
 class MT_API Scope {
@@ -23,10 +24,12 @@ class MT_API Scope {
   Scope operator/(std::string_view name) const;
   Scope operator/(int64_t index) const { return *this / std::to_string(index); }
 
-  /// Adds a parameter named `<path>.<name>`; its start value depends on seed, name and element index only.
+  /// Adds a parameter named `<path>.<name>`, of which this rank holds what the axes of its dims leave to it. A start value
+  /// depends on seed, name and the element's place in the whole only.
   Parameter& param(std::string_view name, const Dims& dims, const Init& init, bool decay) const;
 
   Run& run() const { return settings_->run; }
+  const ParallelContext& parallel() const;
   DType dtype() const { return settings_->dtype; }
   const std::string& path() const { return path_; }
 

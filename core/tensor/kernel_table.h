@@ -159,6 +159,7 @@ struct EmbeddingArgs {
   void* y;
   int64_t tokens, rows, cols;
   DType dtype;
+  int64_t first_row = 0;  // the table holds rows first_row … of the whole; y is 0 for ids of other rows
 };
 /// d_table[ids[t]] += dy[t], in token order.
 struct EmbeddingBackwardArgs {
@@ -167,6 +168,7 @@ struct EmbeddingBackwardArgs {
   float* d_table;  // [rows, cols], always accumulated into
   int64_t tokens, rows, cols;
   DType dtype;
+  int64_t first_row = 0;
 };
 
 /// loss[t] = lse[t] - logits[t, target[t]]; 0 where target < 0 (ignored). Columns >= `valid_cols` (vocabulary padding)
@@ -178,6 +180,8 @@ struct CrossEntropyArgs {
   float* lse;              // [rows]
   int64_t rows, cols, valid_cols;
   DType dtype;
+  bool part = false;       // columns first_col … of a vocabulary that is cut (cross_entropy_part_row)
+  int64_t first_col = 0;
 };
 /// d_logits = (softmax(logits) - onehot(target)) * d_loss[t]; 0 for ignored rows and padding. May be in place.
 struct CrossEntropyBackwardArgs {
@@ -188,15 +192,19 @@ struct CrossEntropyBackwardArgs {
   void* d_logits;
   int64_t rows, cols, valid_cols;
   DType dtype;
+  int64_t first_col = 0;
 };
 
-/// y = a + b.
+/// y = a + b + row, where `b` and `row` may be null; the sum is rounded once.
 struct AddArgs {
   const void* a;
   const void* b;
   void* y;
   int64_t count;
   DType dtype;
+  const void* row = nullptr;  // [cols], of row_dtype, added to each row of y
+  int64_t cols = 0;
+  DType row_dtype = DType::f32;
 };
 
 /// dst = scale * src (+ dst when accumulating), converting between any two of fp32, bf16, fp16.

@@ -2,10 +2,12 @@
 
 #include <algorithm>
 
+#include "mtrain/comm/planned.h"
 #include "mtrain/cpu/threads.h"
 #include "mtrain/optim/grad_reducer.h"
 #include "mtrain/optim/optimizer_state.h"
 #include "mtrain/pipeline/interpreter.h"
+#include "mtrain/train/rank_mesh.h"
 #include "mtrain/train/session.h"
 
 namespace mtrain {
@@ -27,14 +29,17 @@ Batch blank_batch(int64_t rows, int64_t seq_length) {
 
 MemoryPlan plan_memory(const Recipe& recipe, PluginHost& plugins) {
   const Settings& s = recipe.settings;
-  Session session(recipe, plugins, {.initialise = false, .planning = true});
+  int64_t copy = s.dist.tp * s.dist.pp * s.dist.cp, ranks = s.dist.nproc % copy == 0 ? s.dist.nproc : copy;
+  PlannedCommunicator world(0, static_cast<int>(ranks));
+  RankMesh mesh(recipe, world);
+  Session session(recipe, plugins, {.initialise = false, .planning = true, .parallel = &mesh.parallel()});
   Run& run = *session.run;
   session.parameters.allocate_gradients(run);
   OptimizerContext context{run};
   auto optimizer = plugins.make<Optimizer>(s.optimizer.type, recipe.component("optimizer"), context);
   OptimizerState state(run, session.parameters, *optimizer);
   Interpreter interpreter(run, *session.model, session.parameters);
-  auto alone = make_self_communicator();
+  auto alone = make_self_communicator();  // sums take no memory of their own
   GradReducer reducer(*alone, run, session.parameters, s.ddp.in_order);
   interpreter.set_gradient_hooks({[&] { reducer.micro_batch_done(); }, [&] { reducer.reduce(); }});
   // What two micro-batches need, more need as well; other ranks than the first keep the gradients of each apart.

@@ -49,7 +49,8 @@ Session::Session(const Recipe& r, PluginHost& host, Options options) : recipe(r)
   build_.emplace(BuildSettings{.run = *run,
                                .parameters = parameters,
                                .dtype = *dtype_from_name(s.mixed_precision.dtype),
-                               .initialise = options.initialise && s.model.init_from.empty()});
+                               .initialise = options.initialise && s.model.init_from.empty(),
+                               .parallel = options.parallel});
   ModelContext context{.scope = Scope(*build_),
                        .stage = {},
                        .vocab_size = vocab_size,

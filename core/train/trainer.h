@@ -17,6 +17,7 @@
 #include "mtrain/pipeline/interpreter.h"
 #include "mtrain/train/memory_plan.h"
 #include "mtrain/train/observer.h"
+#include "mtrain/train/rank_mesh.h"
 #include "mtrain/train/saved_config.h"
 #include "mtrain/train/session.h"
 #include "mtrain/train/train_state.h"
@@ -27,7 +28,7 @@ class MT_API Trainer {
  public:
   /// Builds everything and resumes, without a word to the other ranks. `stop` is asked at every step edge; one rank that is
   /// to stop stops all.
-  Trainer(const Recipe& recipe, PluginHost& plugins, std::function<bool()> stop, Communicator& ranks);
+  Trainer(const Recipe& recipe, PluginHost& plugins, std::function<bool()> stop, RankMesh& mesh);
   /// The one rank of its job.
   Trainer(const Recipe& recipe, PluginHost& plugins, std::function<bool()> stop);
   ~Trainer();
@@ -49,8 +50,9 @@ class MT_API Trainer {
   std::optional<EvalMetrics> evaluate();
 
  private:
-  Trainer(const Recipe& recipe, PluginHost& plugins, std::function<bool()> stop, std::unique_ptr<Communicator> alone);
-  bool first() const { return ranks_.rank() == 0; }
+  struct Alone;  // a job of one rank, where none was given
+  Trainer(const Recipe& recipe, PluginHost& plugins, std::function<bool()> stop, std::unique_ptr<Alone> alone);
+  bool first() const { return mesh_.first(); }
   bool told_to_stop();
   void require_agreement();
   void build();
@@ -68,8 +70,9 @@ class MT_API Trainer {
   void tell(Call&& call);
   void event(const std::string& text);
 
-  std::unique_ptr<Communicator> alone_;  // where no ranks were given
-  Communicator& ranks_;
+  std::unique_ptr<Alone> alone_;
+  RankMesh& mesh_;
+  Communicator& ranks_;  // the whole job
   const Recipe& recipe_;
   std::vector<std::unique_ptr<Observer>> observers_;
   std::function<bool()> stop_;
@@ -95,8 +98,8 @@ class MT_API Trainer {
 
 /// The datasets' context of a recipe.
 MT_API DatasetContext dataset_context(const Session& session);
-/// Mean loss of the first `batches` global batches of a split, shared out among the ranks.
+/// Mean loss of the first `batches` global batches of a split, shared out among the ranks; `mesh` null: this one alone.
 MT_API EvalMetrics evaluate_split(Session& session, Interpreter& interpreter, const Dataset& dataset,
-                                  Split split, int64_t batches, Communicator& ranks);
+                                  Split split, int64_t batches, const RankMesh* mesh);
 
 }  // namespace mtrain

@@ -1,5 +1,6 @@
 // Elementwise ops: residual add, gated and plain activations, dropout.
 #include "mtrain/autograd/ops.h"
+#include "mtrain/autograd/ops/products.h"
 
 namespace mtrain {
 namespace {
@@ -14,6 +15,26 @@ struct Add {  // y = a + b;  da = db = dy
   void backward(Run& run, const Tensor& dy, Grads<2>& g) {
     for (auto& input : g)
       if (input.wanted()) input.give(run, dy);
+  }
+};
+
+struct AddBias {  // y = x + b + residual;  dx = dresidual = dy, db = column sums of dy
+  Tensor forward(Run& run, const Tensor& x, const Tensor& b, const Tensor& residual) {
+    Tensor y = run.empty(x.shape(), x.dtype());
+    run.kernels().add(run.stream(), {.a = x.raw(),
+                                     .b = residual.defined() ? residual.raw() : nullptr,
+                                     .y = y.raw(),
+                                     .count = x.numel(),
+                                     .dtype = x.dtype(),
+                                     .row = b.raw(),
+                                     .cols = x.size(1),
+                                     .row_dtype = b.dtype()});
+    return y;
+  }
+  void backward(Run& run, const Tensor& dy, Grads<3>& g) {
+    if (g[0].wanted()) g[0].give(run, dy);
+    if (g[1].wanted()) bias_gradient(run, dy, g[1]);
+    if (g[2].wanted()) g[2].give(run, dy);
   }
 };
 
@@ -104,6 +125,14 @@ Tensor add(const Tensor& a, const Tensor& b) {
   check_alike(a, b);
   require_kernel(a.run(), a.run().kernels().add, "add");
   return apply(Add{}, a, b);
+}
+
+Tensor add_bias(const Tensor& x, const Tensor& b, const Tensor& residual) {
+  if (!b.defined()) return residual.defined() ? add(x, residual) : x;
+  if (residual.defined()) check_alike(x, residual);
+  MT_CHECK(x.shape().rank() == 2 && x.contiguous() && b.numel() == x.size(1) && b.contiguous(), x.shape(), " and ", b.shape());
+  require_kernel(x.run(), x.run().kernels().add, "add");
+  return apply(AddBias{}, x, b, residual);
 }
 
 Tensor silu_mul(const Tensor& gate, const Tensor& up) {

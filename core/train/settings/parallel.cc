@@ -5,7 +5,7 @@ namespace mtrain {
 using enum ResumeClass;
 
 namespace {
-constexpr const char *kTensor = "tensor parallelism", *kPipeline = "pipeline parallelism",
+constexpr const char *kPipeline = "pipeline parallelism",
                      *kContext = "context parallelism", *kExpert = "expert parallelism",
                      *kSharded = "sharded data parallelism", *kData = "data parallelism",
                      *kOverlap = "communication behind computation";
@@ -40,7 +40,6 @@ void DistSection::bind_ranks(Fields& f) {
       .resume(safe);
   f("tp", tp, "tensor-parallel ranks")
       .min(1)
-      .needs(kTensor)
       .resume(safe)
       .renamed_from({"tensor_model_parallel_size"});
   f("pp", pp, "pipeline stages")
@@ -69,12 +68,10 @@ void DistSection::bind_ranks(Fields& f) {
       .resume(safe)
       .renamed_from({"expert_tensor_parallel_size"});
   f("sp", sp, "sequence parallel: the residual stream is split over tp")
-      .needs(kTensor)
       .resume(safe)
       .renamed_from({"sequence_parallel"});
   f("order", order, "how ranks are numbered, the nearest first")
       .one_of({"tp-cp-ep-dp-pp", "tp-cp-ep-pp-dp"})
-      .needs("several ranks")
       .resume(safe);
 }
 
