@@ -41,6 +41,7 @@ StageLink::StageLink(Run& run, StageMap map, Communicator* ranks, Options option
 void StageLink::made(const Action& what, const Tensor& tensor) {
   MT_CHECK(tensor.contiguous(), to_text(what), " of ", tensor.shape());
   Action other = receive_of(what);
+  if (what.what == Do::SendX && !moves()) expected_ = {tensor.shape(), tensor.dtype()};
   if (what.what == Do::SendX && rank_of(what.stage) != rank_of(other.stage))
     sent_x_[{what.stage, what.micro}] = {tensor.shape(), tensor.dtype()};
   if (rank_of(what.stage) == rank_of(other.stage))

@@ -18,7 +18,7 @@ class MT_API StageLink {
     /// Shapes are told with every tensor. Otherwise each stage tells its own once, with its first tensor, and a tensor of
     /// another shape is Error(config).
     bool variable_shapes = false;
-    /// A receive stands in the program until its data is there (Transfer::rendezvous is what simulate() calls that).
+    /// A receive stands in the program until its data is there (TransferMode::rendezvous is what simulate() calls that).
     bool blocking = false;
   };
   /// `ranks`: the communicator of this pipeline, numbered like the map's ranks; null: transfers are rehearsed, that is, memory is
@@ -27,7 +27,7 @@ class MT_API StageLink {
 
   const StageMap& map() const { return map_; }
   Communicator* ranks() const { return ranks_; }
-  /// For rehearsals: what tensors between stages look like.
+  /// For rehearsals: what tensors between stages look like, where no stage of this rank comes first.
   void expect(const Shape& shape, DType dtype) { expected_ = {shape, dtype}; }
 
   /// A stage has made what its neighbour needs: `what` is SendX or SendG. To a stage of this rank it is handed over at once,

@@ -95,7 +95,7 @@ TEST_CASE("stages: transfers that are waited for where they stand change nothing
       Setup setup = base;
       setup.schedule = way.schedule, setup.virtual_stages = way.virtual_stages, setup.ranks = 2;
       setup.transfers.blocking = blocking;
-      setup.costs.transfer = Transfer::rendezvous;
+      setup.costs.transfer = TransferMode::rendezvous;
       check_same(setup, want);
     }
 }
