@@ -88,7 +88,10 @@ class MT_API Attention {
  private:
   AttentionOptions options_;
   Region region_;
+  const BlockPlan* plan_;
   HeadShard heads_;
+  ContextGroups context_;
+  ContextKind context_kind_;
   Linear qkv_, out_;
 };
 
@@ -99,7 +102,9 @@ class MT_API GatedMlp {
   Tensor operator()(const Tensor& x_TD, const Tensor& residual_TD = {}) const;
 
  private:
+  Tensor run(const Tensor& x_TD, const Tensor& residual_TD) const;
   Region region_;
+  const BlockPlan* plan_;
   Linear gate_, up_, down_;
 };
 
@@ -110,8 +115,10 @@ class MT_API Mlp {
   Tensor operator()(const Tensor& x_TD, const Tensor& residual_TD = {}) const;
 
  private:
+  Tensor run(const Tensor& x_TD, const Tensor& residual_TD) const;
   GeluKind kind_;
   Region region_;
+  const BlockPlan* plan_;
   Linear up_, down_;
 };
 

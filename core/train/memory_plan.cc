@@ -55,9 +55,14 @@ void rehearse(const Recipe& recipe, PluginHost& plugins, int64_t pipeline_rank, 
   interpreter.set_gradient_hooks({[&] { reducer.micro_batch_done(); }, [&] { reducer.reduce(); }});
   Program program = mesh.pipeline().rehearsal().program(pipeline_rank);
   Batch batch = blank_batch(s.train.micro_batch_size, s.model.seq_length);
+  ParallelContext parallel = mesh.parallel();
+  if (parallel.context_tokens > 0) {  // as if all ranks had the most that one can have (context_places)
+    batch = blank_batch(1, s.train.micro_batch_size * s.model.seq_length + s.dist.cp * parallel.context_tokens);
+    parallel.context_tokens = 0;
+  }
   // The second step finds the first one's blocks, which may not all fit.
   for (int step = 0; step < 2; ++step)
-    interpreter.run(program, [&](int64_t) { return to_device(run, batch); }, batch.num_target_tokens, 1);
+    interpreter.run(program, [&](int64_t) { return own_part(run, batch, parallel); }, batch.num_target_tokens, 1);
   stream = {interpreter.stream_shape(), interpreter.stream_dtype()};
   for (const auto& p : session.parameters.all()) plan.parameters += p.counted ? p.global.numel() : 0;
   const CachingAllocator& memory = run.memory();

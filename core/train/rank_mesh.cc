@@ -48,9 +48,11 @@ RankMesh::RankMesh(const Recipe& recipe, Communicator& world, ParallelLayout lay
                .ep = &expert_["ep"],
                .etp = &expert_["etp"],
                .edp = &expert_["edp"],
+               .expert_group = &expert_.joint({"ep", "etp"}),
                .sequence = dist.sp};
   share_heads(recipe);
   join_ends();
+  share_context(dist);
   choose_savers(dist);
 }
 
@@ -82,6 +84,18 @@ void RankMesh::join_ends() {
 
 int64_t RankMesh::first_of_stage(const Recipe& recipe, int64_t world_size, int64_t pipeline_rank) {
   return layout_of(recipe.settings.dist, world_size).dense.stride("pp") * pipeline_rank;
+}
+
+// Of the levels of a2a+p2p the nearest exchanges heads; a ring goes over all others, which need no groups for it.
+void RankMesh::share_context(const DistSection& dist) {
+  parallel_.cp_comm.clear();
+  for (const std::string& kind : dist.cp_comm) parallel_.cp_comm.push_back(parse_context_kind(kind));
+  if (dist.dynamic_cp) parallel_.context_tokens = dist.max_tokens_per_cp_rank;
+  if (dist.cp_hierarchy.empty() || dist.cp == 1) return;
+  int64_t near = dist.cp_hierarchy[0];
+  MeshLayout levels = dense_.layout().split("cp", {{"cp_far", dist.cp / near}, {"cp_near", near}});
+  cp_near_ = dense_.axis_of(levels, "cp_near", "cp_near");
+  parallel_.cp_near = cp_near_.get();
 }
 
 void RankMesh::choose_savers(const DistSection& dist) {

@@ -53,6 +53,7 @@ class MT_API RankMesh {
  private:
   RankMesh(const Recipe& recipe, Communicator& world, struct ParallelLayout layout);
   void share_heads(const Recipe& recipe);
+  void share_context(const DistSection& dist);
   void choose_savers(const DistSection& dist);
   void join_ends();
 
@@ -61,7 +62,7 @@ class MT_API RankMesh {
   const Axis* replicas_;
   const Axis* copy_;
   const Axis* expert_copy_;
-  std::unique_ptr<Axis> kv_copies_, ends_;
+  std::unique_ptr<Axis> kv_copies_, cp_near_, ends_;
   PipelinePlan pipeline_;
   ParallelContext parallel_;
   Communicator* savers_ = nullptr;

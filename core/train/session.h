@@ -38,6 +38,7 @@ class MT_API Session {
   std::unique_ptr<Backend> backend;
   std::unique_ptr<Run> run;
   std::unique_ptr<Tokenizer> tokenizer;
+  BlockPlan blocks;  // what the model keeps for backward; hooks are set before its first step
   ParamList parameters;
   std::vector<std::unique_ptr<Model>> stages;  // of this rank, lowest first
   Model* model = nullptr;                      // the first of them; the whole model where there is no pipeline
@@ -56,6 +57,8 @@ class MT_API Session {
 
 /// Uploads one micro-batch. `with_targets` false: the model is asked for logits.
 MT_API ModelInput to_device(Run& run, const Batch& batch, bool with_targets = true);
+/// Uploads what this rank has of a micro-batch of its data-parallel group, and tells the run which tokens those are.
+MT_API ModelInput own_part(Run& run, const Batch& batch, const ParallelContext& parallel);
 
 /// Operations per second of a large square product in this dtype: the roof that MFU is a share of. Takes some milliseconds.
 MT_API double measured_peak_flops(Backend& backend, DType dtype);

@@ -107,7 +107,6 @@ Trainer::~Trainer() = default;
 
 void Trainer::fill_info() {
   const Settings& s = recipe_.settings;
-  DType dtype = *dtype_from_name(s.mixed_precision.dtype);
   info_ = {.name = recipe_.name,
            .directory = recipe_.run_directory().string(),
            .device = ranks_.size() > 1 ? cat(ranks_.size(), " ranks (", ranks_.kind(), "), each ", session_.device) : session_.device,
@@ -118,7 +117,6 @@ void Trainer::fill_info() {
            .global_batch_size = s.global_batch(),
            .seq_length = s.model.seq_length,
            .flops_per_token = session_.model->flops_per_token(s.model.seq_length),
-           .peak_flops = ranks_.size() * measured_peak_flops(*session_.backend, dtype),
            .planned_memory = planned_.at_peak,
            .pipeline = mesh_.pipeline_ranks() ? mesh_.pipeline().text() : "",
            .planned_bytes = planned_.reserved};
@@ -128,6 +126,8 @@ void Trainer::run() {
   const Settings& s = recipe_.settings;
   require_agreement();
   auto due = [&](int64_t interval) { return interval > 0 && state_.step % interval == 0; };
+  if (!observers_.empty())  // who else would look at it; it takes a while
+    info_.peak_flops = ranks_.size() * measured_peak_flops(*session_.backend, *dtype_from_name(s.mixed_precision.dtype));
   tell([&](Observer& o) { o.on_start(info_); });
   if (state_.step == 0 && saved_step_ < 0 && s.train.steps == 0) save();
   bool stopped = false;
@@ -207,10 +207,9 @@ StepLoss Trainer::forward_backward(std::span<const Batch> batches) {
   Run& run = *session_.run;
   auto input_of = [&](int64_t micro) {
     const Batch& batch = batches[static_cast<size_t>(micro)];
-    run.first_token = batch.first_sample * batch.seq_length;
-    return to_device(run, batch);
+    return own_part(run, batch, mesh_.parallel());
   };
-  int64_t targets = mesh_.replicas().all_reduce_value(num_targets(batches));
+  int64_t targets = mesh_.data().comm().all_reduce_value(num_targets(batches));
   StepLoss loss = interpreter_->run(program_, input_of, targets, scaler_.scale());
   if (failpoint("train.loss").action == FaultAction::nan) loss.micro_batches[0] = std::nan("");
   loss.loss_sum = reducer_->sum(loss.micro_batches);
@@ -300,6 +299,12 @@ void Trainer::save() {
   }
 }
 
+void Trainer::save_copy(const fs::path& folder) {
+  if (!mesh_.savers()) return;
+  CheckpointStore store(folder, store_options(recipe_.settings, mesh_));
+  save_state(store, session_.parameters, &*optimizer_state_, meta());
+}
+
 CheckpointMeta Trainer::meta() const {
   return {.state = state_,
           .config = recipe_.config.to_yaml(),
@@ -372,11 +377,14 @@ EvalMetrics evaluate_split(Session& session, Interpreter& interpreter, const Dat
   int64_t tokens = 0;
   for (int64_t i = 0; i < batches; ++i) {
     std::span<const Batch> micro_batches = loader.next();
-    auto input_of = [&](int64_t micro) { return to_device(*session.run, micro_batches[static_cast<size_t>(micro)]); };
+    auto input_of = [&](int64_t micro) {
+      const Batch& batch = micro_batches[static_cast<size_t>(micro)];
+      return mesh ? own_part(*session.run, batch, mesh->parallel()) : to_device(*session.run, batch);
+    };
     for (double loss : interpreter.evaluate(static_cast<int64_t>(micro_batches.size()), input_of).micro_batches) sum += loss;
     tokens += num_targets(micro_batches);
   }
-  if (mesh) sum = mesh->replicas().all_reduce_value(sum), tokens = mesh->replicas().all_reduce_value(tokens);
+  if (mesh) sum = mesh->replicas().all_reduce_value(sum), tokens = mesh->data().comm().all_reduce_value(tokens);
   return {.split = name(split),
           .loss = tokens > 0 ? sum / static_cast<double>(tokens) : 0,
           .tokens = tokens,

@@ -5,7 +5,7 @@ namespace mtrain {
 using enum ResumeClass;
 
 namespace {
-constexpr const char *kContext = "context parallelism", *kExpert = "expert parallelism",
+constexpr const char *kExpert = "expert parallelism",
                      *kSharded = "sharded data parallelism", *kData = "data parallelism",
                      *kOverlap = "communication behind computation";
 }  // namespace
@@ -51,7 +51,6 @@ void DistSection::bind_ranks(Fields& f) {
       .renamed_from({"virtual_pipeline_model_parallel_size", "num_virtual_stages_per_pipeline_rank"});
   f("cp", cp, "context-parallel ranks")
       .min(1)
-      .needs(kContext)
       .resume(safe)
       .renamed_from({"context_parallel_size"});
   f("ep", ep, "expert-parallel ranks")
@@ -117,28 +116,24 @@ void DistSection::bind_context(Fields& f) {
     "by "
     "cp_hierarchy; one for all blocks, or one for each")
       .one_of({"p2p", "all_gather", "a2a", "a2a+p2p"})
-      .needs(kContext)
       .resume(safe)
       .renamed_from({"cp_comm_type"});
   f("cp_hierarchy", cp_hierarchy, "a2a+p2p: ranks of each level, the nearest first; their product is cp")
       .min(1)
       .example("[2, 4]")
-      .needs(kContext)
       .resume(safe)
       .renamed_from({"hierarchical_context_parallel_sizes"});
   f("dynamic_cp", dynamic_cp, "each sample gets as many context-parallel ranks as its length asks for")
-      .needs(kContext)
       .resume(safe)
       .renamed_from({"hybrid_context_parallel", "dynamic_context_parallel"});
   f("max_tokens_per_cp_rank", max_tokens_per_cp_rank, "dynamic_cp: most tokens of one sample on one rank")
       .min(0)
       .unit("tokens")
-      .needs(kContext)
       .resume(safe)
       .renamed_from({"max_seqlen_per_dp_cp_rank"});
   f("eval_cp", eval_cp, "context-parallel ranks in evaluation; 0: cp")
       .min(0)
-      .needs(kContext)
+      .needs("another number of context-parallel ranks in evaluation")
       .resume(safe)
       .renamed_from({"eval_context_parallel_size"});
 }
