@@ -35,6 +35,9 @@ class MT_API Leaf final : public GradTarget {
 class MT_API TapeNode : public GradTarget {
  public:
   ~TapeNode() override;
+  /// Whether the result can be computed again from what the op keeps for backward; again() does so.
+  virtual bool repeatable() const { return false; }
+  virtual Tensor again(Run&) { return {}; }
   /// Runs the op's backward on `dy`, feeding the inputs, and drops what it kept.
   virtual void run_backward(const Tensor& dy) = 0;
   uint64_t order = 0;  // creation number: larger runs first, which is a valid order
@@ -74,6 +77,13 @@ template <class Op, size_t N>
 class OpNode final : public TapeNode {
  public:
   explicit OpNode(Op made) : op(std::move(made)) {}
+  bool repeatable() const override {
+    return requires(Op& o, Run& r) { o.again(r); };
+  }
+  Tensor again(Run& run) override {
+    if constexpr (requires { op.again(run); }) return op.again(run);
+    return {};
+  }
   void run_backward(const Tensor& dy) override {
     Grads<N> grads;
     for (size_t i = 0; i < N; ++i) grads[i] = InputGrad(static_cast<GradTarget*>(inputs[i].get()));

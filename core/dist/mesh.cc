@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "mtrain/comm/planned.h"
+
 namespace mtrain {
 
 Mesh::Mesh(Communicator& world, MeshLayout layout) : world_(&world), layout_(std::move(layout)) {
@@ -28,15 +30,22 @@ Mesh Mesh::view(std::vector<AxisSpec> outermost_first) const {
 }
 
 // A group of one needs nobody: it is no collective, and its calls cost nothing.
-const Axis& Mesh::make(const AxisNames& axes, const std::string& name) {
+std::unique_ptr<Axis> Mesh::axis_of(const MeshLayout& layout, const AxisNames& axes, const std::string& name) const {
   std::unique_ptr<Communicator> comm;
-  if (layout_.size(axes) == 1) {
+  auto place = static_cast<int>(layout.index_in_group(axes, rank()));
+  if (layout.size(axes) == 1) {
     comm = make_self_communicator();
+  } else if (auto* planned = dynamic_cast<const PlannedCommunicator*>(world_)) {
+    comm = planned->group(place, static_cast<int>(layout.size(axes)), name);
   } else {
-    int64_t group = layout_.group_number(axes, rank()), place = layout_.index_in_group(axes, rank());
-    comm = world_->split(static_cast<int>(group), static_cast<int>(place), cat(name, " group ", group));
+    int64_t group = layout.group_number(axes, rank());
+    comm = world_->split(static_cast<int>(group), place, cat(name, " group ", group));
   }
-  return *(axes_[name] = std::make_unique<Axis>(name, std::move(comm)));
+  return std::make_unique<Axis>(name, std::move(comm));
+}
+
+const Axis& Mesh::make(const AxisNames& axes, const std::string& name) {
+  return *(axes_[name] = axis_of(layout_, axes, name));
 }
 
 std::string Mesh::name_of(const AxisNames& axes) const {

@@ -44,6 +44,8 @@ class MT_API Mesh {
   /// Several axes as one group: {"dp", "cp"}, in any order. Collective the first time that these are asked
   /// for.
   const Axis& joint(const AxisNames& axes);
+  /// This rank's group of a layout over the same ranks as an axis of its own. Collective.
+  std::unique_ptr<Axis> axis_of(const MeshLayout& layout, const AxisNames& axes, const std::string& name) const;
   /// Other axes over the same ranks (MeshLayout::view). Collective.
   Mesh view(std::vector<AxisSpec> outermost_first) const;
 

@@ -25,18 +25,34 @@ MT_HD void cross_entropy_row(Team team, const T* logits, int32_t target, int64_t
   });
 }
 
-/// d_logits = (exp(logit - lse) - [i == target]) * d_loss; 0 in ignored rows and padding. `d_logits` may be
+/// The same for columns `first` … of a row that is cut: lse is that of these columns, minus infinity where none is valid, and
+/// `loss` gets only minus the target's logit, 0 where the target is elsewhere or ignored. `valid` of the `n` columns are no
+/// padding.
+template <class Team, class T>
+MT_HD void cross_entropy_part_row(Team team, const T* logits, int32_t target, int64_t first, int64_t valid, int64_t n,
+                                  float* loss, float* lse) {
+  cross_entropy_row(team, logits, -1, valid, loss, lse);
+  team.once([&] {
+    if (valid <= 0) *lse = -std::numeric_limits<float>::infinity();
+    int64_t column = target - first;
+    if (target < 0 || column < 0 || column >= n) *loss = 0;
+    else *loss = column < valid ? -to_float(logits[column]) : std::numeric_limits<float>::infinity();
+  });
+}
+
+/// d_logits = (exp(logit - lse) - [i == target - first]) * d_loss; 0 in ignored rows and padding. `d_logits` may be
 /// `logits`.
 template <class Team, class T>
-MT_HD void cross_entropy_row_backward(Team team, const T* logits, int32_t target, int64_t valid, int64_t n,
-                                      float lse, float d_loss, T* d_logits) {
+MT_HD void cross_entropy_row_backward(Team team, const T* logits, int32_t target, int64_t first, int64_t valid,
+                                      int64_t n, float lse, float d_loss, T* d_logits) {
   if (target < 0) {
     team.each(n, [&](int64_t i) { d_logits[i] = T(0.0f); });
     return;
   }
+  int64_t column = target - first;
   team.each(valid, [&](int64_t i) {
     float p = exp_fast(to_float(logits[i]) - lse);
-    d_logits[i] = T((p - (i == target ? 1.0f : 0.0f)) * d_loss);
+    d_logits[i] = T((p - (i == column ? 1.0f : 0.0f)) * d_loss);
   });
   team.each(n - valid, [&](int64_t i) { d_logits[valid + i] = T(0.0f); });
 }

@@ -24,6 +24,7 @@ void fill(const Init& init, uint64_t seed, std::string_view name, std::span<floa
   constexpr size_t kChunk = 1 << 16;
   size_t workers = std::min<size_t>(std::max(1u, std::thread::hardware_concurrency()), values.size() / kChunk + 1);
   size_t share = (values.size() + workers - 1) / workers;
+  if (workers == 1) return fill_normal(init.value, stream, values, first_index);
   std::vector<std::jthread> threads;
   for (size_t w = 0; w < workers; ++w) {
     size_t begin = std::min(values.size(), w * share), end = std::min(values.size(), begin + share);

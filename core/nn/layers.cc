@@ -1,5 +1,7 @@
 #include "mtrain/nn/layers.h"
 
+#include "mtrain/nn/vocabulary.h"
+
 #include <cmath>
 
 namespace mtrain {
@@ -14,8 +16,20 @@ Tensor Linear::operator()(const Tensor& x, const Tensor& residual) const {
   return linear(x, weight.use(), bias ? bias->use() : Tensor(), residual);
 }
 
+Tensor Linear::leave(const Region& region, const Tensor& x, const Tensor& residual) const {
+  if (!region.cut()) return (*this)(x, residual);
+  return add_bias(region.leave(linear(x, weight.use())), bias ? bias->use() : Tensor(), residual);
+}
+
 Embedding::Embedding(const Scope& scope, Dim rows, Dim embed, float init_std)
-    : weight(scope.param("weight", {rows, embed}, Init::normal(init_std), true)) {}
+    : weight(scope.param("weight", {rows, embed}, Init::normal(init_std), true)),
+      region_(scope),
+      cut_(cutting(scope.parallel().of(rows.name)) != nullptr),
+      first_row_(cut_ ? even_piece(rows.size, scope.parallel().of(rows.name)).global : 0) {}
+
+Tensor Embedding::operator()(const Tensor& ids) const {
+  return cut_ ? region_.leave(embedding(weight.use(), ids, first_row_)) : embedding(weight.use(), region_.own_tokens(ids));
+}
 
 Norm::Norm(const Scope& scope, Kind kind, Dim embed, float eps)
     : weight_(scope.param("weight", {embed}, Init::ones(), false)),
@@ -28,38 +42,87 @@ Tensor Norm::operator()(const Tensor& x) const {
 
 Attention::Attention(const Scope& scope, Dim embed, const AttentionOptions& options)
     : options_(options),
-      qkv_(scope / "qkv", {"heads", options.layout.width()}, embed, {options.init_std, options.bias}),
-      out_(scope / "out", embed, {"heads", options.layout.heads * options.layout.head_dim},
-           {options.out_init_std, options.bias}) {}
+      region_(scope),
+      plan_(&scope.blocks()),
+      heads_(shard_heads(options.layout, scope.parallel().tp)),
+      context_{scope.parallel().cp, scope.parallel().cp_near},
+      context_kind_(scope.parallel().context_kind(scope.index())),
+      qkv_(scope / "qkv", {"heads", options.layout.width(), heads_.qkv}, embed, {options.init_std, options.bias}),
+      out_(scope / "out", embed, {"heads", options.layout.heads * options.layout.head_dim, heads_.heads},
+           {options.out_init_std, options.bias}) {
+  options_.layout = heads_.local;
+  if (heads_.copied_rows == 0) return;
+  const Axis* copies = scope.parallel().kv_copies;
+  MT_CHECK(copies, "ranks share key/value heads without a group of their own");
+  for (Parameter* p : {&qkv_.weight, qkv_.bias}) {
+    if (!p) continue;
+    int64_t row = p->numel() / p->master.size(0);
+    p->partial.push_back({copies, heads_.copied_begin * row, heads_.copied_rows * row});
+  }
+}
 
 Tensor Attention::operator()(const Tensor& x, const ModelInput& input, const Tensor& residual) const {
-  Tensor qkv = qkv_(x);
+  Tensor own = region_.enter(x), qkv = qkv_(own);
+  if (plan_->recomputes(RecomputePart::layernorm)) qkv = discard_until_backward(qkv, own);
   if (options_.rope) qkv = rope(std::move(qkv), options_.layout, *options_.rope, input.positions_T);
   float scale = 1.0f / std::sqrt(static_cast<float>(options_.layout.head_dim));
-  return out_(attention(qkv, options_.layout, input.bounds, scale, options_.causal), residual);
+  auto core = [this, scale, bounds = input.bounds, context = input.context](const Tensor& heads) {
+    const HeadLayout& layout = options_.layout;
+    if (!context) return attention(heads, layout, bounds, scale, options_.causal);
+    return context_attention(heads, layout, context, context_, context_kind_, scale, options_.causal);
+  };
+  return out_.leave(region_, plan_->recomputes(RecomputePart::core_attn) ? recompute(core, qkv) : core(qkv), residual);
 }
 
 GatedMlp::GatedMlp(const Scope& scope, Dim embed, Dim mlp, float init_std, float out_init_std)
-    : gate_(scope / "gate", mlp, embed, {init_std}),
+    : region_(scope),
+      plan_(&scope.blocks()),
+      gate_(scope / "gate", mlp, embed, {init_std}),
       up_(scope / "up", mlp, embed, {init_std}),
       down_(scope / "down", embed, mlp, {out_init_std}) {}
 
 Tensor GatedMlp::operator()(const Tensor& x, const Tensor& residual) const {
-  return down_(silu_mul(gate_(x), up_(x)), residual);
+  if (!plan_->recomputes(RecomputePart::mlp)) return run(x, residual);
+  return recompute([this](const Tensor& a, const Tensor& b) { return run(a, b); }, x, residual);
+}
+
+Tensor GatedMlp::run(const Tensor& x, const Tensor& residual) const {
+  Tensor own = region_.enter(x), gate = gate_(own), up = up_(own);
+  if (plan_->recomputes(RecomputePart::layernorm)) up = discard_until_backward(up, own);
+  return down_.leave(region_, silu_mul(gate, up), residual);
 }
 
 Mlp::Mlp(const Scope& scope, Dim embed, Dim mlp, GeluKind kind, LinearOptions options, float out_init_std)
-    : kind_(kind), up_(scope / "up", mlp, embed, options), down_(scope / "down", embed, mlp, {out_init_std, options.bias}) {}
+    : kind_(kind),
+      region_(scope),
+      plan_(&scope.blocks()),
+      up_(scope / "up", mlp, embed, options),
+      down_(scope / "down", embed, mlp, {out_init_std, options.bias}) {}
 
-Tensor Mlp::operator()(const Tensor& x, const Tensor& residual) const { return down_(gelu(up_(x), kind_), residual); }
+Tensor Mlp::operator()(const Tensor& x, const Tensor& residual) const {
+  if (!plan_->recomputes(RecomputePart::mlp)) return run(x, residual);
+  return recompute([this](const Tensor& a, const Tensor& b) { return run(a, b); }, x, residual);
+}
+
+Tensor Mlp::run(const Tensor& x, const Tensor& residual) const {
+  Tensor own = region_.enter(x), up = up_(own);
+  if (plan_->recomputes(RecomputePart::layernorm)) up = discard_until_backward(up, own);
+  return down_.leave(region_, gelu(up, kind_), residual);
+}
 
 LmHead::LmHead(const Scope& scope, Dim vocab, Dim embed, int64_t valid_vocab, Parameter* tied, float init_std)
-    : weight_(tied ? *tied : scope.param("weight", {vocab, embed}, Init::normal(init_std), true)),
-      valid_vocab_(valid_vocab) {}
+    : region_(scope),
+      weight_(tied ? *tied : scope.param("weight", {vocab, embed}, Init::normal(init_std), true)),
+      valid_vocab_(valid_vocab),
+      part_(vocabulary_part(scope.parallel().of(vocab.name), vocab.size)) {}
 
 Tensor LmHead::operator()(const Tensor& x, const ModelInput& input) const {
-  if (!input.targets_T.defined()) return linear(x, weight_.use());
-  return linear_cross_entropy(x, weight_.use(), input.targets_T, valid_vocab_, input.loss_weight);
+  Tensor own = region_.enter(x);
+  if (!input.targets_T.defined()) {
+    MT_CHECK(!part_.join, "logits of a vocabulary that is cut: each rank has only those of its own ids");
+    return linear(own, weight_.use());
+  }
+  return linear_cross_entropy(own, weight_.use(), input.targets_T, valid_vocab_, input.loss_weight, part_);
 }
 
 std::vector<HfPiece> hf_qkv_pieces(const HeadLayout& layout, const std::string& q, const std::string& k,

@@ -7,6 +7,8 @@
 #include "mtrain/autograd/ops.h"
 #include "mtrain/config/fields.h"
 #include "mtrain/nn/model.h"
+#include "mtrain/nn/head_shard.h"
+#include "mtrain/nn/region.h"
 #include "mtrain/nn/scope.h"
 
 namespace mtrain {
@@ -16,20 +18,29 @@ struct LinearOptions {
   bool bias = false;
 };
 
-/// y[T,out] = x[T,in] · w[out,in]ᵀ + b, and `residual` when it is given.
+/// y[T,out] = x[T,in] · w[out,in]ᵀ + b, and `residual` when it is given. Local: what is cut is only its weight.
 class MT_API Linear {
  public:
   Linear(const Scope& scope, Dim out, Dim in, LinearOptions options = {});
   Tensor operator()(const Tensor& x, const Tensor& residual = {}) const;
+  /// The same at the end of a region, where each rank has some of the inputs: the products are added over the ranks, then bias
+  /// and residual, once.
+  Tensor leave(const Region& region, const Tensor& x, const Tensor& residual = {}) const;
   Parameter& weight;
   Parameter* bias;
 };
 
+/// Rows of a table, as the residual stream. A dimension "vocab" is cut; each rank gives what it has, and the sum is taken.
 class MT_API Embedding {
  public:
   Embedding(const Scope& scope, Dim rows, Dim embed, float init_std = 0.02f);
-  Tensor operator()(const Tensor& ids_T) const { return embedding(weight.use(), ids_T); }
+  Tensor operator()(const Tensor& ids_T) const;
   Parameter& weight;
+
+ private:
+  Region region_;
+  bool cut_;
+  int64_t first_row_;
 };
 
 /// RMSNorm, or LayerNorm with bias.
@@ -76,6 +87,11 @@ class MT_API Attention {
 
  private:
   AttentionOptions options_;
+  Region region_;
+  const BlockPlan* plan_;
+  HeadShard heads_;
+  ContextGroups context_;
+  ContextKind context_kind_;
   Linear qkv_, out_;
 };
 
@@ -86,6 +102,9 @@ class MT_API GatedMlp {
   Tensor operator()(const Tensor& x_TD, const Tensor& residual_TD = {}) const;
 
  private:
+  Tensor run(const Tensor& x_TD, const Tensor& residual_TD) const;
+  Region region_;
+  const BlockPlan* plan_;
   Linear gate_, up_, down_;
 };
 
@@ -96,7 +115,10 @@ class MT_API Mlp {
   Tensor operator()(const Tensor& x_TD, const Tensor& residual_TD = {}) const;
 
  private:
+  Tensor run(const Tensor& x_TD, const Tensor& residual_TD) const;
   GeluKind kind_;
+  Region region_;
+  const BlockPlan* plan_;
   Linear up_, down_;
 };
 
@@ -108,8 +130,10 @@ class MT_API LmHead {
   Tensor operator()(const Tensor& x_TD, const ModelInput& input) const;
 
  private:
+  Region region_;
   Parameter& weight_;
   int64_t valid_vocab_;
+  VocabularyPart part_;
 };
 
 /// The rows of a fused query/key/value projection in Hugging Face's separate matrices: "<prefix>.{q,k,v}" + suffix,

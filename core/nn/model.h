@@ -16,6 +16,9 @@ struct ModelInput {
   Tensor positions_T;     // int32, restarting with each sequence
   Tensor targets_T;       // int32, -1 = ignored; undefined: the last stage gives logits instead of losses
   SequenceBounds bounds;  // where sequences begin and end
+  /// Where this rank has but some of the tokens of each sequence (context parallelism): which ones. Its T tokens are those, and
+  /// `bounds` tells where each sequence's lie among them. Null: all.
+  std::shared_ptr<const ContextSlice> context;
   float loss_weight = 0;  // what backward will be given for each token's loss; 0: not known yet
 };
 
@@ -36,7 +39,6 @@ struct ModelContext {
   int64_t vocab_size = 0;    // rows of the embedding, padding included
   int64_t valid_vocab = 0;   // ids the tokenizer can produce
   int64_t max_positions = 0;  // longest sequence
-  bool recompute = false;     // replay each block in backward instead of keeping its activations
 };
 
 /// Where one parameter's values lie in a Hugging Face checkpoint: rows of its first dimension, piece by piece.

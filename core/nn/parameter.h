@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "mtrain/autograd/tape.h"
+#include "mtrain/nn/parallel.h"
 
 namespace mtrain {
 
@@ -15,19 +16,33 @@ namespace mtrain {
 struct Dim {
   std::string name;
   int64_t size = 0;
+  std::vector<ShardPiece> pieces = {};  // what this rank holds; empty: the even cut by the axis of the name
 };
 using Dims = std::vector<Dim>;
 
-struct Parameter {
+/// A box of a parameter that this rank holds: where it lies in the whole and in the local tensor.
+struct ParamBox {
+  Shape global, local, extent;
+  bool counted = true;
+};
+
+struct MT_API Parameter {
   std::string name;  // the path of scopes: "layers.0.attn.qkv.weight"
   Dims dims;
   bool decay = false;  // weight decay applies
+  Shape global;        // shape of the whole, of which `master` has this rank's part
+  std::vector<DimShard> shards;     // the dimensions that are cut, rising; none: this rank holds all of it
+  std::vector<PartialSum> partial;  // elements of the gradient that other ranks have summands of
+  bool counted = true;              // false: a copy of what another rank of the same replica holds and counts
+  bool expert = false;              // its replicas are the ranks of edp, not those of dp and cp
   Tensor master;       // float: what the optimizer updates and the checkpoint keeps
   Tensor value;        // what the model computes with; the master itself in fp32
   Tensor main_grad;    // float, a view into the list's one gradient buffer
   std::shared_ptr<Leaf> leaf;
 
   int64_t numel() const { return master.numel(); }
+  /// What this rank holds, as boxes: one, or one for each combination of pieces.
+  std::vector<ParamBox> boxes() const;
   /// The value with its place on the tape.
   Tensor use() const {
     Tensor t = value;
@@ -35,6 +50,27 @@ struct Parameter {
     return t;
   }
 };
+
+/// Calls visit(element in the whole, element in the local tensor, count) for each run of a box's elements that follow each other
+/// in both.
+template <class Visit>
+void for_each_run(const ParamBox& box, const Shape& global, const Shape& local, Visit&& visit) {
+  int inner = box.extent.rank() - 1;  // dimensions from here on are one run
+  int64_t count = inner >= 0 ? box.extent[inner] : 1, rows = 1;
+  while (inner > 0 && box.extent[inner] == global[inner] && box.extent[inner] == local[inner])
+    count *= box.extent[--inner];
+  for (int d = 0; d < inner; ++d) rows *= box.extent[d];
+  for (int64_t row = 0; row < rows; ++row) {
+    int64_t from = 0, to = 0, rest = row, stride_from = 1, stride_to = 1;
+    for (int d = box.extent.rank() - 1; d >= 0; --d) {
+      int64_t at = d < inner ? rest % box.extent[d] : 0;
+      if (d < inner) rest /= box.extent[d];
+      from += (box.global[d] + at) * stride_from, to += (box.local[d] + at) * stride_to;
+      stride_from *= global[d], stride_to *= local[d];
+    }
+    visit(from, to, count);
+  }
+}
 
 class MT_API ParamList {
  public:
@@ -50,6 +86,8 @@ class MT_API ParamList {
   const std::deque<Parameter>& all() const { return parameters_; }
   Parameter* find(std::string_view name);
   int64_t numel() const;
+  /// Ranges [begin, end) of the gradient buffer that this rank counts in norms, rising and not touching.
+  std::vector<std::pair<int64_t, int64_t>> counted_ranges() const;
   /// All main gradients, in the order of the parameters.
   const Tensor& gradient_buffer() const { return gradients_; }
 

@@ -32,9 +32,18 @@ void GradReducer::micro_batch_done() {
 void GradReducer::reduce() {
   if (in_order_) return reduce_in_order();
   parameters_.settle_gradients(run_);
+  add_partial_sums();
   if (ranks_.size() == 1) return;
   run_.stream().synchronize();
   ranks_.all_reduce(buffer(parameters_.gradient_buffer()));
+}
+
+void GradReducer::add_partial_sums() {
+  for (auto& p : parameters_.all())
+    for (const PartialSum& part : p.partial) {
+      run_.stream().synchronize();
+      part.axis->comm().all_reduce(Buffer(p.main_grad.data<float>() + part.begin, part.size, DType::f32));
+    }
 }
 
 // The sum so far goes from rank to rank; the last one has it whole.
@@ -48,6 +57,7 @@ void GradReducer::reduce_in_order() {
   run_.stream().synchronize();
   if (rank < last) ranks_.send(buffer(sum), rank + 1);
   if (last > 0) ranks_.broadcast(buffer(sum), last);
+  add_partial_sums();
 }
 
 double GradReducer::sum(std::span<const double> of_micro_batches) {

@@ -25,6 +25,8 @@ class MT_API GradReducer {
  private:
   void add(const Tensor& to, const Tensor& from);
   void reduce_in_order();
+  /// What ranks of other axes have summands of (Parameter::partial).
+  void add_partial_sums();
 
   Communicator& ranks_;
   Run& run_;

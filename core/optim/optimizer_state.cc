@@ -15,13 +15,19 @@ OptimizerState::OptimizerState(Run& run, ParamList& parameters, Optimizer& optim
     for (size_t i = 0; i < names_.size(); ++i) entry.state.push_back(run.zeros(p.master.shape(), DType::f32));
     entries_.push_back(std::move(entry));
   }
+  counted_ = parameters.counted_ranges();
 }
 
-double OptimizerState::grad_norm(double grad_scale) const {
+double OptimizerState::grad_norm(double grad_scale, Communicator* copy) const {
   const Tensor& g = parameters_.gradient_buffer();
   double squares = 0;
-  run_.kernels().squared_norm(run_.stream(), {.x = g.data<float>(), .count = g.numel(), .out = &squares});
-  run_.stream().synchronize();
+  for (auto [begin, end] : counted_) {
+    double part = 0;
+    run_.kernels().squared_norm(run_.stream(), {.x = g.data<float>() + begin, .count = end - begin, .out = &part});
+    run_.stream().synchronize();
+    squares += part;
+  }
+  if (copy) squares = copy->all_reduce_value(squares);
   return std::sqrt(squares) * grad_scale;
 }
 

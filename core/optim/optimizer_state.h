@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "mtrain/comm/communicator.h"
 #include "mtrain/optim/optimizer.h"
 
 namespace mtrain {
@@ -13,8 +14,9 @@ class MT_API OptimizerState {
  public:
   OptimizerState(Run& run, ParamList& parameters, Optimizer& optimizer);
 
-  /// L2 norm of all gradients times `grad_scale`, summed in a fixed order.
-  double grad_norm(double grad_scale) const;
+  /// L2 norm of all gradients times `grad_scale`, summed in a fixed order. `copy`: the ranks that hold one copy of the
+  /// parameters together; each element counts once.
+  double grad_norm(double grad_scale, Communicator* copy = nullptr) const;
   struct Step {
     double lr = 0, weight_decay = 0;
     double grad_scale = 1;  // 1 / loss scale
@@ -38,6 +40,7 @@ class MT_API OptimizerState {
   Optimizer& optimizer_;
   std::vector<std::string> names_;
   std::vector<Entry> entries_;
+  std::vector<std::pair<int64_t, int64_t>> counted_;  // of the gradient buffer
 };
 
 /// The factor that brings a gradient of this norm within `clip` (torch.nn.utils.clip_grad_norm_: clip/(norm + 1e-6)).

@@ -96,6 +96,12 @@ struct HeadsView {
   int64_t row_stride = 0, group_stride = 0;
 };
 
+/// Which queries look at which keys where the two are rows of different tensors: a sequence whose tokens lie on several ranks.
+struct AttentionSpan {
+  int32_t query = 0, queries = 0;  // rows [query, query + queries) of q, o and lse
+  int32_t key = 0, keys = 0;       // look at rows [key, key + keys) of k and v;
+  int32_t offset = 0;              // causal: query i at keys 0 … i + offset of them. REQUIRES: >= 0
+};
 /// o = softmax(scale * q kᵀ + mask) v per head and sequence, without storing the probabilities (Dao 2023,
 /// arXiv:2307.08691). Query head h uses group h / (heads/groups). Sequence s holds tokens [cu_seqlens[s], cu_seqlens[s+1]);
 /// tokens never look across sequences. lse = log(sum(exp)) per [head, token]; o is [tokens, heads*head_dim].
@@ -108,11 +114,14 @@ struct AttentionArgs {
   float scale;
   bool causal;
   DType dtype;
+  const AttentionSpan* spans = nullptr;  // [sequences], on the host, in place of cu_seqlens; no two of one query row
+  bool add = false;  // o is float; it and lse hold the result over other keys (0 and -inf: of none) and take these in
 };
 struct AttentionBackwardArgs {
-  AttentionArgs forward;  // o and lse as forward left them
+  AttentionArgs forward;  // o, in `dtype`, and lse: over all keys, as the last forward left them. `add` is not looked at
   const void* d_o;        // [tokens, heads*head_dim]
   HeadsView dq, dk, dv;   // overwritten
+  bool add = false;       // dq, dk and dv are float and added to. Without: every row of q, k and v is in one span
 };
 
 /// y = silu(gate) * up, silu(x) = x / (1 + exp(-x)) (Shazeer 2020, arXiv:2002.05202).
@@ -159,6 +168,7 @@ struct EmbeddingArgs {
   void* y;
   int64_t tokens, rows, cols;
   DType dtype;
+  int64_t first_row = 0;  // the table holds rows first_row … of the whole; y is 0 for ids of other rows
 };
 /// d_table[ids[t]] += dy[t], in token order.
 struct EmbeddingBackwardArgs {
@@ -166,6 +176,30 @@ struct EmbeddingBackwardArgs {
   const int32_t* ids;
   float* d_table;  // [rows, cols], always accumulated into
   int64_t tokens, rows, cols;
+  DType dtype;
+  int64_t first_row = 0;
+};
+
+/// y[t] = addend[t] + sum over j of w(t,j) * x[source[t,j]], j ascending, in float and rounded once; nothing where source is
+/// negative. w(t,j) = weights[weight_of[t,j]]: tokens to their experts and back (Fedus et al. 2022, arXiv:2101.03961).
+struct GatherSumArgs {
+  const void* x;             // [any, cols]
+  const int32_t* source;     // [rows, fan]
+  const float* weights;      // null: every w is 1
+  const int32_t* weight_of;  // [rows, fan]; null: w(t,j) = weights[t * fan + j]
+  const void* addend;        // [rows, cols], may be null, may be y
+  void* y;                   // [rows, cols], apart from x
+  int64_t rows, cols, fan;
+  DType dtype;
+};
+/// out[r] = sum over j of <a[r / group], b[source[r,j]]>, j ascending; nothing where source is negative: the gradient of
+/// the weights above.
+struct RowDotsArgs {
+  const void* a;          // [rows / group, cols]
+  const void* b;          // [any, cols]
+  const int32_t* source;  // [rows, fan]
+  float* out;             // [rows]
+  int64_t rows, cols, group, fan;
   DType dtype;
 };
 
@@ -178,6 +212,8 @@ struct CrossEntropyArgs {
   float* lse;              // [rows]
   int64_t rows, cols, valid_cols;
   DType dtype;
+  bool part = false;       // columns first_col … of a vocabulary that is cut (cross_entropy_part_row)
+  int64_t first_col = 0;
 };
 /// d_logits = (softmax(logits) - onehot(target)) * d_loss[t]; 0 for ignored rows and padding. May be in place.
 struct CrossEntropyBackwardArgs {
@@ -188,15 +224,19 @@ struct CrossEntropyBackwardArgs {
   void* d_logits;
   int64_t rows, cols, valid_cols;
   DType dtype;
+  int64_t first_col = 0;
 };
 
-/// y = a + b.
+/// y = a + b + row, where `b` and `row` may be null; the sum is rounded once.
 struct AddArgs {
   const void* a;
   const void* b;
   void* y;
   int64_t count;
   DType dtype;
+  const void* row = nullptr;  // [cols], of row_dtype, added to each row of y
+  int64_t cols = 0;
+  DType row_dtype = DType::f32;
 };
 
 /// dst = scale * src (+ dst when accumulating), converting between any two of fp32, bf16, fp16.
@@ -265,6 +305,8 @@ struct AdamWArgs {
   X(gelu_backward, GeluBackwardArgs) \
   X(embedding, EmbeddingArgs) \
   X(embedding_backward, EmbeddingBackwardArgs) \
+  X(gather_sum, GatherSumArgs) \
+  X(row_dots, RowDotsArgs) \
   X(cross_entropy, CrossEntropyArgs) \
   X(cross_entropy_backward, CrossEntropyBackwardArgs) \
   X(add, AddArgs) \

@@ -20,9 +20,19 @@ class MT_API Storage {
   ~Storage();
   Storage(const Storage&) = delete;
   Storage& operator=(const Storage&) = delete;
+  /// Null while released.
   void* data() const { return data_; }
   size_t bytes() const { return bytes_; }
   Run& run() const { return run_; }
+
+  // The memory of a block may go while its handles stay, and come back before anyone reads it again.
+
+  /// Gives the memory back; what it held is lost.
+  void release();
+  /// Takes memory again, uninitialised.
+  void restore();
+  /// Takes over another block's memory with its values; that one is released. REQUIRES: equal bytes; released itself.
+  void adopt(Storage& other);
 
  private:
   Run& run_;
@@ -62,6 +72,9 @@ class MT_API Tensor {
   Tensor slice(int dim, int64_t lo, int64_t hi) const;
   /// The handle without its autograd node.
   Tensor detach() const;
+
+  /// The block that the elements lie in.
+  const std::shared_ptr<Storage>& storage() const { return storage_; }
 
   /// Device pointer to the first element.
   void* raw() const { return static_cast<char*>(storage_->data()) + static_cast<size_t>(offset_) * size_of(dtype_); }

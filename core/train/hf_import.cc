@@ -74,33 +74,38 @@ class Importer {
   }
 
   void import(Parameter& p, const HfParameter& entry) {
-    std::vector<float> values(static_cast<size_t>(p.numel()));
-    int64_t row_size = p.numel() / p.master.size(0), covered = 0;
+    std::vector<float> values(static_cast<size_t>(p.global.numel()));  // of the whole, of which this rank may hold a part
+    int64_t row_size = p.global.numel() / p.global[0], covered = 0;
     for (const auto& piece : entry.pieces) {
       const TensorInfo* t = find(piece.tensor);
-      if (!t) return fault(cat(p.name, " ", p.master.shape(), ": tensor ", piece.tensor, " is missing"));
+      if (!t) return fault(cat(p.name, " ", p.global, ": tensor ", piece.tensor, " is missing"));
       used_.insert(t->name);
       if (!t->dtype || !is_floating(*t->dtype)) return fault(cat(t->name, ": type ", t->file_dtype, " cannot be imported"));
-      int64_t rows = piece.rows < 0 ? p.master.size(0) : piece.rows;
+      int64_t rows = piece.rows < 0 ? p.global[0] : piece.rows;
       if (!piece_fits(p, piece, *t, rows, row_size)) return;
       copy(as_floats(*t), *t, piece, rows, row_size, values);
       covered += rows;
     }
-    MT_CHECK(covered == p.master.size(0), p.name, ": ", covered, " rows of ", p.master.size(0));
+    MT_CHECK(covered == p.global[0], p.name, ": ", covered, " rows of ", p.global[0]);
     Run& run = p.master.run();
-    run.upload(p.master, values.data());
+    std::vector<float> own(static_cast<size_t>(p.numel()));
+    for (const ParamBox& box : p.boxes())
+      for_each_run(box, p.global, p.master.shape(), [&](int64_t global, int64_t local, int64_t count) {
+        std::copy_n(values.data() + global, count, own.data() + local);
+      });
+    run.upload(p.master, own.data());
     if (p.value.dtype() != DType::f32) run.copy(p.value, p.master);
   }
 
   bool piece_fits(const Parameter& p, const HfPiece& piece, const TensorInfo& t, int64_t rows, int64_t row_size) {
-    int rank = p.master.shape().rank();
+    int rank = p.global.rank();
     bool fits = t.shape.rank() == rank;
     if (fits) {
       int64_t have_rows = t.shape[piece.transpose ? 1 : 0], have_cols = rank == 2 ? t.shape[piece.transpose ? 0 : 1] : 1;
       bool whole = piece.rows < 0;
       fits = have_cols == row_size && (whole ? have_rows == rows : piece.source_row + rows <= have_rows);
     }
-    if (!fits) fault(cat(p.name, " ", p.master.shape(), " does not match tensor ", t.name, " ", t.shape));
+    if (!fits) fault(cat(p.name, " ", p.global, " does not match tensor ", t.name, " ", t.shape));
     return fits;
   }
 

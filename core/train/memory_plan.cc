@@ -2,10 +2,12 @@
 
 #include <algorithm>
 
+#include "mtrain/comm/planned.h"
 #include "mtrain/cpu/threads.h"
 #include "mtrain/optim/grad_reducer.h"
 #include "mtrain/optim/optimizer_state.h"
 #include "mtrain/pipeline/interpreter.h"
+#include "mtrain/train/rank_mesh.h"
 #include "mtrain/train/session.h"
 
 namespace mtrain {
@@ -27,23 +29,31 @@ Batch blank_batch(int64_t rows, int64_t seq_length) {
 
 MemoryPlan plan_memory(const Recipe& recipe, PluginHost& plugins) {
   const Settings& s = recipe.settings;
-  Session session(recipe, plugins, {.initialise = false, .planning = true});
+  int64_t copy = s.dist.tp * s.dist.pp * s.dist.cp, ranks = s.dist.nproc % copy == 0 ? s.dist.nproc : copy;
+  PlannedCommunicator world(0, static_cast<int>(ranks));
+  RankMesh mesh(recipe, world);
+  Session session(recipe, plugins, {.initialise = false, .planning = true, .parallel = &mesh.parallel()});
   Run& run = *session.run;
   session.parameters.allocate_gradients(run);
   OptimizerContext context{run};
   auto optimizer = plugins.make<Optimizer>(s.optimizer.type, recipe.component("optimizer"), context);
   OptimizerState state(run, session.parameters, *optimizer);
   Interpreter interpreter(run, *session.model, session.parameters);
-  auto alone = make_self_communicator();
+  auto alone = make_self_communicator();  // sums take no memory of their own
   GradReducer reducer(*alone, run, session.parameters, s.ddp.in_order);
   interpreter.set_gradient_hooks({[&] { reducer.micro_batch_done(); }, [&] { reducer.reduce(); }});
   // What two micro-batches need, more need as well; other ranks than the first keep the gradients of each apart.
   Program program = one_f_one_b({.stages = 1, .micro_batches = std::min<int64_t>(2, s.micro_batches())})[0];
   size_t kept = s.ddp.in_order ? sizeof(float) * static_cast<size_t>((s.micro_batches() - 1) * session.parameters.numel()) : 0;
   Batch batch = blank_batch(s.train.micro_batch_size, s.model.seq_length);
+  ParallelContext parallel = mesh.parallel();
+  if (parallel.context_tokens > 0) {  // as if all ranks had the most that one can have (context_places)
+    batch = blank_batch(1, s.train.micro_batch_size * s.model.seq_length + s.dist.cp * parallel.context_tokens);
+    parallel.context_tokens = 0;
+  }
   // The second step finds the first one's blocks, which may not all fit.
   for (int step = 0; step < 2; ++step)
-    interpreter.run(program, [&](int64_t) { return to_device(run, batch); }, batch.num_target_tokens, 1);
+    interpreter.run(program, [&](int64_t) { return own_part(run, batch, parallel); }, batch.num_target_tokens, 1);
   const CachingAllocator& memory = run.memory();
   return {.at_peak = memory.at_peak(),
           .peak = memory.peak(),

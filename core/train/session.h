@@ -20,6 +20,7 @@ class MT_API Session {
     bool initialise = true;  // false: values come from a checkpoint
     int ranks_here = 1;      // that share this process's cores
     bool planning = false;   // true: kernels do nothing and memory is only counted (planning.h)
+    const ParallelContext* parallel = nullptr;  // what the model is cut over; null: nothing
   };
   Session(const Recipe& recipe, PluginHost& plugins, Options options);
   ~Session();
@@ -32,6 +33,7 @@ class MT_API Session {
   std::unique_ptr<Backend> backend;
   std::unique_ptr<Run> run;
   std::unique_ptr<Tokenizer> tokenizer;
+  BlockPlan blocks;  // what the model keeps for backward; hooks are set before its first step
   ParamList parameters;
   std::unique_ptr<Model> model;
   int64_t vocab_size = 0;   // rows of the embedding
@@ -44,6 +46,8 @@ class MT_API Session {
 
 /// Uploads one micro-batch. `with_targets` false: the model is asked for logits.
 MT_API ModelInput to_device(Run& run, const Batch& batch, bool with_targets = true);
+/// Uploads what this rank has of a micro-batch of its data-parallel group, and tells the run which tokens those are.
+MT_API ModelInput own_part(Run& run, const Batch& batch, const ParallelContext& parallel);
 
 /// Operations per second of a large square product in this dtype: the roof that MFU is a share of. Takes some milliseconds.
 MT_API double measured_peak_flops(Backend& backend, DType dtype);

@@ -1,49 +1,92 @@
 #include "mtrain/train/state_io.h"
 
+#include <algorithm>
 #include <deque>
-
 
 namespace mtrain {
 namespace {
 
+/// A tensor of the state, shaped and cut like a parameter.
+struct StateTensor {
+  std::string name;
+  const Parameter* parameter;
+  Tensor tensor;
+};
+
 // Every tensor of the state with its name, in a fixed order.
-std::vector<std::pair<std::string, Tensor>> named_tensors(ParamList& parameters, OptimizerState* optimizer) {
-  std::vector<std::pair<std::string, Tensor>> named;
-  for (auto& p : parameters.all()) named.emplace_back(p.name, p.master);
+std::vector<StateTensor> state_tensors(ParamList& parameters, OptimizerState* optimizer) {
+  std::vector<StateTensor> named;
+  for (auto& p : parameters.all()) named.push_back({p.name, &p, p.master});
   if (!optimizer) return named;
   for (auto& entry : optimizer->entries())
     for (size_t i = 0; i < entry.state.size(); ++i)
-      named.emplace_back(cat(entry.parameter->name, ".", optimizer->names()[i]), entry.state[i]);
+      named.push_back({cat(entry.parameter->name, ".", optimizer->names()[i]), entry.parameter, entry.state[i]});
   return named;
 }
 
-using HostCopies = std::deque<std::vector<std::byte>>;
-
-std::vector<Slice> stage(const std::vector<std::pair<std::string, Tensor>>& named, HostCopies& host) {
-  std::vector<Slice> slices;
-  for (const auto& [name, tensor] : named) {
-    auto& bytes = host.emplace_back(static_cast<size_t>(tensor.numel()) * size_of(tensor.dtype()));
-    slices.push_back(whole_slice(name, tensor.dtype(), tensor.shape(), bytes));
+/// Host memory of the slices, and how they lie in the tensors.
+class Staging {
+ public:
+  Staging(std::vector<StateTensor> tensors, bool counted_only) : tensors_(std::move(tensors)) {
+    for (const StateTensor& t : tensors_)
+      for (const ParamBox& box : t.parameter->boxes()) {
+        if (counted_only && !box.counted) continue;
+        auto& bytes = host_.emplace_back(static_cast<size_t>(box.extent.numel()) * sizeof(float));
+        slices_.push_back({t.name, DType::f32, t.parameter->global, box.global, box.extent, bytes});
+        boxes_.push_back({&t, box});
+      }
   }
-  return slices;
-}
+  std::vector<Slice>& slices() { return slices_; }
+
+  void from_device() {
+    each_tensor([](Run& run, const Tensor& tensor, std::vector<float>& whole) { run.download(tensor, whole.data()); },
+                [](float* whole, float* piece, size_t n) { std::copy_n(whole, n, piece); }, [](Run&, const Tensor&, auto&) {});
+  }
+  void to_device() {
+    each_tensor([](Run&, const Tensor&, std::vector<float>&) {},
+                [](float* whole, float* piece, size_t n) { std::copy_n(piece, n, whole); },
+                [](Run& run, const Tensor& tensor, std::vector<float>& whole) { run.upload(tensor, whole.data()); });
+  }
+
+ private:
+  /// Boxes of one tensor follow each other.
+  template <class Begin, class Copy, class End>
+  void each_tensor(Begin&& begin, Copy&& copy, End&& end) {
+    std::vector<float> whole;
+    for (size_t i = 0; i < boxes_.size();) {
+      const StateTensor& t = *boxes_[i].first;
+      Run& run = t.tensor.run();
+      whole.resize(static_cast<size_t>(t.tensor.numel()));
+      begin(run, t.tensor, whole);
+      for (; i < boxes_.size() && boxes_[i].first == &t; ++i) {
+        auto piece = reinterpret_cast<float*>(host_[i].data());
+        for_each_run(boxes_[i].second, t.parameter->global, t.tensor.shape(), [&](int64_t, int64_t local, int64_t count) {
+          copy(whole.data() + local, piece, static_cast<size_t>(count));
+          piece += count;
+        });
+      }
+      end(run, t.tensor, whole);
+    }
+  }
+
+  std::vector<StateTensor> tensors_;
+  std::deque<std::vector<std::byte>> host_;
+  std::vector<Slice> slices_;
+  std::vector<std::pair<const StateTensor*, ParamBox>> boxes_;
+};
 
 }  // namespace
 
 SaveResult save_state(CheckpointStore& store, ParamList& parameters, OptimizerState* optimizer, const CheckpointMeta& meta) {
-  auto named = named_tensors(parameters, optimizer);
-  HostCopies host;
-  auto slices = stage(named, host);
-  for (size_t i = 0; i < named.size(); ++i) named[i].second.run().download(named[i].second, host[i].data());
-  return store.save(meta.state.step, slices, to_json(meta));
+  Staging staging(state_tensors(parameters, optimizer), true);
+  staging.from_device();
+  return store.save(meta.state.step, staging.slices(), to_json(meta));
 }
 
 void load_state(const CheckpointStore& store, int64_t step, ParamList& parameters, OptimizerState* optimizer) {
-  auto named = named_tensors(parameters, optimizer);
-  HostCopies host;
-  auto slices = stage(named, host);
-  store.load(step, slices);
-  for (size_t i = 0; i < named.size(); ++i) named[i].second.run().upload(named[i].second, host[i].data());
+  Staging staging(state_tensors(parameters, optimizer), false);
+  store.load(step, staging.slices());
+  staging.to_device();
   for (auto& p : parameters.all())
     if (p.value.dtype() != DType::f32) p.value.run().copy(p.value, p.master);
 }

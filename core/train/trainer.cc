@@ -28,33 +28,56 @@ int64_t num_targets(std::span<const Batch> batches) {
   return n;
 }
 
-LoaderConfig loader_config(const Settings& s, const Communicator& ranks) {
+LoaderConfig loader_config(const Settings& s, int rank, int ranks) {
   return {.seq_length = s.model.seq_length,
           .micro_batch_size = s.train.micro_batch_size,
-          .num_micro_batches = s.global_batch() / (s.train.micro_batch_size * ranks.size()),
-          .dp_rank = ranks.rank(),
-          .dp_size = ranks.size()};
+          .num_micro_batches = s.global_batch() / (s.train.micro_batch_size * ranks),
+          .dp_rank = rank,
+          .dp_size = ranks};
+}
+
+StoreOptions store_options(const Settings& s, const RankMesh& mesh) {
+  Communicator* savers = mesh.savers();
+  StoreOptions options{.keep = static_cast<int>(s.checkpoint.keep), .rank = savers->rank(), .world = savers->size()};
+  if (options.world == 1) return options;
+  options.token = mesh.token();
+  options.vote = [savers](bool mine) { return savers->all_reduce_value<int32_t>(mine ? 1 : 0, ReduceOp::min) != 0; };
+  return options;
+}
+
+int ranks_here(const Communicator& ranks) { return ranks.kind() == "thread" ? ranks.size() : 1; }
+
+/// Of the whole model, of which a rank may have a part.
+int64_t count_parameters(const ParamList& parameters) {
+  int64_t n = 0;
+  for (const auto& p : parameters.all()) n += p.global.numel();
+  return n;
 }
 
 }  // namespace
 
-Trainer::Trainer(const Recipe& recipe, PluginHost& plugins, std::function<bool()> stop)
-    : Trainer(recipe, plugins, std::move(stop), make_self_communicator()) {}
+struct Trainer::Alone {
+  explicit Alone(const Recipe& recipe) : world(make_self_communicator()), mesh(recipe, *world) {}
+  std::unique_ptr<Communicator> world;
+  RankMesh mesh;
+};
 
-Trainer::Trainer(const Recipe& recipe, PluginHost& plugins, std::function<bool()> stop,
-                 std::unique_ptr<Communicator> alone)
-    : Trainer(recipe, plugins, std::move(stop), *alone) {
+Trainer::Trainer(const Recipe& recipe, PluginHost& plugins, std::function<bool()> stop)
+    : Trainer(recipe, plugins, std::move(stop), std::make_unique<Alone>(recipe)) {}
+
+Trainer::Trainer(const Recipe& recipe, PluginHost& plugins, std::function<bool()> stop, std::unique_ptr<Alone> alone)
+    : Trainer(recipe, plugins, std::move(stop), alone->mesh) {
   alone_ = std::move(alone);
 }
 
-Trainer::Trainer(const Recipe& recipe, PluginHost& plugins, std::function<bool()> stop, Communicator& ranks)
-    : ranks_(ranks),
+Trainer::Trainer(const Recipe& recipe, PluginHost& plugins, std::function<bool()> stop, RankMesh& mesh)
+    : mesh_(mesh),
+      ranks_(mesh.world()),
       recipe_(recipe),
       stop_(std::move(stop)),
       planned_(first() ? require_memory(recipe, plugins) : MemoryPlan{}),
-      session_(recipe, plugins, {.ranks_here = ranks.kind() == "thread" ? ranks.size() : 1}),
+      session_(recipe, plugins, {.ranks_here = ranks_here(ranks_), .parallel = &mesh.parallel()}),
       scaler_(make_scaler(recipe.settings.mixed_precision)) {
-  MT_CHECK(ranks.size() == recipe.settings.data_parallel(), ranks.size(), " ranks for ", recipe.settings.data_parallel());
   build();
 }
 
@@ -72,18 +95,18 @@ void Trainer::build() {
   optimizer_ = plugins.make<Optimizer>(s.optimizer.type, recipe_.component("optimizer"), context);
   optimizer_state_.emplace(*session_.run, session_.parameters, *optimizer_);
   interpreter_.emplace(*session_.run, *session_.model, session_.parameters);
-  reducer_.emplace(ranks_, *session_.run, session_.parameters, s.ddp.in_order);
+  reducer_.emplace(mesh_.replicas(), *session_.run, session_.parameters, s.ddp.in_order);
   interpreter_->set_gradient_hooks({[this] { reducer_->micro_batch_done(); }, [this] { reducer_->reduce(); }});
   program_ = one_f_one_b({.stages = 1, .micro_batches = s.micro_batches()})[0];
 
-  if (first())
-    store_.emplace(recipe_.checkpoint_directory(), StoreOptions{.keep = static_cast<int>(s.checkpoint.keep)});
+  if (mesh_.savers())
+    store_.emplace(recipe_.checkpoint_directory(), store_options(s, mesh_));
   else
     store_.emplace(recipe_.checkpoint_directory());
   state_.seed = static_cast<uint64_t>(s.rng.seed);
   saved_ = mtrain::saved_config(recipe_, plugins, dataset_->identity(), session_.tokenizer->identity());
   resume();
-  loader_.emplace(*train_source_, loader_config(s, ranks_), state_.consumed_samples);
+  loader_.emplace(*train_source_, loader_config(s, mesh_.data().index(), mesh_.data().size()), state_.consumed_samples);
   fill_info();
 }
 
@@ -91,18 +114,16 @@ Trainer::~Trainer() = default;
 
 void Trainer::fill_info() {
   const Settings& s = recipe_.settings;
-  DType dtype = *dtype_from_name(s.mixed_precision.dtype);
   info_ = {.name = recipe_.name,
            .directory = recipe_.run_directory().string(),
            .device = ranks_.size() > 1 ? cat(ranks_.size(), " ranks (", ranks_.kind(), "), each ", session_.device) : session_.device,
            .dtype = s.mixed_precision.dtype,
-           .parameters = session_.parameters.numel(),
+           .parameters = count_parameters(session_.parameters),
            .total_steps = s.train.steps,
            .first_step = state_.step,
            .global_batch_size = s.global_batch(),
            .seq_length = s.model.seq_length,
            .flops_per_token = session_.model->flops_per_token(s.model.seq_length),
-           .peak_flops = ranks_.size() * measured_peak_flops(*session_.backend, dtype),
            .planned_memory = planned_.at_peak,
            .planned_bytes = planned_.reserved};
 }
@@ -111,6 +132,8 @@ void Trainer::run() {
   const Settings& s = recipe_.settings;
   require_agreement();
   auto due = [&](int64_t interval) { return interval > 0 && state_.step % interval == 0; };
+  if (!observers_.empty())  // who else would look at it; it takes a while
+    info_.peak_flops = ranks_.size() * measured_peak_flops(*session_.backend, *dtype_from_name(s.mixed_precision.dtype));
   tell([&](Observer& o) { o.on_start(info_); });
   if (state_.step == 0 && saved_step_ < 0 && s.train.steps == 0) save();
   bool stopped = false;
@@ -158,7 +181,7 @@ StepMetrics Trainer::step() {
   double grad_norm = 0;
   {
     PhaseTimer timer(session_.run->profile(), "gradient norm");
-    grad_norm = optimizer_state_->grad_norm(1 / scaler_.scale());
+    grad_norm = optimizer_state_->grad_norm(1 / scaler_.scale(), &mesh_.copy());
   }
   // 3. update the shards I own
   double lr = learning_rate(s.scheduler, s.optimizer.lr, state_.step, s.train.steps);
@@ -191,10 +214,9 @@ StepLoss Trainer::forward_backward(std::span<const Batch> batches) {
   Run& run = *session_.run;
   auto input_of = [&](int64_t micro) {
     const Batch& batch = batches[static_cast<size_t>(micro)];
-    run.first_token = batch.first_sample * batch.seq_length;
-    return to_device(run, batch);
+    return own_part(run, batch, mesh_.parallel());
   };
-  int64_t targets = ranks_.all_reduce_value(num_targets(batches));
+  int64_t targets = mesh_.data().comm().all_reduce_value(num_targets(batches));
   StepLoss loss = interpreter_->run(program_, input_of, targets, scaler_.scale());
   if (failpoint("train.loss").action == FaultAction::nan) loss.micro_batches[0] = std::nan("");
   loss.loss_sum = reducer_->sum(loss.micro_batches);
@@ -259,7 +281,7 @@ std::optional<EvalMetrics> Trainer::evaluate() {
   const ValidationSection& v = recipe_.settings.validation;
   if (v.steps == 0) return std::nullopt;
   LongOperation evaluating(ranks_.activity(), "evaluating");
-  EvalMetrics metrics = evaluate_split(session_, *interpreter_, *dataset_, Split::valid, v.steps, ranks_);
+  EvalMetrics metrics = evaluate_split(session_, *interpreter_, *dataset_, Split::valid, v.steps, &mesh_);
   metrics.step = state_.step;
   tell([&](Observer& o) { o.on_eval(metrics); });
   return metrics;
@@ -267,7 +289,7 @@ std::optional<EvalMetrics> Trainer::evaluate() {
 
 void Trainer::save() {
   LongOperation saving(ranks_.activity(), "saving a checkpoint");
-  if (!first()) {
+  if (!mesh_.savers()) {
     saved_step_ = state_.step;
     return;
   }
@@ -284,6 +306,12 @@ void Trainer::save() {
   } catch (const std::bad_alloc&) {
     event(cat("warning: checkpoint of step ", state_.step, " failed: no memory for its copy"));
   }
+}
+
+void Trainer::save_copy(const fs::path& folder) {
+  if (!mesh_.savers()) return;
+  CheckpointStore store(folder, store_options(recipe_.settings, mesh_));
+  save_state(store, session_.parameters, &*optimizer_state_, meta());
 }
 
 CheckpointMeta Trainer::meta() const {
@@ -349,21 +377,20 @@ DatasetContext dataset_context(const Session& session) {
 }
 
 EvalMetrics evaluate_split(Session& session, Interpreter& interpreter, const Dataset& dataset, Split split,
-                           int64_t batches, Communicator& ranks) {
+                           int64_t batches, const RankMesh* mesh) {
   auto start = std::chrono::steady_clock::now();
   const Settings& s = session.recipe.settings;
   auto source = dataset.split(split, batches * s.global_batch());
-  Loader loader(*source, loader_config(s, ranks));
+  Loader loader(*source, mesh ? loader_config(s, mesh->data().index(), mesh->data().size()) : loader_config(s, 0, 1));
   double sum = 0;
   int64_t tokens = 0;
   for (int64_t i = 0; i < batches; ++i) {
     for (const Batch& batch : loader.next()) {
-      sum += interpreter.evaluate(to_device(*session.run, batch)).loss_sum;
+      sum += interpreter.evaluate(mesh ? own_part(*session.run, batch, mesh->parallel()) : to_device(*session.run, batch)).loss_sum;
       tokens += batch.num_target_tokens;
     }
   }
-  sum = ranks.all_reduce_value(sum);
-  tokens = ranks.all_reduce_value(tokens);
+  if (mesh) sum = mesh->replicas().all_reduce_value(sum), tokens = mesh->data().comm().all_reduce_value(tokens);
   return {.split = name(split),
           .loss = tokens > 0 ? sum / static_cast<double>(tokens) : 0,
           .tokens = tokens,

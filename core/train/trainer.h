@@ -17,6 +17,7 @@
 #include "mtrain/pipeline/interpreter.h"
 #include "mtrain/train/memory_plan.h"
 #include "mtrain/train/observer.h"
+#include "mtrain/train/rank_mesh.h"
 #include "mtrain/train/saved_config.h"
 #include "mtrain/train/session.h"
 #include "mtrain/train/train_state.h"
@@ -27,7 +28,7 @@ class MT_API Trainer {
  public:
   /// Builds everything and resumes, without a word to the other ranks. `stop` is asked at every step edge; one rank that is
   /// to stop stops all.
-  Trainer(const Recipe& recipe, PluginHost& plugins, std::function<bool()> stop, Communicator& ranks);
+  Trainer(const Recipe& recipe, PluginHost& plugins, std::function<bool()> stop, RankMesh& mesh);
   /// The one rank of its job.
   Trainer(const Recipe& recipe, PluginHost& plugins, std::function<bool()> stop);
   ~Trainer();
@@ -42,15 +43,20 @@ class MT_API Trainer {
   void set_profile(Profile* profile) { session_.run->set_profile(profile); }
   Run& context() { return *session_.run; }
   const TrainState& state() const { return state_; }
+  /// What is trained, as far as this rank holds it; gradients are those of the last step.
+  ParamList& parameters() { return session_.parameters; }
   const RunInfo& info() const { return info_; }
   /// What is kept of the configuration in the run's folder and in its checkpoints.
   const SavedConfig& saved_config() const { return saved_; }
+  /// Saves the state as it is as a checkpoint in another folder. All ranks together.
+  void save_copy(const fs::path& folder);
   /// Evaluates the fixed validation batches; absent when the recipe asks for none.
   std::optional<EvalMetrics> evaluate();
 
  private:
-  Trainer(const Recipe& recipe, PluginHost& plugins, std::function<bool()> stop, std::unique_ptr<Communicator> alone);
-  bool first() const { return ranks_.rank() == 0; }
+  struct Alone;  // a job of one rank, where none was given
+  Trainer(const Recipe& recipe, PluginHost& plugins, std::function<bool()> stop, std::unique_ptr<Alone> alone);
+  bool first() const { return mesh_.first(); }
   bool told_to_stop();
   void require_agreement();
   void build();
@@ -68,8 +74,9 @@ class MT_API Trainer {
   void tell(Call&& call);
   void event(const std::string& text);
 
-  std::unique_ptr<Communicator> alone_;  // where no ranks were given
-  Communicator& ranks_;
+  std::unique_ptr<Alone> alone_;
+  RankMesh& mesh_;
+  Communicator& ranks_;  // the whole job
   const Recipe& recipe_;
   std::vector<std::unique_ptr<Observer>> observers_;
   std::function<bool()> stop_;
@@ -95,8 +102,8 @@ class MT_API Trainer {
 
 /// The datasets' context of a recipe.
 MT_API DatasetContext dataset_context(const Session& session);
-/// Mean loss of the first `batches` global batches of a split, shared out among the ranks.
+/// Mean loss of the first `batches` global batches of a split, shared out among the ranks; `mesh` null: this one alone.
 MT_API EvalMetrics evaluate_split(Session& session, Interpreter& interpreter, const Dataset& dataset,
-                                  Split split, int64_t batches, Communicator& ranks);
+                                  Split split, int64_t batches, const RankMesh* mesh);
 
 }  // namespace mtrain

@@ -169,8 +169,9 @@ void bench(Cli& cli, const RecipeWords& words, const BenchOptions& options) {
   SignalWatch signals;
   std::mutex building;
   auto rank = [&](Communicator& ranks) {
+    RankMesh mesh(recipe, ranks);
     std::optional<Trainer> trainer;
-    build_in_turn(ranks, building, [&] { trainer.emplace(recipe, plugins, [] { return false; }, ranks); });
+    build_in_turn(ranks, building, [&] { trainer.emplace(recipe, plugins, [] { return false; }, mesh); });
     ranks.barrier();
     if (ranks.rank() == 0) return bench_first(cli, *trainer, recipe, options, signals);
     for (int64_t i = 0; i < wanted && signals.received() == 0; ++i) trainer->step();

@@ -52,8 +52,9 @@ int run_training(const Cli& cli, const Recipe& recipe, PluginHost& plugins,
   int64_t steps = recipe.settings.train.steps;
   std::atomic<bool> stopped = false;
   run_job(recipe, plugins, [&](Communicator& ranks) {
+    RankMesh mesh(recipe, ranks);
     std::optional<Trainer> trainer;
-    build_in_turn(ranks, building, [&] { trainer.emplace(recipe, plugins, [&] { return signals.received() != 0; }, ranks); });
+    build_in_turn(ranks, building, [&] { trainer.emplace(recipe, plugins, [&] { return signals.received() != 0; }, mesh); });
     if (ranks.rank() == 0) start_first(*trainer, recipe, cli.quiet, before_start);
     trainer->run();
     if (trainer->state().step < steps) stopped = true;

@@ -1,12 +1,16 @@
 // loss[t] = lse[t] - logits[t, target[t]];  d_logits = (softmax - onehot) * d_loss[t].
+#include <algorithm>
+
 #include "mtrain/autograd/ops.h"
+#include "mtrain/autograd/ops/products.h"
 
 namespace mtrain {
 namespace {
 
 struct CrossEntropy {
   Tensor targets;
-  int64_t valid = 0;
+  int64_t valid = 0;  // of the columns here
+  VocabularyPart part;
   Tensor logits, lse;
 
   Tensor forward(Run& run, const Tensor& logits_in) {
@@ -20,7 +24,10 @@ struct CrossEntropy {
                                                .rows = logits.size(0),
                                                .cols = logits.size(1),
                                                .valid_cols = valid,
-                                               .dtype = logits.dtype()});
+                                               .dtype = logits.dtype(),
+                                               .part = part.join != nullptr,
+                                               .first_col = part.first});
+    if (part.join) part.join(targets, loss, lse);
     return loss;
   }
   void backward(Run& run, const Tensor& dy, Grads<1>& g) {
@@ -33,7 +40,8 @@ struct CrossEntropy {
                                                         .rows = logits.size(0),
                                                         .cols = logits.size(1),
                                                         .valid_cols = valid,
-                                                        .dtype = logits.dtype()});
+                                                        .dtype = logits.dtype(),
+                                                        .first_col = part.first});
     logits = {};
     g[0].give(run, d_logits);
   }
@@ -41,13 +49,22 @@ struct CrossEntropy {
 
 }  // namespace
 
+int64_t valid_columns(int64_t valid_vocab, int64_t columns, const VocabularyPart& part) {
+  return part.join ? std::clamp<int64_t>(valid_vocab - part.first, 0, columns) : valid_vocab;
+}
+
 Tensor cross_entropy(Tensor&& logits, const Tensor& targets, int64_t valid_vocab) {
+  return cross_entropy(std::move(logits), targets, valid_vocab, {});
+}
+
+Tensor cross_entropy(Tensor&& logits, const Tensor& targets, int64_t valid_vocab, const VocabularyPart& part) {
   MT_CHECK(logits.shape().rank() == 2 && targets.numel() == logits.size(0), logits.shape(), ", targets ", targets.shape());
   MT_CHECK(logits.contiguous(), logits.shape());
-  MT_CHECK(valid_vocab > 0 && valid_vocab <= logits.size(1), valid_vocab, " of ", logits.size(1));
+  MT_CHECK(valid_vocab > 0 && (part.join || valid_vocab <= logits.size(1)), valid_vocab, " of ", logits.size(1));
   require_kernel(logits.run(), logits.run().kernels().cross_entropy, "cross_entropy");
   Tensor own = std::move(logits);
-  return apply(CrossEntropy{.targets = targets, .valid = valid_vocab}, own);
+  int64_t valid = valid_columns(valid_vocab, own.size(1), part);
+  return apply(CrossEntropy{.targets = targets, .valid = valid, .part = part}, own);
 }
 
 }  // namespace mtrain

@@ -1,5 +1,6 @@
 // Elementwise ops: residual add, gated and plain activations, dropout.
 #include "mtrain/autograd/ops.h"
+#include "mtrain/autograd/ops/products.h"
 
 namespace mtrain {
 namespace {
@@ -17,11 +18,34 @@ struct Add {  // y = a + b;  da = db = dy
   }
 };
 
+struct AddBias {  // y = x + b + residual;  dx = dresidual = dy, db = column sums of dy
+  Tensor forward(Run& run, const Tensor& x, const Tensor& b, const Tensor& residual) {
+    Tensor y = run.empty(x.shape(), x.dtype());
+    run.kernels().add(run.stream(), {.a = x.raw(),
+                                     .b = residual.defined() ? residual.raw() : nullptr,
+                                     .y = y.raw(),
+                                     .count = x.numel(),
+                                     .dtype = x.dtype(),
+                                     .row = b.raw(),
+                                     .cols = x.size(1),
+                                     .row_dtype = b.dtype()});
+    return y;
+  }
+  void backward(Run& run, const Tensor& dy, Grads<3>& g) {
+    if (g[0].wanted()) g[0].give(run, dy);
+    if (g[1].wanted()) bias_gradient(run, dy, g[1]);
+    if (g[2].wanted()) g[2].give(run, dy);
+  }
+};
+
 struct SiluMul {  // y = silu(gate) * up
   Tensor gate, up;
   Tensor forward(Run& run, const Tensor& gate_in, const Tensor& up_in) {
     gate = gate_in.detach();
     up = up_in.detach();
+    return again(run);
+  }
+  Tensor again(Run& run) {
     Tensor y = run.empty(gate.shape(), gate.dtype());
     run.kernels().silu_mul(run.stream(), {.gate = gate.raw(),
                                           .up = up.raw(),
@@ -49,6 +73,9 @@ struct Gelu {  // y = x Φ(x)
   Tensor x;
   Tensor forward(Run& run, const Tensor& x_in) {
     x = x_in.detach();
+    return again(run);
+  }
+  Tensor again(Run& run) {
     Tensor y = run.empty(x.shape(), x.dtype());
     run.kernels().gelu(run.stream(),
                        {.x = x.raw(), .y = y.raw(), .count = x.numel(), .kind = kind, .dtype = x.dtype()});
@@ -66,27 +93,44 @@ struct Gelu {  // y = x Φ(x)
   }
 };
 
+/// The global tokens of the residual stream's rows.
+std::vector<RowRange> stream_tokens(const Run& run, int64_t rows) {
+  if (!run.own_tokens) return {{run.first_token, rows}};
+  std::vector<RowRange> tokens = *run.own_tokens;
+  int64_t known = 0;
+  for (RowRange& range : tokens) {
+    range.row += run.first_token;
+    known += range.rows;
+  }
+  MT_CHECK(known == rows, "dropout of ", rows, " rows; the residual stream has ", known);
+  return tokens;
+}
+
 struct Dropout {  // y = x * keep / (1 - p); the same mask turns dy into dx
   float p = 0;
   uint64_t name_key = 0, step = 0;
-  int64_t first_index = 0;
+  std::vector<RowRange> tokens;  // of the rows of x, in order
 
   Tensor masked(Run& run, const Tensor& x) const {
     Tensor y = run.empty(x.shape(), x.dtype());
-    run.kernels().dropout(run.stream(), {.x = x.raw(),
-                                         .y = y.raw(),
-                                         .count = x.numel(),
-                                         .first_index = first_index,
-                                         .seed = run.seed(),
-                                         .name_key = name_key,
-                                         .step = step,
-                                         .p = p,
-                                         .dtype = x.dtype()});
+    int64_t row = 0;
+    for (const RowRange& some : tokens) {
+      run.kernels().dropout(run.stream(), {.x = x.slice(0, row, row + some.rows).raw(),
+                                           .y = y.slice(0, row, row + some.rows).raw(),
+                                           .count = some.rows * x.size(1),
+                                           .first_index = some.row * x.size(1),
+                                           .seed = run.seed(),
+                                           .name_key = name_key,
+                                           .step = step,
+                                           .p = p,
+                                           .dtype = x.dtype()});
+      row += some.rows;
+    }
     return y;
   }
   Tensor forward(Run& run, const Tensor& x) {
     step = run.step;
-    first_index = run.first_token * x.size(1);
+    tokens = stream_tokens(run, x.size(0));
     return masked(run, x);
   }
   void backward(Run& run, const Tensor& dy, Grads<1>& g) { g[0].give(run, masked(run, dy)); }
@@ -104,6 +148,14 @@ Tensor add(const Tensor& a, const Tensor& b) {
   check_alike(a, b);
   require_kernel(a.run(), a.run().kernels().add, "add");
   return apply(Add{}, a, b);
+}
+
+Tensor add_bias(const Tensor& x, const Tensor& b, const Tensor& residual) {
+  if (!b.defined()) return residual.defined() ? add(x, residual) : x;
+  if (residual.defined()) check_alike(x, residual);
+  MT_CHECK(x.shape().rank() == 2 && x.contiguous() && b.numel() == x.size(1) && b.contiguous(), x.shape(), " and ", b.shape());
+  require_kernel(x.run(), x.run().kernels().add, "add");
+  return apply(AddBias{}, x, b, residual);
 }
 
 Tensor silu_mul(const Tensor& gate, const Tensor& up) {

@@ -6,7 +6,7 @@ namespace {
 
 struct Embedding {
   Tensor ids;
-  int64_t rows = 0;
+  int64_t first_row = 0, rows = 0;
 
   Tensor forward(Run& run, const Tensor& table) {
     rows = table.size(0);
@@ -17,7 +17,8 @@ struct Embedding {
                                            .tokens = ids.size(0),
                                            .rows = rows,
                                            .cols = table.size(1),
-                                           .dtype = table.dtype()});
+                                           .dtype = table.dtype(),
+                                           .first_row = first_row});
     return y;
   }
 
@@ -29,16 +30,17 @@ struct Embedding {
                                                     .tokens = ids.size(0),
                                                     .rows = rows,
                                                     .cols = dy.size(1),
-                                                    .dtype = dy.dtype()});
+                                                    .dtype = dy.dtype(),
+                                                    .first_row = first_row});
   }
 };
 
 }  // namespace
 
-Tensor embedding(const Tensor& table, const Tensor& ids) {
+Tensor embedding(const Tensor& table, const Tensor& ids, int64_t first_row) {
   MT_CHECK(table.shape().rank() == 2 && ids.shape().rank() == 1 && table.contiguous(), "table ", table.shape(), ", ids ", ids.shape());
   require_kernel(table.run(), table.run().kernels().embedding, "embedding");
-  return apply(Embedding{.ids = ids}, table);
+  return apply(Embedding{.ids = ids, .first_row = first_row}, table);
 }
 
 }  // namespace mtrain

@@ -28,17 +28,6 @@ struct Linear {
     if (g[2].wanted()) bias_gradient(run, dy, g[2]);
     if (g[3].wanted()) g[3].give(run, dy);
   }
-
-  static void bias_gradient(Run& run, const Tensor& dy, InputGrad& g) {
-    auto [db, accumulate] = g.slot(run, {dy.size(1)}, DType::f32);
-    MT_CHECK(db.dtype() == DType::f32, "a bias must be a parameter");
-    run.kernels().column_sum(run.stream(), {.x = dy.raw(),
-                                            .out = db.data<float>(),
-                                            .rows = dy.size(0),
-                                            .cols = dy.size(1),
-                                            .accumulate = accumulate,
-                                            .dtype = dy.dtype()});
-  }
 };
 
 }  // namespace

@@ -21,13 +21,14 @@ int64_t piece_rows(int64_t rows, int64_t vocab, DType dtype) {
 
 struct LinearCrossEntropy {
   Tensor targets;
-  int64_t valid = 0;
+  int64_t valid = 0;  // of the ids here
+  VocabularyPart vocabulary;
   float loss_weight = 0;
   Tensor dx;
   bool open = false;  // gradients of w were added up, and backward has not come yet
 
   Tensor forward(Run& run, const Tensor& x, const Tensor& w) {
-    int64_t rows = x.size(0), vocab = w.size(0), piece = piece_rows(rows, vocab, x.dtype());
+    int64_t rows = x.size(0), vocab = w.size(0), piece = piece_rows(rows, std::max(vocab, vocabulary.largest), x.dtype());
     Tensor loss = run.empty({rows}, DType::f32), lse = run.empty({rows}, DType::f32);
     bool record = run.grad_enabled;
     InputGrad dw(record ? static_cast<GradTarget*>(w.node().get()) : nullptr);
@@ -51,8 +52,11 @@ struct LinearCrossEntropy {
                             .rows = end - begin,
                             .cols = vocab,
                             .valid_cols = valid,
-                            .dtype = logits.dtype()};
+                            .dtype = logits.dtype(),
+                            .part = vocabulary.join != nullptr,
+                            .first_col = vocabulary.first};
       run.kernels().cross_entropy(run.stream(), args);
+      if (vocabulary.join) vocabulary.join(part(targets), part(loss), part(lse));
       if (!dx.defined() && !dw.wanted()) continue;
       run.kernels().cross_entropy_backward(run.stream(), {.d_loss = part(weights).data<float>(),
                                                           .logits = logits.raw(),
@@ -62,7 +66,8 @@ struct LinearCrossEntropy {
                                                           .rows = args.rows,
                                                           .cols = vocab,
                                                           .valid_cols = valid,
-                                                          .dtype = logits.dtype()});
+                                                          .dtype = logits.dtype(),
+                                                          .first_col = vocabulary.first});
       if (dx.defined()) linear_input_gradient(run, logits, w, part(dx), false);
       if (!dw.wanted()) continue;
       auto [out, accumulate] = dw.slot(run, w.shape(), w.dtype());
@@ -94,16 +99,17 @@ bool takes_partial_sums(const Tensor& w) {
 }  // namespace
 
 Tensor linear_cross_entropy(const Tensor& x, const Tensor& w, const Tensor& targets, int64_t valid_vocab,
-                            float loss_weight) {
+                            float loss_weight, const VocabularyPart& part) {
   if (x.run().grad_enabled && (loss_weight == 0 || !takes_partial_sums(w)))
-    return cross_entropy(linear(x, w), targets, valid_vocab);
+    return cross_entropy(linear(x, w), targets, valid_vocab, part);
   MT_CHECK(x.shape().rank() == 2 && w.shape().rank() == 2 && x.size(1) == w.size(1), "x ", x.shape(), ", w ", w.shape());
   MT_CHECK(x.contiguous() && w.contiguous() && x.dtype() == w.dtype(), name(x.dtype()), " vs ", name(w.dtype()));
   MT_CHECK(targets.numel() == x.size(0), x.shape(), ", targets ", targets.shape());
-  MT_CHECK(valid_vocab > 0 && valid_vocab <= w.size(0), valid_vocab, " of ", w.size(0));
+  MT_CHECK(valid_vocab > 0 && (part.join || valid_vocab <= w.size(0)), valid_vocab, " of ", w.size(0));
   require_kernel(x.run(), x.run().kernels().gemm, "gemm");
   require_kernel(x.run(), x.run().kernels().cross_entropy, "cross_entropy");
-  return apply(LinearCrossEntropy{.targets = targets, .valid = valid_vocab, .loss_weight = loss_weight}, x, w);
+  int64_t valid = valid_columns(valid_vocab, w.size(0), part);
+  return apply(LinearCrossEntropy{.targets = targets, .valid = valid, .vocabulary = part, .loss_weight = loss_weight}, x, w);
 }
 
 }  // namespace mtrain

@@ -1,7 +1,7 @@
-// The three products of a linear layer, shared by the ops that have one. Stateless.
+// The three products of a linear layer and the gradient of its bias, shared by the ops that have one. Stateless.
 // T tokens, D inputs, N outputs; `accumulate` means "+=".
 #pragma once
-#include "mtrain/tensor/run.h"
+#include "mtrain/autograd/ops.h"
 
 namespace mtrain {
 
@@ -59,6 +59,21 @@ inline void linear_weight_gradient(Run& run, const Tensor& dy, const Tensor& x, 
                                     .beta = accumulate ? 1.0f : 0.0f,
                                     .dtype = dy.dtype(),
                                     .c_dtype = dw.dtype()});
+}
+
+/// How many of a matrix's columns — all ids, or those of one rank's part — are no padding.
+int64_t valid_columns(int64_t valid_vocab, int64_t columns, const VocabularyPart& part);
+
+/// db[N] (+)= column sums of dy[T,N].
+inline void bias_gradient(Run& run, const Tensor& dy, InputGrad& g) {
+  auto [db, accumulate] = g.slot(run, {dy.size(1)}, DType::f32);
+  MT_CHECK(db.dtype() == DType::f32, "a bias must be a parameter");
+  run.kernels().column_sum(run.stream(), {.x = dy.raw(),
+                                          .out = db.data<float>(),
+                                          .rows = dy.size(0),
+                                          .cols = dy.size(1),
+                                          .accumulate = accumulate,
+                                          .dtype = dy.dtype()});
 }
 
 }  // namespace mtrain

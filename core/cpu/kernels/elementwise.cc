@@ -16,7 +16,28 @@ void each_element(Stream& stream, int64_t count, F&& f) {
 }
 }  // namespace
 
+namespace {
+void add_row(Stream& stream, const AddArgs& args) {
+  with_float_type(args.dtype, [&]<class T>(T) {
+    with_float_type(args.row_dtype, [&]<class R>(R) {
+      auto a = static_cast<const T*>(args.a), b = static_cast<const T*>(args.b);
+      auto row = static_cast<const R*>(args.row);
+      auto y = static_cast<T*>(args.y);
+      int64_t cols = args.cols, rows = args.count / cols;
+      for_blocks(cpu_stream(stream), rows, rows_per_task(cols), [&](int64_t begin, int64_t end) {
+        for (int64_t r = begin; r < end; ++r)
+          SerialTeam{}.each(cols, [&](int64_t c) {
+            int64_t i = r * cols + c;
+            y[i] = T(to_float(a[i]) + (b ? to_float(b[i]) : 0.0f) + to_float(row[c]));
+          });
+      });
+    });
+  });
+}
+}  // namespace
+
 void add(Stream& stream, const AddArgs& args) {
+  if (args.row) return add_row(stream, args);
   with_float_type(args.dtype, [&]<class T>(T) {
     auto a = static_cast<const T*>(args.a), b = static_cast<const T*>(args.b);
     auto y = static_cast<T*>(args.y);

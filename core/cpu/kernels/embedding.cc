@@ -1,5 +1,7 @@
 #include "mtrain/kernel/embedding.h"
 
+#include <algorithm>
+
 #include "mtrain/cpu/kernels/launch.h"
 
 namespace mtrain::cpu::MT_ISA {
@@ -9,8 +11,13 @@ void embedding(Stream& stream, const EmbeddingArgs& args) {
     auto table = static_cast<const T*>(args.table);
     auto y = static_cast<T*>(args.y);
     for_blocks(cpu_stream(stream), args.tokens, rows_per_task(args.cols), [&](int64_t begin, int64_t end) {
-      for (int64_t t = begin; t < end; ++t)
-        embedding_row(SerialTeam{}, table + args.ids[t] * args.cols, y + t * args.cols, args.cols);
+      for (int64_t t = begin; t < end; ++t) {
+        int64_t row = args.ids[t] - args.first_row;
+        if (row >= 0 && row < args.rows)
+          embedding_row(SerialTeam{}, table + row * args.cols, y + t * args.cols, args.cols);
+        else
+          std::fill_n(y + t * args.cols, args.cols, T(0.0f));
+      }
     });
   });
 }
@@ -22,9 +29,12 @@ void embedding_backward(Stream& stream, const EmbeddingBackwardArgs& args) {
   with_float_type(args.dtype, [&]<class T>(T) {
     auto dy = static_cast<const T*>(args.dy);
     for_blocks(cpu_stream(stream), args.cols, kBand, [&](int64_t begin, int64_t end) {
-      for (int64_t t = 0; t < args.tokens; ++t)
-        embedding_row_backward(SerialTeam{}, dy + t * args.cols + begin,
-                               args.d_table + args.ids[t] * args.cols + begin, end - begin);
+      for (int64_t t = 0; t < args.tokens; ++t) {
+        int64_t row = args.ids[t] - args.first_row;
+        if (row < 0 || row >= args.rows) continue;
+        embedding_row_backward(SerialTeam{}, dy + t * args.cols + begin, args.d_table + row * args.cols + begin,
+                               end - begin);
+      }
     });
   });
 }

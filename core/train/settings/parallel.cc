@@ -5,8 +5,8 @@ namespace mtrain {
 using enum ResumeClass;
 
 namespace {
-constexpr const char *kTensor = "tensor parallelism", *kPipeline = "pipeline parallelism",
-                     *kContext = "context parallelism", *kExpert = "expert parallelism",
+constexpr const char *kPipeline = "pipeline parallelism",
+                     *kExpert = "expert parallelism",
                      *kSharded = "sharded data parallelism", *kData = "data parallelism",
                      *kOverlap = "communication behind computation";
 }  // namespace
@@ -46,7 +46,6 @@ void DistSection::bind_ranks(Fields& f) {
       .resume(safe);
   f("tp", tp, "tensor-parallel ranks")
       .min(1)
-      .needs(kTensor)
       .resume(safe)
       .renamed_from({"tensor_model_parallel_size"});
   f("pp", pp, "pipeline stages")
@@ -61,7 +60,6 @@ void DistSection::bind_ranks(Fields& f) {
       .renamed_from({"virtual_pipeline_model_parallel_size", "num_virtual_stages_per_pipeline_rank"});
   f("cp", cp, "context-parallel ranks")
       .min(1)
-      .needs(kContext)
       .resume(safe)
       .renamed_from({"context_parallel_size"});
   f("ep", ep, "expert-parallel ranks")
@@ -75,12 +73,10 @@ void DistSection::bind_ranks(Fields& f) {
       .resume(safe)
       .renamed_from({"expert_tensor_parallel_size"});
   f("sp", sp, "sequence parallel: the residual stream is split over tp")
-      .needs(kTensor)
       .resume(safe)
       .renamed_from({"sequence_parallel"});
   f("order", order, "how ranks are numbered, the nearest first")
       .one_of({"tp-cp-ep-dp-pp", "tp-cp-ep-pp-dp"})
-      .needs("several ranks")
       .resume(safe);
 }
 
@@ -134,28 +130,24 @@ void DistSection::bind_context(Fields& f) {
     "by "
     "cp_hierarchy; one for all blocks, or one for each")
       .one_of({"p2p", "all_gather", "a2a", "a2a+p2p"})
-      .needs(kContext)
       .resume(safe)
       .renamed_from({"cp_comm_type"});
   f("cp_hierarchy", cp_hierarchy, "a2a+p2p: ranks of each level, the nearest first; their product is cp")
       .min(1)
       .example("[2, 4]")
-      .needs(kContext)
       .resume(safe)
       .renamed_from({"hierarchical_context_parallel_sizes"});
   f("dynamic_cp", dynamic_cp, "each sample gets as many context-parallel ranks as its length asks for")
-      .needs(kContext)
       .resume(safe)
       .renamed_from({"hybrid_context_parallel", "dynamic_context_parallel"});
   f("max_tokens_per_cp_rank", max_tokens_per_cp_rank, "dynamic_cp: most tokens of one sample on one rank")
       .min(0)
       .unit("tokens")
-      .needs(kContext)
       .resume(safe)
       .renamed_from({"max_seqlen_per_dp_cp_rank"});
   f("eval_cp", eval_cp, "context-parallel ranks in evaluation; 0: cp")
       .min(0)
-      .needs(kContext)
+      .needs("another number of context-parallel ranks in evaluation")
       .resume(safe)
       .renamed_from({"eval_context_parallel_size"});
 }

@@ -79,10 +79,9 @@ class Llama final : public Model {
 
   Tensor forward(const ModelInput& input, Tensor x_TD) override {
     if (embed_) x_TD = (*embed_)(input.tokens_T);
-    for (auto& block : blocks_) {
-      if (context_.recompute) x_TD = recompute([&block, input](const Tensor& x) { return (*block)(x, input); }, x_TD);
-      else x_TD = (*block)(x_TD, input);
-    }
+    int64_t first = context_.stage.layers(config_.layers).first;
+    auto block = [this, first, input](int64_t i, const Tensor& x) { return (*blocks_[static_cast<size_t>(i - first)])(x, input); };
+    x_TD = run_blocks(context_.scope.blocks(), first, first + std::ssize(blocks_), block, x_TD);
     return head_ ? (*head_)((*norm_)(x_TD), input) : x_TD;
   }
 

@@ -1,0 +1,91 @@
+#include "mtrain/train/rank_mesh.h"
+
+#include <unistd.h>
+
+#include <chrono>
+
+#include "mtrain/dist/parallel_layout.h"
+
+namespace mtrain {
+namespace {
+
+ParallelLayout layout_of(const DistSection& d, Communicator& world) {
+  return parallel_layout(
+      {.world_size = world.size(), .tp = d.tp, .pp = d.pp, .cp = d.cp, .ep = d.ep, .etp = d.etp, .order = d.order});
+}
+
+int64_t model_number(const Recipe& recipe, const char* setting) {
+  const Node* node = recipe.config.root().find(setting);
+  return node && node->kind() == NodeKind::integer ? node->as_int() : 0;
+}
+
+/// The first rank's word; all get it.
+std::string common_token(Communicator& world) {
+  int64_t word = static_cast<int64_t>(std::chrono::system_clock::now().time_since_epoch().count()) ^
+                 (static_cast<int64_t>(::getpid()) << 40);
+  world.broadcast(std::span(&word, 1), 0);
+  return cat(static_cast<uint64_t>(word));
+}
+
+}  // namespace
+
+RankMesh::RankMesh(const Recipe& recipe, Communicator& world)
+    : RankMesh(recipe, world, layout_of(recipe.settings.dist, world)) {}
+
+RankMesh::RankMesh(const Recipe& recipe, Communicator& world, ParallelLayout layout)
+    : world_(world),
+      dense_(world, layout.dense),
+      expert_(world, layout.expert),
+      replicas_(&dense_.joint({"dp", "cp"})),
+      copy_(&dense_.joint({"tp", "pp"})),
+      expert_copy_(&expert_.joint({"etp", "ep", "pp"})),
+      token_(common_token(world)) {
+  const DistSection& dist = recipe.settings.dist;
+  parallel_ = {.tp = &dense_["tp"],
+               .cp = &dense_["cp"],
+               .ep = &expert_["ep"],
+               .etp = &expert_["etp"],
+               .edp = &expert_["edp"],
+               .expert_group = &expert_.joint({"ep", "etp"}),
+               .sequence = dist.sp};
+  share_heads(recipe);
+  share_context(dist);
+  choose_savers(dist);
+}
+
+// Ranks of tp that follow each other share a key/value head where there are fewer heads than ranks (shard_heads).
+void RankMesh::share_heads(const Recipe& recipe) {
+  int64_t tp = recipe.settings.dist.tp, heads = model_number(recipe, "model.kv_heads");
+  if (heads == 0) heads = model_number(recipe, "model.heads");
+  if (heads == 0 || tp <= heads || tp % heads != 0) return;
+  MeshLayout shared = dense_.layout().split("tp", {{"kv_head", heads}, {"kv_copy", tp / heads}});
+  kv_copies_ = dense_.axis_of(shared, "kv_copy", "kv_copy");
+  parallel_.kv_copies = kv_copies_.get();
+}
+
+// Of the levels of a2a+p2p the nearest exchanges heads; a ring goes over all others, which need no groups for it.
+void RankMesh::share_context(const DistSection& dist) {
+  parallel_.cp_comm.clear();
+  for (const std::string& kind : dist.cp_comm) parallel_.cp_comm.push_back(parse_context_kind(kind));
+  if (dist.dynamic_cp) parallel_.context_tokens = dist.max_tokens_per_cp_rank;
+  if (dist.cp_hierarchy.empty() || dist.cp == 1) return;
+  int64_t near = dist.cp_hierarchy[0];
+  MeshLayout levels = dense_.layout().split("cp", {{"cp_far", dist.cp / near}, {"cp_near", near}});
+  cp_near_ = dense_.axis_of(levels, "cp_near", "cp_near");
+  parallel_.cp_near = cp_near_.get();
+}
+
+void RankMesh::choose_savers(const DistSection& dist) {
+  bool everyone = dist.zero > 0 || dist.ep * dist.etp > 1;
+  if (everyone) savers_ = &world_;
+  else if (replicas_->index() == 0) savers_ = &copy_->comm();
+}
+
+std::string RankMesh::place() const {
+  std::vector<std::string> axes;
+  for (const AxisSpec& axis : dense_.layout().axes())
+    if (axis.size > 1) axes.push_back(cat(axis.name, " ", dense_[axis.name].index()));
+  return cat("rank ", world_.rank(), axes.empty() ? "" : cat(" (", join(axes, ", "), ")"));
+}
+
+}  // namespace mtrain
