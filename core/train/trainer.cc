@@ -137,6 +137,7 @@ void Trainer::run() {
     end_profile(state_.step == s.train.steps);
     tell([&](Observer& o) { o.on_step(metrics); });
     bool last = state_.step == s.train.steps;
+    if (RankActivity* activity = ranks_.activity()) activity->end_step(state_.step, metrics.step_seconds);
     if (due(s.validation.interval) && !last) evaluate();
     if (due(s.checkpoint.interval) || last) save();
   }
@@ -273,6 +274,7 @@ void Trainer::end_profile(bool last) {
 std::optional<EvalMetrics> Trainer::evaluate() {
   const ValidationSection& v = recipe_.settings.validation;
   if (v.steps == 0) return std::nullopt;
+  LongOperation evaluating(ranks_.activity(), "evaluating");
   EvalMetrics metrics = evaluate_split(session_, *interpreter_, *dataset_, Split::valid, v.steps, &mesh_);
   metrics.step = state_.step;
   tell([&](Observer& o) { o.on_eval(metrics); });
@@ -280,6 +282,7 @@ std::optional<EvalMetrics> Trainer::evaluate() {
 }
 
 void Trainer::save() {
+  LongOperation saving(ranks_.activity(), "saving a checkpoint");
   if (!mesh_.savers()) {
     saved_step_ = state_.step;
     return;

@@ -30,6 +30,12 @@ void DistSection::bind(Fields& f) {
       .unit("min")
       .resume(safe)
       .renamed_from({"distributed_timeout_minutes"});
+  f("silence_seconds", silence_seconds,
+    "the job ends within this time, or three times its slowest steps, after a rank died, stopped or got stuck; 0: only "
+    "timeout_minutes counts")
+      .min(0)
+      .unit("s")
+      .resume(safe);
 }
 
 void DistSection::bind_ranks(Fields& f) {

@@ -27,7 +27,7 @@ struct DistSection {
   std::string backend = "cpu";
   std::optional<std::string> comm;
   std::vector<std::string> nccl_algo;
-  double timeout_minutes = 10;
+  double timeout_minutes = 10, silence_seconds = 5;
   void bind(Fields& f);
 
  private:
