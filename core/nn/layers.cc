@@ -66,10 +66,10 @@ Tensor Attention::operator()(const Tensor& x, const ModelInput& input, const Ten
   if (plan_->recomputes(RecomputePart::layernorm)) qkv = discard_until_backward(qkv, own);
   if (options_.rope) qkv = rope(std::move(qkv), options_.layout, *options_.rope, input.positions_T);
   float scale = 1.0f / std::sqrt(static_cast<float>(options_.layout.head_dim));
-  auto core = [=, this, layout = options_.layout, bounds = input.bounds, slice = input.context,
-               causal = options_.causal](const Tensor& heads) {
-    if (slice) return context_attention(heads, layout, slice, context_, context_kind_, scale, causal);
-    return attention(heads, layout, bounds, scale, causal);
+  auto core = [this, scale, bounds = input.bounds, context = input.context](const Tensor& heads) {
+    const HeadLayout& layout = options_.layout;
+    if (!context) return attention(heads, layout, bounds, scale, options_.causal);
+    return context_attention(heads, layout, context, context_, context_kind_, scale, options_.causal);
   };
   return out_.leave(region_, plan_->recomputes(RecomputePart::core_attn) ? recompute(core, qkv) : core(qkv), residual);
 }
@@ -108,6 +108,22 @@ Tensor Mlp::run(const Tensor& x, const Tensor& residual) const {
   Tensor own = region_.enter(x), up = up_(own);
   if (plan_->recomputes(RecomputePart::layernorm)) up = discard_until_backward(up, own);
   return down_.leave(region_, gelu(up, kind_), residual);
+}
+
+Parameter* tied_table(const Scope& scope, const StageRange& stage, Dim rows, Dim embed, float init_std) {
+  if (!stage.first && !stage.last) return nullptr;
+  Parameter* table = scope.find("weight");
+  const Axis* ends = cutting(scope.parallel().ends);
+  if (!ends || stage.first == stage.last) {  // one rank has both
+    MT_CHECK(table != nullptr, scope.path(), ": a head is tied to an embedding that is not there");
+    return table;
+  }
+  if (!stage.first) {
+    table = &Embedding(scope, std::move(rows), std::move(embed), init_std).weight;
+    table->counted = false;
+  }
+  table->partial.push_back({ends, 0, table->numel()});
+  return table;
 }
 
 LmHead::LmHead(const Scope& scope, Dim vocab, Dim embed, int64_t valid_vocab, Parameter* tied, float init_std)

@@ -180,6 +180,29 @@ struct EmbeddingBackwardArgs {
   int64_t first_row = 0;
 };
 
+/// y[t] = addend[t] + sum over j of w(t,j) * x[source[t,j]], j ascending, in float and rounded once; nothing where source is
+/// negative. w(t,j) = weights[weight_of[t,j]]: tokens to their experts and back (Fedus et al. 2022, arXiv:2101.03961).
+struct GatherSumArgs {
+  const void* x;             // [any, cols]
+  const int32_t* source;     // [rows, fan]
+  const float* weights;      // null: every w is 1
+  const int32_t* weight_of;  // [rows, fan]; null: w(t,j) = weights[t * fan + j]
+  const void* addend;        // [rows, cols], may be null, may be y
+  void* y;                   // [rows, cols], apart from x
+  int64_t rows, cols, fan;
+  DType dtype;
+};
+/// out[r] = sum over j of <a[r / group], b[source[r,j]]>, j ascending; nothing where source is negative: the gradient of
+/// the weights above.
+struct RowDotsArgs {
+  const void* a;          // [rows / group, cols]
+  const void* b;          // [any, cols]
+  const int32_t* source;  // [rows, fan]
+  float* out;             // [rows]
+  int64_t rows, cols, group, fan;
+  DType dtype;
+};
+
 /// loss[t] = lse[t] - logits[t, target[t]]; 0 where target < 0 (ignored). Columns >= `valid_cols` (vocabulary padding)
 /// count as minus infinity.
 struct CrossEntropyArgs {
@@ -282,6 +305,8 @@ struct AdamWArgs {
   X(gelu_backward, GeluBackwardArgs) \
   X(embedding, EmbeddingArgs) \
   X(embedding_backward, EmbeddingBackwardArgs) \
+  X(gather_sum, GatherSumArgs) \
+  X(row_dots, RowDotsArgs) \
   X(cross_entropy, CrossEntropyArgs) \
   X(cross_entropy_backward, CrossEntropyBackwardArgs) \
   X(add, AddArgs) \

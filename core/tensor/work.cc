@@ -90,6 +90,17 @@ CountedWork count(const EmbeddingBackwardArgs& a) {
   out.work.bytes += 8 * product(a.tokens, a.cols);  // float sums read and written
   return out;
 }
+CountedWork count(const GatherSumArgs& a) {
+  CountedWork out = rows(a.rows, a.cols, static_cast<double>(a.fan) + (a.addend ? 2 : 1), 0, a.dtype);
+  out.work.flops = (a.weights ? 2 : 1) * product(a.rows, a.fan, a.cols);
+  return out;
+}
+CountedWork count(const RowDotsArgs& a) {
+  CountedWork out = rows(a.rows, a.cols, static_cast<double>(a.fan), 0, a.dtype);
+  out.work.flops = 2 * product(a.rows, a.fan, a.cols);
+  out.work.bytes += bytes(product(a.rows / std::max<int64_t>(1, a.group), a.cols), a.dtype);
+  return out;
+}
 CountedWork count(const CrossEntropyArgs& a) { return rows(a.rows, a.cols, 1, 10, a.dtype); }
 CountedWork count(const CrossEntropyBackwardArgs& a) { return rows(a.rows, a.cols, 2, 10, a.dtype); }
 CountedWork count(const AddArgs& a) { return elements(a.count, 3, 1, a.dtype); }
