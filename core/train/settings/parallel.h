@@ -14,7 +14,7 @@ struct DistSection {
   bool sp = false;
   std::string order = "tp-cp-ep-dp-pp";
   // pipeline
-  std::string schedule = "1f1b", layout;
+  std::string schedule = "1f1b", schedule_file, layout;
   int64_t first_stage_layers = 0, last_stage_layers = 0, microbatch_group_size = 0;
   bool account_for_embedding = false, account_for_loss = false, variable_seq_lengths = false;
   // context
