@@ -140,6 +140,7 @@ void Trainer::run() {
   bool stopped = false;
   while (state_.step < s.train.steps && !(stopped = told_to_stop())) {
     begin_profile();
+    if (RankActivity* activity = ranks_.activity()) activity->begin_step();
     StepMetrics metrics = step();
     end_profile(state_.step == s.train.steps);
     tell([&](Observer& o) { o.on_step(metrics); });

@@ -158,8 +158,8 @@ int launch_ranks(const Cli& cli, int64_t nproc) {
   if (told != 0) return 128 + told;
   int code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
   if (code <= 128) return code;
-  std::cerr << headline(name(ErrorClass::peer), cat("a rank was ended by signal ", code - 128, " (", strsignal(code - 128), ")"))
-            << "  help: see above which one; the same command continues from the newest checkpoint\n";
+  std::cerr << headline(name(ErrorClass::peer), cat(WIFSIGNALED(status) ? "mpirun" : "a rank", " was ended by signal ", code - 128, " (", strsignal(code - 128), ")"))
+            << "  help: see above for what is known; the same command continues from the newest checkpoint\n";
   return static_cast<int>(ErrorClass::peer);
 }
 
