@@ -8,6 +8,7 @@
 #include "mtrain/base/rng.h"
 #include "mtrain/cpu/cpu_backend.h"
 #include "mtrain/train/profiling.h"
+#include "mtrain/train/replica_check.h"
 #include "mtrain/train/resume.h"
 #include "mtrain/train/state_io.h"
 
@@ -46,6 +47,12 @@ StoreOptions store_options(const Settings& s, const RankMesh& mesh) {
 }
 
 int ranks_here(const Communicator& ranks) { return ranks.kind() == "thread" ? ranks.size() : 1; }
+
+/// As a faulty machine does: one step of the last place of one weight.
+void flip_a_bit(ParamList& parameters) {
+  float& weight = parameters.all().front().master.data<float>()[0];
+  weight = std::nextafter(weight, 1.0f);
+}
 
 }  // namespace
 
@@ -133,11 +140,13 @@ void Trainer::run() {
   bool stopped = false;
   while (state_.step < s.train.steps && !(stopped = told_to_stop())) {
     begin_profile();
+    if (RankActivity* activity = ranks_.activity()) activity->begin_step();
     StepMetrics metrics = step();
     end_profile(state_.step == s.train.steps);
     tell([&](Observer& o) { o.on_step(metrics); });
     bool last = state_.step == s.train.steps;
     if (RankActivity* activity = ranks_.activity()) activity->end_step(state_.step, metrics.step_seconds);
+    if (due(s.train.weight_hash_interval)) require_equal_replicas(session_.parameters, mesh_, state_.step);
     if (due(s.validation.interval) && !last) evaluate();
     if (due(s.checkpoint.interval) || last) save();
   }
@@ -182,6 +191,7 @@ StepMetrics Trainer::step() {
   double scale = scaler_.scale();
   bool updated = update(loss, grad_norm, lr);
 
+  if (failpoint("train.flip").action == FaultAction::nan) flip_a_bit(session_.parameters);
   ++state_.step;
   state_.consumed_samples = loader_->consumed_samples();
   int64_t tokens = s.global_batch() * s.model.seq_length;
