@@ -8,6 +8,7 @@
 #include <cstdlib>
 
 #include "mtrain/base/error.h"
+#include "mtrain/comm/communicator.h"
 #include "mtrain/train/verify_twin.h"
 
 namespace mtrain {
@@ -97,10 +98,12 @@ LayoutVerifier::~LayoutVerifier() {
 LayoutFigures LayoutVerifier::train(const RankLayout& layout, std::function<void(ParamList&, int64_t)> before_step) {
   std::vector<std::string> changes = overrides(layout);
   changes.push_back(cat("run.dir=", folder_.string()));
+  if (options_.world && layout.ranks > 1) changes.push_back(cat("dist.comm=", options_.world->kind()));
   Recipe recipe = recipe_from_text(twin_, "the twin", fs::current_path(), changes, plugins_);
   dtype_ = *dtype_from_name(recipe.settings.mixed_precision.dtype);
   tokens_ = recipe.settings.global_batch() * recipe.settings.model.seq_length;
-  return run_layout(recipe, plugins_, {.steps = options_.steps, .before_step = std::move(before_step), .stop = options_.stop});
+  return run_layout(recipe, plugins_, {.steps = options_.steps, .before_step = std::move(before_step), .stop = options_.stop,
+                                       .world = options_.world, .shapes = &reference_.gradients});
 }
 
 void LayoutVerifier::measure_reference() {

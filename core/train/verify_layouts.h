@@ -8,6 +8,7 @@
 
 #include "mtrain/train/layout_list.h"
 #include "mtrain/train/verify_bound.h"
+#include "mtrain/comm/communicator.h"
 #include "mtrain/train/verify_run.h"
 
 namespace mtrain {
@@ -29,6 +30,7 @@ struct VerifyOptions {
   int64_t ranks = 2, steps = 5;
   int64_t probes = 3;           // disturbed runs of one rank that the bound is measured with
   std::function<bool()> stop;   // asked before every step; true ends everything with Error
+  Communicator* world = nullptr;  // ranks that are processes, each with a verifier of its own; null: threads
 };
 
 class MT_API LayoutVerifier {
