@@ -85,35 +85,35 @@ void MoeSettings::bind(Fields& f) {
       .min(1)
       .resume(impossible)
       .renamed_from({"moe_layer_freq", "decoder_sparse_step"});
-  f("latent_size", latent_size, "experts work in a narrower stream of this width
-      .needs("experts in a narrower stream"); 0: they do not")
+  f("latent_size", latent_size, "experts work in a narrower stream of this width; 0: they do not")
       .min(0)
       .resume(impossible)
-      .renamed_from({"moe_latent_size"});
-  f("activation_clamp", activation_clamp, "largest size of the gated MLP's inner values
-      .needs("limits of inner values"); null: no limit")
+      .renamed_from({"moe_latent_size"})
+      .needs("experts in a narrower stream");
+  f("activation_clamp", activation_clamp, "largest size of the gated MLP's inner values; null: no limit")
       .exclusive_min(0)
-      .renamed_from({"activation_func_clamp_value", "swiglu_limit"});
+      .renamed_from({"activation_func_clamp_value", "swiglu_limit"})
+      .needs("limits of inner values");
   bind_dispatch(f);
   f.section("router", router);
 }
 
 void MoeSettings::bind_dispatch(Fields& f) {
   f("capacity_factor", capacity_factor,
-    "an expert takes this times its equal share of tokens
-      .needs("capacities of experts"); null: all that come")
+    "an expert takes this times its equal share of tokens; null: all that come")
       .exclusive_min(0)
-      .renamed_from({"moe_expert_capacity_factor"});
+      .renamed_from({"moe_expert_capacity_factor"})
+      .needs("capacities of experts");
   f("pad_to_capacity", pad_to_capacity, "and is given exactly that many")
       .renamed_from({"moe_pad_expert_input_to_capacity"})
       .needs("capacities of experts");
   f("drop_policy", drop_policy, "which tokens are too many: those of least score, or the last ones")
       .one_of({"probs", "position"})
       .renamed_from({"moe_token_drop_policy"});
-  f("rank_capacity_factor", rank_capacity_factor, "the same limit for all experts of a rank
-      .needs("capacities of experts"); null: none")
+  f("rank_capacity_factor", rank_capacity_factor, "the same limit for all experts of a rank; null: none")
       .exclusive_min(0)
-      .renamed_from({"moe_expert_rank_capacity_factor"});
+      .renamed_from({"moe_expert_rank_capacity_factor"})
+      .needs("capacities of experts");
   f("dispatcher", dispatcher, "how tokens reach their experts' ranks")
       .one_of({"allgather", "alltoall", "flex"})
       .resume(safe)

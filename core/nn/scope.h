@@ -31,6 +31,9 @@ class MT_API Scope {
   /// depends on seed, name and the element's place in the whole only.
   Parameter& param(std::string_view name, const Dims& dims, const Init& init, bool decay) const;
 
+  /// The parameter `<path>.<name>` where another stage of this rank has added it, null otherwise.
+  Parameter* find(std::string_view name) const { return settings_->parameters.find((*this / name).path()); }
+
   Run& run() const { return settings_->run; }
   const ParallelContext& parallel() const;
   const BlockPlan& blocks() const;

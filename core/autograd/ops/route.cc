@@ -96,7 +96,6 @@ class TokenRouter {
   /// dz += the gradient of the weights.
   void weights_backward(std::span<const double> z, const int32_t* chosen, const float* dw, Row& dz) {
     const Row& s = chosen_scores(z, chosen);
-    auto k = s.size();
     double sum = normalised() ? std::accumulate(s.begin(), s.end(), 0.0) + kTiny : 1, mean = 0, moved = 0;
     for (size_t j = 0; normalised() && j < s.size(); ++j) mean += static_cast<double>(dw[j]) * s[j] / sum;
     for (size_t j = 0; j < s.size(); ++j) {
