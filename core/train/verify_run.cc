@@ -97,24 +97,28 @@ void compare_copies(ParamList& parameters, const RankMesh& mesh, const LayoutRun
   std::lock_guard lock(shared.results);
   for (const Parameter& p : parameters.all())
     if (int64_t n = apart_from(shared.weights.at(p.name), p); n > 0)
-      shared.figures.drifted.push_back(cat("the copy of ", p.name, " on ", mesh.place(), " has ", n, " elements that are not those of the rank that counts"));
+      shared.figures.drifted.push_back(cat("the copy of ", p.name, " on ", mesh.place(), " has ", n,
+                                           " elements that are not those of the rank that counts"));
 }
 
 /// All that this rank has sent so far along each axis that has several ranks.
 std::map<std::string, CommCounters> sent_along(const RankMesh& mesh) {
   const ParallelContext& p = mesh.parallel();
   std::map<std::string, CommCounters> sent;
-  for (auto [name, axis] : {std::pair("tp", p.tp), {"cp", p.cp}, {"ep", p.ep}, {"etp", p.etp}, {"pp", &mesh.dense()["pp"]}})
+  for (auto [name, axis] :
+       {std::pair("tp", p.tp), {"cp", p.cp}, {"ep", p.ep}, {"etp", p.etp}, {"pp", &mesh.dense()["pp"]}})
     if (cutting(axis)) sent[name] = axis->comm().counters();
   if (mesh.replicas().size() > 1) sent["replicas"] = mesh.replicas().counters();
   return sent;
 }
 
-std::map<std::string, CommCounters> difference(std::map<std::string, CommCounters> after, const std::map<std::string, CommCounters>& before) {
+std::map<std::string, CommCounters> difference(std::map<std::string, CommCounters> after,
+                                               const std::map<std::string, CommCounters>& before) {
   for (auto& [axis, counters] : after)
     for (size_t kind = 0; kind < counters.by_kind.size(); ++kind) {
       const CommCounters::Count& old = before.at(axis).by_kind[kind];
-      counters.by_kind[kind] = {counters.by_kind[kind].calls - old.calls, counters.by_kind[kind].bytes_sent - old.bytes_sent};
+      counters.by_kind[kind] = {counters.by_kind[kind].calls - old.calls,
+                                counters.by_kind[kind].bytes_sent - old.bytes_sent};
     }
   return after;
 }
@@ -123,7 +127,10 @@ void train_rank(const Recipe& recipe, PluginHost& plugins, const LayoutRunOption
                 Shared& shared) {
   RankMesh mesh(recipe, ranks);
   std::optional<Trainer> trainer;
-  build_in_turn(ranks, shared.turn, [&] { trainer.emplace(recipe, plugins, [] { return false; }, mesh); });
+  build_in_turn(ranks, shared.turn, [&] {
+    trainer.emplace(
+        recipe, plugins, [] { return false; }, mesh);
+  });
   ParamList& parameters = trainer->parameters();
   for (int64_t step = 0; step < options.steps; ++step) {
     bool stop = options.stop && options.stop();
@@ -149,9 +156,12 @@ void train_rank(const Recipe& recipe, PluginHost& plugins, const LayoutRunOption
 LayoutFigures run_layout(const Recipe& recipe, PluginHost& plugins, const LayoutRunOptions& options) {
   auto start = std::chrono::steady_clock::now();
   Shared shared;
-  if (recipe.settings.dist.nproc == 1) train_rank(recipe, plugins, {options.steps, options.before_step, options.stop}, *make_self_communicator(), shared);
-  else if (options.world) train_rank(recipe, plugins, options, *options.world, shared);
-  else run_job(recipe, plugins, [&](Communicator& ranks) { train_rank(recipe, plugins, options, ranks, shared); });
+  if (recipe.settings.dist.nproc == 1)
+    train_rank(recipe, plugins, {options.steps, options.before_step, options.stop}, *make_self_communicator(), shared);
+  else if (options.world)
+    train_rank(recipe, plugins, options, *options.world, shared);
+  else
+    run_job(recipe, plugins, [&](Communicator& ranks) { train_rank(recipe, plugins, options, ranks, shared); });
   shared.figures.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return std::move(shared.figures);
 }

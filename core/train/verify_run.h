@@ -1,5 +1,5 @@
-// One layout's run of the twin, kept as what does not depend on the layout: losses and norms per step, and the first step's
-// gradients as whole tensors by name, put together from what each rank holds. Values.
+// One layout's run of the twin, kept as what does not depend on the layout: losses and norms per step, and the first
+// step's gradients as whole tensors by name, put together from what each rank holds. Values.
 #pragma once
 #include <cstdint>
 #include <functional>

@@ -1,6 +1,5 @@
 // What ranks send in a step of a whole training run, against theory. Bytes are those that the first rank sends.
 #include <doctest/doctest.h>
-
 #include <unistd.h>
 
 #include "mtrain/train/verify_run.h"
@@ -30,7 +29,8 @@ Sent sent_in(const std::vector<std::string>& changes) {
   std::vector<std::string> all = changes;
   std::string folder = (fs::temp_directory_path() / cat("mtrain-bytes-", ::getpid())).string();
   all.push_back("run.dir=" + folder);
-  Recipe recipe = recipe_from_text(twin_recipe(recipe_of(subjects()[0]), kRanks, 2), "the twin", fs::current_path(), all, plugins());
+  Recipe recipe = recipe_from_text(twin_recipe(recipe_of(subjects()[0]), kRanks, 2), "the twin", fs::current_path(),
+                                   all, plugins());
   LayoutFigures figures = run_layout(recipe, plugins(), {.steps = 2});
   fs::remove_all(folder);
   const Node& root = recipe.config.root();
@@ -53,7 +53,8 @@ TEST_CASE("sequence parallelism gathers twice and scatters twice in every block 
     const Sizes& z = sent.sizes;
     int64_t stream = (n - 1) * z.tokens * z.hidden * 4 / n;  // one gathering or scattering of the residual stream
     int64_t times = z.micro_batches * (4 * z.layers + 2);    // embedding and head have one pair more between them
-    int64_t head = z.micro_batches * (n - 1) * z.tokens * 4;  // each token's logarithm of the sum over the rank's vocabulary
+    int64_t head =
+        z.micro_batches * (n - 1) * z.tokens * 4;  // each token's logarithm of the sum over the rank's vocabulary
     CHECK(sent.bytes("tp", CommKind::reduce_scatter) == times * stream);
     CHECK(sent.bytes("tp", CommKind::all_gather) == times * stream + head);
     int64_t targets = z.micro_batches * 2 * (n - 1) * z.tokens * 4 / n;  // the target's logit

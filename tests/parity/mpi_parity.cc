@@ -1,5 +1,5 @@
-// A program for mpirun: layouts over processes against one rank. Every process makes the reference for itself; the first says
-// how it went. Arguments: the most layouts of each subject.
+// A program for mpirun: layouts over processes against one rank. Every process makes the reference for itself; the
+// first says how it went. Arguments: the most layouts of each subject.
 #include <cstdlib>
 #include <iostream>
 
@@ -33,8 +33,10 @@ int compare(Communicator& world, size_t most) {
       if (verdict.kind == LayoutVerdict::Kind::failed) world.abort(verdict.problem);
       wrong += world.all_reduce_value<int64_t>(same ? 0 : 1, ReduceOp::max) != 0;
       ++run;
-      if (world.rank() == 0) std::cout << subject.name << " " << verify_table_line(verdict) << std::flush;
-      else if (!same) std::cout << "rank " << world.rank() << ": " << verdict.problem << std::endl;
+      if (world.rank() == 0)
+        std::cout << subject.name << " " << verify_table_line(verdict) << std::flush;
+      else if (!same)
+        std::cout << "rank " << world.rank() << ": " << verdict.problem << std::endl;
     }
   }
   if (world.rank() == 0) std::cout << run << " layouts over " << world.size() << " processes, " << wrong << " differ\n";

@@ -1,5 +1,5 @@
-// Bugs of other systems that trained a wrong model in some layout without an error, one test each. Every one was put into this
-// code once and found by its test: mutations.py does that again.
+// Bugs of other systems that trained a wrong model in some layout without an error, one test each. Every one was put
+// into this code once and found by its test: mutations.py does that again.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -24,7 +24,8 @@ LayoutVerifier& verifier(const std::string& name, int64_t ranks) {
   static std::map<std::pair<std::string, int64_t>, std::unique_ptr<LayoutVerifier>> made;
   auto& entry = made[{name, ranks}];
   if (!entry) {
-    entry = std::make_unique<LayoutVerifier>(recipe_of(subject(name)), plugins(), VerifyOptions{.ranks = ranks, .steps = 3});
+    entry = std::make_unique<LayoutVerifier>(recipe_of(subject(name)), plugins(),
+                                             VerifyOptions{.ranks = ranks, .steps = 3});
     entry->measure_reference();
   }
   return *entry;
@@ -40,7 +41,8 @@ void same(const std::string& name, int64_t ranks, const std::string& layout) {
   if (found == legal.end()) {
     bool planned = false;
     for (const auto& part : v.layouts().not_built)
-      planned |= std::any_of(part.layouts.begin(), part.layouts.end(), [&](const RankLayout& l) { return text(l) == layout; });
+      planned |=
+          std::any_of(part.layouts.begin(), part.layouts.end(), [&](const RankLayout& l) { return text(l) == layout; });
     REQUIRE(planned);  // a rule refuses it, or the name is wrong: then this test tests nothing
     MESSAGE(layout << ": this build lacks it");
     return;

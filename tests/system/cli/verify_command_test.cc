@@ -10,14 +10,17 @@ using Json = nlohmann::json;
 
 namespace {
 
-bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+bool has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
 
 }  // namespace
 
 TEST_CASE("verify layouts compares, says how it went and certifies it") {
   Scratch scratch("mtrain-verify");
   std::string recipe = scratch.write("r.yaml", tiny_recipe()), file = (scratch / "c.json").string();
-  Outcome out = cli({"verify", "layouts", recipe, "--ranks", "2", "--steps", "3", "--only", "tp2+sp", "--certificate", file});
+  Outcome out =
+      cli({"verify", "layouts", recipe, "--ranks", "2", "--steps", "3", "--only", "tp2+sp", "--certificate", file});
   REQUIRE_MESSAGE(out.status == 0, out.out << out.err);
   CHECK(has(out.out, "same "));
   CHECK(has(out.out, " differ, 0 failed"));
@@ -35,7 +38,8 @@ TEST_CASE("verify layouts compares, says how it went and certifies it") {
   }
   // The twin runs by itself in such a layout.
   std::string twin = scratch.write("twin.yaml", certificate["twin"]);
-  Outcome alone = cli({twin, "-q", "dist.nproc=2", "dist.tp=2", "dist.sp=true", "run.dir=" + (scratch / "run").string()});
+  Outcome alone =
+      cli({twin, "-q", "dist.nproc=2", "dist.tp=2", "dist.sp=true", "run.dir=" + (scratch / "run").string()});
   CHECK_MESSAGE(alone.status == 0, alone.err);
 }
 
@@ -58,7 +62,8 @@ TEST_CASE("verify layouts lists without training, and refuses what it cannot do"
 TEST_CASE("a recipe for a large machine is verified on this one") {
   Scratch scratch("mtrain-verify-large");
   std::string certificate = (scratch / "c.json").string();
-  Outcome out = cli({"verify", "layouts", "llama3_70b", "--ranks", "2", "--steps", "2", "--only", "tp2", "--certificate", certificate});
+  Outcome out = cli({"verify", "layouts", "llama3_70b", "--ranks", "2", "--steps", "2", "--only", "tp2",
+                     "--certificate", certificate});
   REQUIRE_MESSAGE(out.status == 0, out.out << out.err);
   CHECK(has(Json::parse(slurp(certificate))["dtype"].dump(), "bf16"));
 }
