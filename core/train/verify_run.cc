@@ -1,5 +1,6 @@
 #include "mtrain/train/verify_run.h"
 
+#include <algorithm>
 #include <bit>
 #include <chrono>
 #include <mutex>
@@ -12,11 +13,13 @@
 namespace mtrain {
 namespace {
 
-/// What the ranks of one run share.
+using WholeTensors = std::map<std::string, WholeTensor>;
+
+/// What the ranks of one process share.
 struct Shared {
   std::mutex turn, results;
   LayoutFigures figures;
-  std::map<std::string, WholeTensor> weights;  // after the last step
+  WholeTensors weights;  // after the last step
 };
 
 WholeTensor whole_of(const Shape& shape) {
@@ -34,7 +37,7 @@ std::vector<float> on_host(const Tensor& tensor) {
 }
 
 /// Puts what this rank counts of one parameter's tensor into the whole one.
-void place(const Parameter& p, const Tensor& tensor, std::map<std::string, WholeTensor>& wholes) {
+void place(const Parameter& p, const Tensor& tensor, WholeTensors& wholes) {
   std::vector<float> local = on_host(tensor);
   auto [entry, first] = wholes.try_emplace(p.name);
   WholeTensor& whole = entry->second;
@@ -68,40 +71,81 @@ bool stands_for(const Parameter& p, const RankMesh& mesh) {
   return (p.expert ? mesh.expert_replicas() : mesh.replicas()).rank() == 0;
 }
 
-void compare_copies(ParamList& parameters, const RankMesh& mesh, Shared& shared) {
+/// Puts together what the ranks hold: threads put it into the same memory, processes add up what is zero elsewhere.
+void gather(ParamList& parameters, Tensor Parameter::*tensor, const RankMesh& mesh, const LayoutRunOptions& options,
+            std::mutex& results, WholeTensors& wholes) {
   {
-    std::lock_guard lock(shared.results);
+    std::lock_guard lock(results);
     for (const Parameter& p : parameters.all())
-      if (stands_for(p, mesh)) place(p, p.master, shared.weights);
+      if (stands_for(p, mesh)) place(p, p.*tensor, wholes);
   }
-  mesh.world().barrier();
+  if (!options.world) return mesh.world().barrier();
+  for (const auto& [name, shape] : *options.shapes) {
+    WholeTensor& whole = wholes[name];
+    whole.sizes = shape.sizes;
+    whole.values.resize(shape.values.size());
+    whole.given.resize(shape.values.size());
+    std::vector<int32_t> given(whole.given.begin(), whole.given.end());
+    mesh.world().all_reduce(whole.values);
+    mesh.world().all_reduce(given);
+    std::copy(given.begin(), given.end(), whole.given.begin());
+  }
+}
+
+void compare_copies(ParamList& parameters, const RankMesh& mesh, const LayoutRunOptions& options, Shared& shared) {
+  gather(parameters, &Parameter::master, mesh, options, shared.results, shared.weights);
   std::lock_guard lock(shared.results);
   for (const Parameter& p : parameters.all())
     if (int64_t n = apart_from(shared.weights.at(p.name), p); n > 0)
-      shared.figures.drifted.push_back(cat("the copy of ", p.name, " on ", mesh.place(), " has ", n, " elements that are not those of the rank that counts"));
+      shared.figures.drifted.push_back(cat("the copy of ", p.name, " on ", mesh.place(), " has ", n,
+                                           " elements that are not those of the rank that counts"));
+}
+
+/// All that this rank has sent so far along each axis that has several ranks.
+std::map<std::string, CommCounters> sent_along(const RankMesh& mesh) {
+  const ParallelContext& p = mesh.parallel();
+  std::map<std::string, CommCounters> sent;
+  for (auto [name, axis] :
+       {std::pair("tp", p.tp), {"cp", p.cp}, {"ep", p.ep}, {"etp", p.etp}, {"pp", &mesh.dense()["pp"]}})
+    if (cutting(axis)) sent[name] = axis->comm().counters();
+  if (mesh.replicas().size() > 1) sent["replicas"] = mesh.replicas().counters();
+  return sent;
+}
+
+std::map<std::string, CommCounters> difference(std::map<std::string, CommCounters> after,
+                                               const std::map<std::string, CommCounters>& before) {
+  for (auto& [axis, counters] : after)
+    for (size_t kind = 0; kind < counters.by_kind.size(); ++kind) {
+      const CommCounters::Count& old = before.at(axis).by_kind[kind];
+      counters.by_kind[kind] = {counters.by_kind[kind].calls - old.calls,
+                                counters.by_kind[kind].bytes_sent - old.bytes_sent};
+    }
+  return after;
 }
 
 void train_rank(const Recipe& recipe, PluginHost& plugins, const LayoutRunOptions& options, Communicator& ranks,
                 Shared& shared) {
   RankMesh mesh(recipe, ranks);
   std::optional<Trainer> trainer;
-  build_in_turn(ranks, shared.turn, [&] { trainer.emplace(recipe, plugins, [] { return false; }, mesh); });
+  build_in_turn(ranks, shared.turn, [&] {
+    trainer.emplace(
+        recipe, plugins, [] { return false; }, mesh);
+  });
   ParamList& parameters = trainer->parameters();
   for (int64_t step = 0; step < options.steps; ++step) {
     bool stop = options.stop && options.stop();
     if (ranks.all_reduce_value<int32_t>(stop ? 1 : 0, ReduceOp::max) != 0) return;
     if (options.before_step) options.before_step(parameters, step);
+    std::map<std::string, CommCounters> before = sent_along(mesh);
     StepMetrics metrics = trainer->step();
-    std::lock_guard lock(shared.results);
-    if (mesh.first()) {
+    if (step == 0) gather(parameters, &Parameter::main_grad, mesh, options, shared.results, shared.figures.gradients);
+    if (mesh.first() || options.world) {
       shared.figures.losses.push_back(metrics.loss);
       shared.figures.norms.push_back(metrics.grad_norm);
+      shared.figures.sent = difference(sent_along(mesh), before);
     }
-    if (step > 0) continue;
-    for (const Parameter& p : parameters.all())
-      if (stands_for(p, mesh)) place(p, p.main_grad, shared.figures.gradients);
   }
-  compare_copies(parameters, mesh, shared);
+  compare_copies(parameters, mesh, options, shared);
   std::lock_guard lock(shared.results);
   shared.figures.memory.resize(static_cast<size_t>(ranks.size()));
   shared.figures.memory[static_cast<size_t>(ranks.rank())] = static_cast<int64_t>(trainer->context().memory().peak());
@@ -112,7 +156,12 @@ void train_rank(const Recipe& recipe, PluginHost& plugins, const LayoutRunOption
 LayoutFigures run_layout(const Recipe& recipe, PluginHost& plugins, const LayoutRunOptions& options) {
   auto start = std::chrono::steady_clock::now();
   Shared shared;
-  run_job(recipe, plugins, [&](Communicator& ranks) { train_rank(recipe, plugins, options, ranks, shared); });
+  if (recipe.settings.dist.nproc == 1)
+    train_rank(recipe, plugins, {options.steps, options.before_step, options.stop}, *make_self_communicator(), shared);
+  else if (options.world)
+    train_rank(recipe, plugins, options, *options.world, shared);
+  else
+    run_job(recipe, plugins, [&](Communicator& ranks) { train_rank(recipe, plugins, options, ranks, shared); });
   shared.figures.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return std::move(shared.figures);
 }
