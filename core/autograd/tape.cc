@@ -6,7 +6,49 @@ namespace mtrain {
 
 GradTarget::~GradTarget() = default;
 Leaf::~Leaf() = default;
-TapeNode::~TapeNode() = default;
+LeafWatch::~LeafWatch() = default;
+
+namespace {
+
+Leaf* as_leaf(NodeBase* node) {
+  auto target = static_cast<GradTarget*>(node);
+  return target && target->is_leaf ? static_cast<Leaf*>(target) : nullptr;
+}
+
+// Inputs are looked at in both directions of a pass, so that a value that is not there comes before the op reads it.
+void before_values(const std::vector<std::shared_ptr<NodeBase>>& inputs) {
+  for (const auto& input : inputs)
+    if (Leaf* leaf = as_leaf(input.get()); leaf && leaf->watch) leaf->watch->before_value(leaf->number);
+}
+
+void count_done(Leaf& leaf) {
+  if (--leaf.uses == 0 && leaf.watch) leaf.watch->gradient_complete(leaf.number);
+}
+
+class InBackward {
+ public:
+  explicit InBackward(Run& run) : run_(run) { ++run_.backwards; }
+  ~InBackward() { --run_.backwards; }
+  InBackward(const InBackward&) = delete;
+  InBackward& operator=(const InBackward&) = delete;
+
+ private:
+  Run& run_;
+};
+
+}  // namespace
+
+// An op whose backward never ran.
+TapeNode::~TapeNode() {
+  for (const auto& input : inputs)
+    if (Leaf* leaf = as_leaf(input.get())) --leaf->uses;
+}
+
+void TapeNode::record(std::vector<std::shared_ptr<NodeBase>> nodes) {
+  inputs = std::move(nodes);
+  for (const auto& input : inputs)
+    if (Leaf* leaf = as_leaf(input.get())) ++leaf->uses;
+}
 
 // A gradient that another holder still reads must not be added to in place.
 void InputGrad::own(Run& run) {
@@ -17,6 +59,7 @@ void InputGrad::own(Run& run) {
 }
 
 InputGrad::Slot InputGrad::slot(Run& run, const Shape& shape, DType dtype) {
+  if (Leaf* leaf = as_leaf(target_); leaf && leaf->watch) leaf->watch->before_gradient(leaf->number);
   bool accumulate = std::exchange(target_->has_grad, true);
   if (accumulate) own(run);
   else if (!target_->is_leaf) target_->grad = run.empty(shape, dtype);
@@ -63,6 +106,7 @@ void backward(const Tensor& output, const Tensor& gradient) {
   auto root = std::dynamic_pointer_cast<TapeNode>(output.node());
   MT_CHECK(root != nullptr, "nothing on the tape leads to a parameter");
   MT_CHECK(!root->spent, "backward of this tape ran already");
+  InBackward in_backward(output.run());
   auto later = [](const std::shared_ptr<TapeNode>& a, const std::shared_ptr<TapeNode>& b) { return a->order < b->order; };
   std::priority_queue<std::shared_ptr<TapeNode>, std::vector<std::shared_ptr<TapeNode>>, decltype(later)> ready(later);
   InputGrad(root.get()).give(output.run(), gradient);
@@ -70,8 +114,10 @@ void backward(const Tensor& output, const Tensor& gradient) {
   while (!ready.empty()) {
     std::shared_ptr<TapeNode> node = ready.top();
     ready.pop();
+    before_values(node->inputs);
     node->run_backward(take_gradient(*node));
     for (auto& input : std::exchange(node->inputs, {})) {
+      if (Leaf* leaf = as_leaf(input.get())) count_done(*leaf);
       auto next = std::dynamic_pointer_cast<TapeNode>(input);
       if (!next || !next->has_grad) continue;
       MT_CHECK(!next->spent, "two results share a part of the tape, and backward of one ran already");

@@ -24,11 +24,29 @@ class MT_API GradTarget : public NodeBase {
   bool is_leaf = false;
 };
 
+/// Who keeps values or gradients of parameters only while they are needed, or wants to know when a gradient is complete.
+/// `leaf` is the number that it gave the leaf. Called on the rank's thread, in the order in which ops run, which is the same on
+/// all ranks of one program.
+class MT_API LeafWatch {
+ public:
+  virtual ~LeafWatch();
+  /// The value is about to be read.
+  virtual void before_value(int64_t leaf) = 0;
+  /// The gradient is about to be written.
+  virtual void before_gradient(int64_t leaf) = 0;
+  /// A backward has run the last op on any tape that reads the parameter: nothing more is added to its gradient, unless further
+  /// ops are recorded.
+  virtual void gradient_complete(int64_t leaf) = 0;
+};
+
 /// A parameter's end of the tape: `grad` is its float main gradient, allocated by its owner.
 class MT_API Leaf final : public GradTarget {
  public:
   Leaf() { is_leaf = true; }
   ~Leaf() override;
+  LeafWatch* watch = nullptr;
+  int64_t number = 0;  // watch's
+  int64_t uses = 0;    // ops on tapes that read it and have not run backward
 };
 
 /// An op on the tape.
@@ -42,6 +60,8 @@ class MT_API TapeNode : public GradTarget {
   DType dtype = DType::f32;
   bool queued = false, spent = false;
   std::vector<std::shared_ptr<NodeBase>> inputs;
+  /// Sets the inputs, and counts the use of those that are leaves.
+  void record(std::vector<std::shared_ptr<NodeBase>> nodes);
 };
 
 /// Backward's view of one input.
@@ -97,7 +117,7 @@ Tensor apply(Op op, const Inputs&... in) {
   node->order = run.next_node++;
   node->shape = out.shape();
   node->dtype = out.dtype();
-  node->inputs = {in.node()...};
+  node->record({in.node()...});
   out.set_node(std::move(node));
   return out;
 }

@@ -56,6 +56,8 @@ class MT_API Run {
   bool grad_enabled = true;
   /// Losses whose gradients forward has added up already (linear_cross_entropy) and whose backward has not come yet.
   int64_t open_losses = 0;
+  /// Backward passes under way, one inside another where blocks are computed again.
+  int64_t backwards = 0;
   /// Creation number of the next tape node.
   uint64_t next_node = 0;
 

@@ -13,18 +13,28 @@ namespace mtrain {
 
 class Run;
 
-/// A block of device memory of one Run; goes back to the Run's allocator with its last handle.
+/// A block of device memory of one Run; goes back to the Run's allocator with its last handle. Its memory can be given back
+/// earlier, and taken again, while there are handles: who holds parameters that exist only while they are used does that.
 class MT_API Storage {
  public:
   Storage(Run& run, size_t bytes);
   ~Storage();
   Storage(const Storage&) = delete;
   Storage& operator=(const Storage&) = delete;
-  void* data() const { return data_; }
+  void* data() const {
+    if (!data_) throw_released();
+    return data_;
+  }
   size_t bytes() const { return bytes_; }
+  bool resident() const { return data_ != nullptr; }
+  /// Gives the memory back; what was in it is lost. Nothing when it is not there.
+  void release();
+  /// Takes memory again, uninitialised. Nothing when it is there.
+  void restore();
   Run& run() const { return run_; }
 
  private:
+  [[noreturn]] static void throw_released();
   Run& run_;
   void* data_;
   size_t bytes_;
@@ -54,6 +64,10 @@ class MT_API Tensor {
   Run& run() const { return storage_->run(); }
   /// True when no other handle shares the storage, so that it may be written in place.
   bool unique() const { return storage_.use_count() == 1; }
+  /// Whether the storage has its memory now (Storage::release, for all tensors that share it).
+  bool resident() const { return storage_->resident(); }
+  void release_memory() const { storage_->release(); }
+  void restore_memory() const { storage_->restore(); }
   bool contiguous() const;
 
   /// The same elements under another shape. REQUIRES: contiguous, equal count.

@@ -32,23 +32,27 @@ MemoryPlan plan_memory(const Recipe& recipe, PluginHost& plugins) {
   int64_t copy = s.dist.tp * s.dist.pp * s.dist.cp, ranks = s.dist.nproc % copy == 0 ? s.dist.nproc : copy;
   PlannedCommunicator world(0, static_cast<int>(ranks));
   RankMesh mesh(recipe, world);
-  Session session(recipe, plugins, {.initialise = false, .planning = true, .parallel = &mesh.parallel()});
+  Session session(recipe, plugins, {.initialise = false, .planning = true, .defer_memory = s.dist.zero > 0, .parallel = &mesh.parallel()});
   Run& run = *session.run;
-  session.parameters.allocate_gradients(run);
   OptimizerContext context{run};
   auto optimizer = plugins.make<Optimizer>(s.optimizer.type, recipe.component("optimizer"), context);
-  OptimizerState state(run, session.parameters, *optimizer);
+  ShardingOptions sharding = sharding_options(s, mesh, *optimizer);
+  sharding.initialise = false;
+  ParamBuckets buckets(run, session.parameters, sharding);
+  OptimizerState state(run, buckets, *optimizer);
   Interpreter interpreter(run, *session.model, session.parameters);
-  auto alone = make_self_communicator();  // sums take no memory of their own
-  GradReducer reducer(*alone, run, session.parameters, s.ddp.in_order);
+  GradReducer reducer(buckets, {.in_order = s.ddp.in_order, .overlap = s.ddp.overlap_grad_reduce});
   interpreter.set_gradient_hooks({[&] { reducer.micro_batch_done(); }, [&] { reducer.reduce(); }});
   // What two micro-batches need, more need as well; other ranks than the first keep the gradients of each apart.
   Program program = one_f_one_b({.stages = 1, .micro_batches = std::min<int64_t>(2, s.micro_batches())})[0];
   size_t kept = s.ddp.in_order ? sizeof(float) * static_cast<size_t>((s.micro_batches() - 1) * session.parameters.numel()) : 0;
   Batch batch = blank_batch(s.train.micro_batch_size, s.model.seq_length);
   // The second step finds the first one's blocks, which may not all fit.
-  for (int step = 0; step < 2; ++step)
+  for (int step = 0; step < 2; ++step) {
+    reducer.begin_step(std::count_if(program.begin(), program.end(), [](const Action& a) { return a.what == Do::B; }));
     interpreter.run(program, [&](int64_t) { return to_device(run, batch); }, batch.num_target_tokens, 1);
+    buckets.publish();
+  }
   const CachingAllocator& memory = run.memory();
   return {.at_peak = memory.at_peak(),
           .peak = memory.peak(),

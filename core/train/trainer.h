@@ -82,6 +82,7 @@ class MT_API Trainer {
   std::unique_ptr<SampleSource> train_source_;
   std::optional<Loader> loader_;
   std::unique_ptr<Optimizer> optimizer_;
+  std::optional<ParamBuckets> buckets_;
   std::optional<OptimizerState> optimizer_state_;
   std::optional<Interpreter> interpreter_;
   std::optional<GradReducer> reducer_;
