@@ -28,7 +28,8 @@ MT_API Tensor add_bias(const Tensor& x_TN, const Tensor& b_N, const Tensor& resi
 MT_API Tensor silu_mul(const Tensor& gate_TF, const Tensor& up_TF);
 /// y = gelu(x).
 MT_API Tensor gelu(const Tensor& x, GeluKind kind);
-/// y = dropout(x) with probability p while training; the mask depends only on seed, name, step and global token.
+/// y = dropout(x) with probability p while training; the mask depends only on seed, name, step and global token, which
+/// Run::first_token and Run::own_tokens tell for the rows of the residual stream.
 MT_API Tensor dropout(const Tensor& x_TD, float p, uint64_t name_key);
 
 /// How a fused projection [T, G*(H/G + 2)*E] holds its heads: group by group, its query heads, its key, its value.
@@ -76,8 +77,20 @@ MT_API Tensor cross_entropy(Tensor&& logits_TV, const Tensor& targets_T, int64_t
 MT_API Tensor linear_cross_entropy(const Tensor& x_TD, const Tensor& w_VD, const Tensor& targets_T, int64_t valid_vocab,
                                    float loss_weight, const VocabularyPart& part = {});
 
+/// Returns `y`, which was computed from `kept`, an op's result that nothing else reads: its memory goes, and backward has that op
+/// compute it once more when it comes to `y` (output-discarding recomputation; Megatron-LM, core/tensor_parallel/random.py).
+/// `y` as it is where no tape is kept or the op cannot compute its result from what it keeps: norms and activations can.
+MT_API Tensor discard_until_backward(const Tensor& y, const Tensor& kept);
+
+/// What one part of the model keeps for backward lies in host memory meanwhile: `offload_begin` where the part begins, on its
+/// input, `offload_end` where it ends, on its result. Values are not changed. Parts follow each other and do not nest.
+MT_API Tensor offload_begin(const Tensor& x);
+MT_API Tensor offload_end(const Tensor& y);
+
 /// Runs `block(x)` without keeping its activations; backward runs it again (Chen et al. 2016, arXiv:1604.06174).
 /// Same result to the bit, since every op and random draw is a function of its arguments.
 MT_API Tensor recompute(std::function<Tensor(const Tensor&)> block, const Tensor& x);
+/// The same of two inputs, of which the second may be undefined.
+MT_API Tensor recompute(std::function<Tensor(const Tensor&, const Tensor&)> block, const Tensor& a, const Tensor& b);
 
 }  // namespace mtrain

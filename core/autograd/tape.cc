@@ -15,12 +15,6 @@ Leaf* as_leaf(NodeBase* node) {
   return target && target->is_leaf ? static_cast<Leaf*>(target) : nullptr;
 }
 
-// Inputs are looked at in both directions of a pass, so that a value that is not there comes before the op reads it.
-void before_values(const std::vector<std::shared_ptr<NodeBase>>& inputs) {
-  for (const auto& input : inputs)
-    if (Leaf* leaf = as_leaf(input.get()); leaf && leaf->watch) leaf->watch->before_value(leaf->number);
-}
-
 void count_done(Leaf& leaf) {
   if (--leaf.uses == 0 && leaf.watch) leaf.watch->gradient_complete(leaf.number);
 }
@@ -37,6 +31,11 @@ class InBackward {
 };
 
 }  // namespace
+
+void before_values(const TapeNode& node) {
+  for (const auto& input : node.inputs)
+    if (Leaf* leaf = as_leaf(input.get()); leaf && leaf->watch) leaf->watch->before_value(leaf->number);
+}
 
 // An op whose backward never ran.
 TapeNode::~TapeNode() {
@@ -101,23 +100,36 @@ Tensor take_gradient(TapeNode& node) {
 
 }  // namespace
 
-void backward(const Tensor& output, const Tensor& gradient) {
+void DeferredGradients::run() {
+  for (auto& work : work_) std::exchange(work, {})();  // each lets go of its tensors before the next one's begins
+  work_.clear();
+}
+
+void backward(const Tensor& output, const Tensor& gradient, DeferredGradients* later) {
   MT_CHECK(output.shape() == gradient.shape(), output.shape(), " vs ", gradient.shape());
-  auto root = std::dynamic_pointer_cast<TapeNode>(output.node());
+  backward(output.node(), gradient, later);
+}
+
+void backward(std::shared_ptr<NodeBase> output, const Tensor& gradient, DeferredGradients* later) {
+  auto root = std::dynamic_pointer_cast<TapeNode>(std::move(output));
   MT_CHECK(root != nullptr, "nothing on the tape leads to a parameter");
   MT_CHECK(!root->spent, "backward of this tape ran already");
-  InBackward in_backward(output.run());
-  auto later = [](const std::shared_ptr<TapeNode>& a, const std::shared_ptr<TapeNode>& b) { return a->order < b->order; };
-  std::priority_queue<std::shared_ptr<TapeNode>, std::vector<std::shared_ptr<TapeNode>>, decltype(later)> ready(later);
-  InputGrad(root.get()).give(output.run(), gradient);
+  auto older = [](const std::shared_ptr<TapeNode>& a, const std::shared_ptr<TapeNode>& b) { return a->order < b->order; };
+  std::priority_queue<std::shared_ptr<TapeNode>, std::vector<std::shared_ptr<TapeNode>>, decltype(older)> ready(older);
+  InBackward in_backward(gradient.run());
+  MT_CHECK(root->shape.numel() == gradient.numel(), root->shape, " vs ", gradient.shape());
+  InputGrad(root.get()).give(gradient.run(), gradient);
   ready.push(std::move(root));
   while (!ready.empty()) {
     std::shared_ptr<TapeNode> node = ready.top();
     ready.pop();
-    before_values(node->inputs);
-    node->run_backward(take_gradient(*node));
+    before_values(*node);
+    node->run_backward(take_gradient(*node), later);
     for (auto& input : std::exchange(node->inputs, {})) {
-      if (Leaf* leaf = as_leaf(input.get())) count_done(*leaf);
+      if (Leaf* leaf = as_leaf(input.get())) {
+        if (later) later->add([use = std::static_pointer_cast<Leaf>(input)] { count_done(*use); });
+        else count_done(*leaf);
+      }
       auto next = std::dynamic_pointer_cast<TapeNode>(input);
       if (!next || !next->has_grad) continue;
       MT_CHECK(!next->spent, "two results share a part of the tape, and backward of one ran already");

@@ -43,7 +43,10 @@ Tensor Norm::operator()(const Tensor& x) const {
 Attention::Attention(const Scope& scope, Dim embed, const AttentionOptions& options)
     : options_(options),
       region_(scope),
+      plan_(&scope.blocks()),
       heads_(shard_heads(options.layout, scope.parallel().tp)),
+      context_{scope.parallel().cp, scope.parallel().cp_near},
+      context_kind_(scope.parallel().context_kind(scope.index())),
       qkv_(scope / "qkv", {"heads", options.layout.width(), heads_.qkv}, embed, {options.init_std, options.bias}),
       out_(scope / "out", embed, {"heads", options.layout.heads * options.layout.head_dim, heads_.heads},
            {options.out_init_std, options.bias}) {
@@ -59,31 +62,68 @@ Attention::Attention(const Scope& scope, Dim embed, const AttentionOptions& opti
 }
 
 Tensor Attention::operator()(const Tensor& x, const ModelInput& input, const Tensor& residual) const {
-  Tensor qkv = qkv_(region_.enter(x));
+  Tensor own = region_.enter(x), qkv = qkv_(own);
+  if (plan_->recomputes(RecomputePart::layernorm)) qkv = discard_until_backward(qkv, own);
   if (options_.rope) qkv = rope(std::move(qkv), options_.layout, *options_.rope, input.positions_T);
   float scale = 1.0f / std::sqrt(static_cast<float>(options_.layout.head_dim));
-  return out_.leave(region_, attention(qkv, options_.layout, input.bounds, scale, options_.causal), residual);
+  auto core = [this, scale, bounds = input.bounds, context = input.context](const Tensor& heads) {
+    const HeadLayout& layout = options_.layout;
+    if (!context) return attention(heads, layout, bounds, scale, options_.causal);
+    return context_attention(heads, layout, context, context_, context_kind_, scale, options_.causal);
+  };
+  return out_.leave(region_, plan_->recomputes(RecomputePart::core_attn) ? recompute(core, qkv) : core(qkv), residual);
 }
 
 GatedMlp::GatedMlp(const Scope& scope, Dim embed, Dim mlp, float init_std, float out_init_std)
     : region_(scope),
+      plan_(&scope.blocks()),
       gate_(scope / "gate", mlp, embed, {init_std}),
       up_(scope / "up", mlp, embed, {init_std}),
       down_(scope / "down", embed, mlp, {out_init_std}) {}
 
 Tensor GatedMlp::operator()(const Tensor& x, const Tensor& residual) const {
-  Tensor own = region_.enter(x);
-  return down_.leave(region_, silu_mul(gate_(own), up_(own)), residual);
+  if (!plan_->recomputes(RecomputePart::mlp)) return run(x, residual);
+  return recompute([this](const Tensor& a, const Tensor& b) { return run(a, b); }, x, residual);
+}
+
+Tensor GatedMlp::run(const Tensor& x, const Tensor& residual) const {
+  Tensor own = region_.enter(x), gate = gate_(own), up = up_(own);
+  if (plan_->recomputes(RecomputePart::layernorm)) up = discard_until_backward(up, own);
+  return down_.leave(region_, silu_mul(gate, up), residual);
 }
 
 Mlp::Mlp(const Scope& scope, Dim embed, Dim mlp, GeluKind kind, LinearOptions options, float out_init_std)
     : kind_(kind),
       region_(scope),
+      plan_(&scope.blocks()),
       up_(scope / "up", mlp, embed, options),
       down_(scope / "down", embed, mlp, {out_init_std, options.bias}) {}
 
 Tensor Mlp::operator()(const Tensor& x, const Tensor& residual) const {
-  return down_.leave(region_, gelu(up_(region_.enter(x)), kind_), residual);
+  if (!plan_->recomputes(RecomputePart::mlp)) return run(x, residual);
+  return recompute([this](const Tensor& a, const Tensor& b) { return run(a, b); }, x, residual);
+}
+
+Tensor Mlp::run(const Tensor& x, const Tensor& residual) const {
+  Tensor own = region_.enter(x), up = up_(own);
+  if (plan_->recomputes(RecomputePart::layernorm)) up = discard_until_backward(up, own);
+  return down_.leave(region_, gelu(up, kind_), residual);
+}
+
+Parameter* tied_table(const Scope& scope, const StageRange& stage, Dim rows, Dim embed, float init_std) {
+  if (!stage.first && !stage.last) return nullptr;
+  Parameter* table = scope.find("weight");
+  const Axis* ends = cutting(scope.parallel().ends);
+  if (!ends || stage.first == stage.last) {  // one rank has both
+    MT_CHECK(table != nullptr, scope.path(), ": a head is tied to an embedding that is not there");
+    return table;
+  }
+  if (!stage.first) {
+    table = &Embedding(scope, std::move(rows), std::move(embed), init_std).weight;
+    table->counted = false;
+  }
+  table->partial.push_back({ends, 0, table->numel()});
+  return table;
 }
 
 LmHead::LmHead(const Scope& scope, Dim vocab, Dim embed, int64_t valid_vocab, Parameter* tied, float init_std)

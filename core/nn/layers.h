@@ -88,7 +88,10 @@ class MT_API Attention {
  private:
   AttentionOptions options_;
   Region region_;
+  const BlockPlan* plan_;
   HeadShard heads_;
+  ContextGroups context_;
+  ContextKind context_kind_;
   Linear qkv_, out_;
 };
 
@@ -99,7 +102,9 @@ class MT_API GatedMlp {
   Tensor operator()(const Tensor& x_TD, const Tensor& residual_TD = {}) const;
 
  private:
+  Tensor run(const Tensor& x_TD, const Tensor& residual_TD) const;
   Region region_;
+  const BlockPlan* plan_;
   Linear gate_, up_, down_;
 };
 
@@ -110,10 +115,18 @@ class MT_API Mlp {
   Tensor operator()(const Tensor& x_TD, const Tensor& residual_TD = {}) const;
 
  private:
+  Tensor run(const Tensor& x_TD, const Tensor& residual_TD) const;
   GeluKind kind_;
   Region region_;
+  const BlockPlan* plan_;
   Linear up_, down_;
 };
+
+/// The embedding's table for a head that is tied to it; null on a stage that has neither. Where the two stages lie on different
+/// ranks, both hold the table with the same start values, and their gradients are added up once per step, so that they stay
+/// alike; only the embedding's counts in norms and checkpoints. `scope`: the embedding's. Call it on every stage, behind the
+/// building of the embedding.
+MT_API Parameter* tied_table(const Scope& scope, const StageRange& stage, Dim rows, Dim embed, float init_std);
 
 /// The last stage's end: logits, or the loss per token when the input has targets. `tied` is the embedding's table, or
 /// null for a matrix of its own.

@@ -16,16 +16,23 @@ struct ModelInput {
   Tensor positions_T;     // int32, restarting with each sequence
   Tensor targets_T;       // int32, -1 = ignored; undefined: the last stage gives logits instead of losses
   SequenceBounds bounds;  // where sequences begin and end
+  /// Where this rank has but some of the tokens of each sequence (context parallelism): which ones. Its T tokens are those, and
+  /// `bounds` tells where each sequence's lie among them. Null: all.
+  std::shared_ptr<const ContextSlice> context;
   float loss_weight = 0;  // what backward will be given for each token's loss; 0: not known yet
 };
 
-/// The part of the model that one pipeline stage builds.
+/// The part of the model that one pipeline stage builds. A value.
 struct StageRange {
-  bool first = true, last = true;
+  bool first = true, last = true;  // has the embedding; has head and loss
   int64_t stage = 0, stages = 1;
-  /// Indices [begin, end) of the blocks this stage owns, split as evenly as possible.
+  int64_t first_layer = 0, num_layers = -1;  // its blocks; -1: all of the model
+  /// Indices [begin, end) of the blocks this stage owns, of a model with `total`.
   std::pair<int64_t, int64_t> layers(int64_t total) const {
-    return {total * stage / stages, total * (stage + 1) / stages};
+    if (num_layers < 0) return {0, total};
+    MT_CHECK(first_layer >= 0 && first_layer + num_layers <= total, "blocks ", first_layer, " to ", first_layer + num_layers,
+             " of ", total);
+    return {first_layer, first_layer + num_layers};
   }
 };
 
@@ -36,7 +43,6 @@ struct ModelContext {
   int64_t vocab_size = 0;    // rows of the embedding, padding included
   int64_t valid_vocab = 0;   // ids the tokenizer can produce
   int64_t max_positions = 0;  // longest sequence
-  bool recompute = false;     // replay each block in backward instead of keeping its activations
 };
 
 /// Where one parameter's values lie in a Hugging Face checkpoint: rows of its first dimension, piece by piece.

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "mtrain/dist/context_attention.h"
 #include "mtrain/dist/mesh.h"
 #include "mtrain/dist/placement.h"
 
@@ -26,12 +27,22 @@ struct MT_API ParallelContext {
   const Axis* ep = nullptr;   // experts
   const Axis* etp = nullptr;  // the width of each expert
   const Axis* edp = nullptr;  // replicas of experts
+  const Axis* cp_near = nullptr;                          // ranks of cp that exchange heads in a2a+p2p; null: there is none
+  std::vector<ContextKind> cp_comm = {ContextKind::p2p};  // of all blocks, or of each
+  /// A sequence takes as many ranks of cp as leave none of them more than these tokens of it; 0: always all.
+  int64_t context_tokens = 0;
+  const Axis* expert_group = nullptr;  // ep x etp as one, etp fastest: ranks that hold all experts together
   bool sequence = false;      // the residual stream is cut over tp by tokens
   /// Ranks of tp that hold a copy of the same key/value head, where tp is larger than their number; null: none share.
   const Axis* kv_copies = nullptr;
 
+  /// The first and the last stage of this pipeline where they lie on different ranks: a table that both use is held twice.
+  const Axis* ends = nullptr;
+
   /// What the ranks of tp hold of the residual stream.
   Placement stream() const { return sequence && cutting(tp) ? Placement::S(0) : Placement::I(); }
+  /// How the ranks of cp share keys and values in a block.
+  ContextKind context_kind(int64_t block) const;
   /// The axis that cuts dimensions of this name ("heads", "mlp", "vocab", "experts", "expert_mlp"); null: nothing does.
   const Axis* of(std::string_view dim) const;
 };

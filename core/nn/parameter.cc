@@ -143,12 +143,17 @@ void ParamList::settle_gradients(Run& run) {
 }
 
 Scope Scope::operator/(std::string_view name) const {
-  return Scope(*settings_, path_.empty() ? std::string(name) : cat(path_, ".", name));
+  return Scope(*settings_, path_.empty() ? std::string(name) : cat(path_, ".", name), index_);
 }
 
 const ParallelContext& Scope::parallel() const {
   static const ParallelContext alone;
   return settings_->parallel ? *settings_->parallel : alone;
+}
+
+const BlockPlan& Scope::blocks() const {
+  static const BlockPlan everything_kept;
+  return settings_->blocks ? *settings_->blocks : everything_kept;
 }
 
 namespace {

@@ -3,6 +3,7 @@
 #pragma once
 #include <string>
 
+#include "mtrain/nn/block_plan.h"
 #include "mtrain/nn/init.h"
 #include "mtrain/nn/parameter.h"
 
@@ -16,27 +17,36 @@ struct BuildSettings {
   bool initialise = true;    // false: values come from a checkpoint anyway
   bool defer_memory = false;  // parameters get theirs, and their start values, from ParamBuckets
   const ParallelContext* parallel = nullptr;  // null: nothing is cut
+  const BlockPlan* blocks = nullptr;          // null: everything is kept for backward
 };
 
 class MT_API Scope {
  public:
-  explicit Scope(BuildSettings& settings, std::string path = {}) : settings_(&settings), path_(std::move(path)) {}
+  explicit Scope(BuildSettings& settings, std::string path = {}, int64_t index = 0)
+      : settings_(&settings), path_(std::move(path)), index_(index) {}
 
   Scope operator/(std::string_view name) const;
-  Scope operator/(int64_t index) const { return *this / std::to_string(index); }
+  Scope operator/(int64_t index) const { return Scope(*settings_, (*this / std::to_string(index)).path_, index); }
 
   /// Adds a parameter named `<path>.<name>`, of which this rank holds what the axes of its dims leave to it. A start value
   /// depends on seed, name and the element's place in the whole only.
   Parameter& param(std::string_view name, const Dims& dims, const Init& init, bool decay) const;
 
+  /// The parameter `<path>.<name>` where another stage of this rank has added it, null otherwise.
+  Parameter* find(std::string_view name) const { return settings_->parameters.find((*this / name).path()); }
+
   Run& run() const { return settings_->run; }
   const ParallelContext& parallel() const;
+  const BlockPlan& blocks() const;
   DType dtype() const { return settings_->dtype; }
   const std::string& path() const { return path_; }
+  /// The last number in the path: of a module in "layers.3.attn" its block's, 3; 0 where there is none.
+  int64_t index() const { return index_; }
 
  private:
   BuildSettings* settings_;
   std::string path_;
+  int64_t index_;
 };
 
 }  // namespace mtrain

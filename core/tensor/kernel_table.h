@@ -96,6 +96,12 @@ struct HeadsView {
   int64_t row_stride = 0, group_stride = 0;
 };
 
+/// Which queries look at which keys where the two are rows of different tensors: a sequence whose tokens lie on several ranks.
+struct AttentionSpan {
+  int32_t query = 0, queries = 0;  // rows [query, query + queries) of q, o and lse
+  int32_t key = 0, keys = 0;       // look at rows [key, key + keys) of k and v;
+  int32_t offset = 0;              // causal: query i at keys 0 … i + offset of them. REQUIRES: >= 0
+};
 /// o = softmax(scale * q kᵀ + mask) v per head and sequence, without storing the probabilities (Dao 2023,
 /// arXiv:2307.08691). Query head h uses group h / (heads/groups). Sequence s holds tokens [cu_seqlens[s], cu_seqlens[s+1]);
 /// tokens never look across sequences. lse = log(sum(exp)) per [head, token]; o is [tokens, heads*head_dim].
@@ -108,11 +114,14 @@ struct AttentionArgs {
   float scale;
   bool causal;
   DType dtype;
+  const AttentionSpan* spans = nullptr;  // [sequences], on the host, in place of cu_seqlens; no two of one query row
+  bool add = false;  // o is float; it and lse hold the result over other keys (0 and -inf: of none) and take these in
 };
 struct AttentionBackwardArgs {
-  AttentionArgs forward;  // o and lse as forward left them
+  AttentionArgs forward;  // o, in `dtype`, and lse: over all keys, as the last forward left them. `add` is not looked at
   const void* d_o;        // [tokens, heads*head_dim]
   HeadsView dq, dk, dv;   // overwritten
+  bool add = false;       // dq, dk and dv are float and added to. Without: every row of q, k and v is in one span
 };
 
 /// y = silu(gate) * up, silu(x) = x / (1 + exp(-x)) (Shazeer 2020, arXiv:2002.05202).
@@ -169,6 +178,29 @@ struct EmbeddingBackwardArgs {
   int64_t tokens, rows, cols;
   DType dtype;
   int64_t first_row = 0;
+};
+
+/// y[t] = addend[t] + sum over j of w(t,j) * x[source[t,j]], j ascending, in float and rounded once; nothing where source is
+/// negative. w(t,j) = weights[weight_of[t,j]]: tokens to their experts and back (Fedus et al. 2022, arXiv:2101.03961).
+struct GatherSumArgs {
+  const void* x;             // [any, cols]
+  const int32_t* source;     // [rows, fan]
+  const float* weights;      // null: every w is 1
+  const int32_t* weight_of;  // [rows, fan]; null: w(t,j) = weights[t * fan + j]
+  const void* addend;        // [rows, cols], may be null, may be y
+  void* y;                   // [rows, cols], apart from x
+  int64_t rows, cols, fan;
+  DType dtype;
+};
+/// out[r] = sum over j of <a[r / group], b[source[r,j]]>, j ascending; nothing where source is negative: the gradient of
+/// the weights above.
+struct RowDotsArgs {
+  const void* a;          // [rows / group, cols]
+  const void* b;          // [any, cols]
+  const int32_t* source;  // [rows, fan]
+  float* out;             // [rows]
+  int64_t rows, cols, group, fan;
+  DType dtype;
 };
 
 /// loss[t] = lse[t] - logits[t, target[t]]; 0 where target < 0 (ignored). Columns >= `valid_cols` (vocabulary padding)
@@ -273,6 +305,8 @@ struct AdamWArgs {
   X(gelu_backward, GeluBackwardArgs) \
   X(embedding, EmbeddingArgs) \
   X(embedding_backward, EmbeddingBackwardArgs) \
+  X(gather_sum, GatherSumArgs) \
+  X(row_dots, RowDotsArgs) \
   X(cross_entropy, CrossEntropyArgs) \
   X(cross_entropy_backward, CrossEntropyBackwardArgs) \
   X(add, AddArgs) \

@@ -3,11 +3,14 @@
 #pragma once
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
+#include <vector>
 
 #include "mtrain/tensor/allocator.h"
 #include "mtrain/tensor/backend.h"
 #include "mtrain/tensor/profile.h"
+#include "mtrain/tensor/row_range.h"
 #include "mtrain/tensor/tensor.h"
 
 namespace mtrain {
@@ -25,7 +28,11 @@ class MT_API Run {
   void set_profile(Profile* profile);
   Profile* profile() const { return profile_; }
 
-  Tensor empty(const Shape& shape, DType dtype) { return Tensor(*this, shape, dtype); }
+  Tensor empty(const Shape& shape, DType dtype) {
+    Tensor t(*this, shape, dtype);
+    if (made) made->push_back(t.storage());
+    return t;
+  }
   Tensor zeros(const Shape& shape, DType dtype);
   void fill_zero(const Tensor& t);
   /// Copies host values to a new tensor.
@@ -50,6 +57,9 @@ class MT_API Run {
   uint64_t step = 0;
   /// Global index of the first token of the micro-batch in flight: keys dropout by token, whatever the batch split.
   int64_t first_token = 0;
+  /// Which of the micro-batch's tokens the rows of this rank's residual stream are, in order, where they are not all of them:
+  /// context and sequence parallelism cut them over ranks. Null: all.
+  std::shared_ptr<const std::vector<RowRange>> own_tokens;
   /// False while evaluating: no tape, no dropout.
   bool training = true;
   /// False while no tape is kept (evaluation, the forward of a recomputed block).
@@ -58,6 +68,8 @@ class MT_API Run {
   int64_t open_losses = 0;
   /// Backward passes under way, one inside another where blocks are computed again.
   int64_t backwards = 0;
+  /// Where set, blocks of memory that are made are noted here (offloading asks which of them are kept).
+  std::optional<std::vector<std::weak_ptr<Storage>>> made;
   /// Creation number of the next tape node.
   uint64_t next_node = 0;
 

@@ -28,6 +28,12 @@ void Storage::throw_released() {
   throw Error(ErrorClass::bug, "a tensor is used whose memory was given back; parameters are reached through Parameter::use()");
 }
 
+void Storage::adopt(Storage& other) {
+  MT_CHECK(!data_ && other.bytes_ == bytes_, bytes_, " bytes take over ", other.bytes_);
+  data_ = std::exchange(other.data_, nullptr);
+  use_ = other.use_;
+}
+
 namespace {
 Strides contiguous_strides(const Shape& shape) {
   Strides strides = shape;

@@ -32,6 +32,8 @@ class MT_API Storage {
   /// Takes memory again, uninitialised. Nothing when it is there.
   void restore();
   Run& run() const { return run_; }
+  /// Takes over another block's memory with its values; that one is released. REQUIRES: equal bytes; released itself.
+  void adopt(Storage& other);
 
  private:
   [[noreturn]] static void throw_released();
@@ -76,6 +78,9 @@ class MT_API Tensor {
   Tensor slice(int dim, int64_t lo, int64_t hi) const;
   /// The handle without its autograd node.
   Tensor detach() const;
+
+  /// The block that the elements lie in.
+  const std::shared_ptr<Storage>& storage() const { return storage_; }
 
   /// Device pointer to the first element.
   void* raw() const { return static_cast<char*>(storage_->data()) + static_cast<size_t>(offset_) * size_of(dtype_); }

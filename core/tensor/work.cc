@@ -1,5 +1,7 @@
 #include "mtrain/tensor/work.h"
 
+#include <algorithm>
+
 #include "mtrain/base/error.h"
 
 namespace mtrain {
@@ -28,11 +30,18 @@ double backward_passes(const Args& a) {
 }
 
 /// Pairs of a query and a key that are looked at.
+double pairs(const AttentionSpan& span, bool causal) {
+  auto queries = static_cast<double>(span.queries), keys = static_cast<double>(span.keys);
+  if (!causal || span.keys == 0) return queries * keys;
+  // Query i sees offset + 1 + i keys until it sees all of them.
+  double growing = std::clamp<double>(keys - span.offset - 1, 0, queries);
+  return growing * (span.offset + 1) + growing * (growing - 1) / 2 + (queries - growing) * keys;
+}
 double pairs(const AttentionArgs& a) {
   double sum = 0;
   for (int64_t s = 0; s < a.sequences; ++s) {
-    auto n = static_cast<double>(a.cu_seqlens[s + 1] - a.cu_seqlens[s]);
-    sum += a.causal ? n * (n + 1) / 2 : n * n;
+    int32_t n = a.spans ? 0 : a.cu_seqlens[s + 1] - a.cu_seqlens[s];
+    sum += pairs(a.spans ? a.spans[s] : AttentionSpan{0, n, 0, n, 0}, a.causal);
   }
   return sum * static_cast<double>(a.heads);
 }
@@ -79,6 +88,17 @@ CountedWork count(const EmbeddingArgs& a) { return rows(a.tokens, a.cols, 2, 0, 
 CountedWork count(const EmbeddingBackwardArgs& a) {
   CountedWork out = rows(a.tokens, a.cols, 1, 1, a.dtype);
   out.work.bytes += 8 * product(a.tokens, a.cols);  // float sums read and written
+  return out;
+}
+CountedWork count(const GatherSumArgs& a) {
+  CountedWork out = rows(a.rows, a.cols, static_cast<double>(a.fan) + (a.addend ? 2 : 1), 0, a.dtype);
+  out.work.flops = (a.weights ? 2 : 1) * product(a.rows, a.fan, a.cols);
+  return out;
+}
+CountedWork count(const RowDotsArgs& a) {
+  CountedWork out = rows(a.rows, a.cols, static_cast<double>(a.fan), 0, a.dtype);
+  out.work.flops = 2 * product(a.rows, a.fan, a.cols);
+  out.work.bytes += bytes(product(a.rows / std::max<int64_t>(1, a.group), a.cols), a.dtype);
   return out;
 }
 CountedWork count(const CrossEntropyArgs& a) { return rows(a.rows, a.cols, 1, 10, a.dtype); }

@@ -27,6 +27,8 @@ CountedWork count(const GeluArgs&);
 CountedWork count(const GeluBackwardArgs&);
 CountedWork count(const EmbeddingArgs&);
 CountedWork count(const EmbeddingBackwardArgs&);
+CountedWork count(const GatherSumArgs&);
+CountedWork count(const RowDotsArgs&);
 CountedWork count(const CrossEntropyArgs&);
 CountedWork count(const CrossEntropyBackwardArgs&);
 CountedWork count(const AddArgs&);

@@ -156,8 +156,6 @@ void plan(SchemaCatalog& catalog, const std::string& kind, std::string name, std
 }  // namespace
 
 void add_planned(SchemaCatalog& catalog) {
-  plan<MoeDecoderSettings>(catalog, "model", "moe", "decoder with experts: Mixtral, Qwen3-MoE, DeepSeek-V3",
-                           "mixture-of-experts layers");
   plan<BertSettings>(catalog, "model", "bert", "bidirectional encoder", "the BERT model");
   plan<T5Settings>(catalog, "model", "t5", "encoder and decoder with relative positions", "the T5 model");
   plan<TokenizerFile>(catalog, "tokenizer", "hf", "Hugging Face tokenizer.json", "Hugging Face tokenizers");

@@ -23,9 +23,22 @@ int threads_per_rank(const Settings& s, int ranks_here) {
   return s.run.threads > 0 ? static_cast<int>(s.run.threads) : std::max(1, cpu::default_threads() / ranks_here);
 }
 
+BlockPlan block_plan(const Settings& s) {
+  BlockPlan plan{.full = s.model.recompute == "full",
+                 .first_only = s.model.recompute_method == "block",
+                 .group = s.model.recompute_layers,
+                 .offloaded = s.offload.layers};
+  if (s.model.recompute != "selective") return plan;
+  for (const std::string& part : s.model.recompute_modules)
+    for (size_t i = 0; i < std::size(kRecomputeParts); ++i)
+      if (part == kRecomputeParts[i]) plan.parts.push_back(static_cast<RecomputePart>(i));
+  return plan;
+}
+
 }  // namespace
 
-Session::Session(const Recipe& r, PluginHost& host, Options options) : recipe(r), plugins(host) {
+Session::Session(const Recipe& r, PluginHost& host, Options options)
+    : recipe(r), plugins(host), blocks(block_plan(r.settings)) {
   const Settings& s = recipe.settings;
   backend = make_cpu_backend(threads_per_rank(s, options.ranks_here));
   Probe probe = backend->probe();
@@ -51,16 +64,41 @@ Session::Session(const Recipe& r, PluginHost& host, Options options) : recipe(r)
                                .dtype = *dtype_from_name(s.mixed_precision.dtype),
                                .initialise = options.initialise && s.model.init_from.empty(),
                                .defer_memory = options.defer_memory && (s.model.init_from.empty() || !options.initialise),
-                               .parallel = options.parallel});
-  ModelContext context{.scope = Scope(*build_),
-                       .stage = {},
-                       .vocab_size = vocab_size,
-                       .valid_vocab = valid_vocab,
-                       .max_positions = s.model.seq_length,
-                       .recompute = s.model.recompute == "full"};
-  model = plugins.make<Model>(s.model.type, recipe.component("model"), context);
+                               .parallel = options.parallel,
+                               .blocks = &blocks});
+  build_stages(options);
   if (options.initialise && !s.model.init_from.empty())
     import_hf_weights(HfDir(recipe.resolve(s.model.init_from)), *model, parameters);
+}
+
+void Session::build_stages(const Options& options) {
+  const Settings& s = recipe.settings;
+  PipelinePlan whole;
+  whole.parts = {{.letters = "", .num_layers = -1, .embedding = true, .head = true}};
+  const PipelinePlan& pipeline = options.pipeline ? *options.pipeline : whole;
+  place_ = {.map = pipeline.map, .rank = options.pipeline_rank, .transfers = pipeline.transfers};
+  for (int64_t stage : pipeline.map.stages_of(options.pipeline_rank)) {
+    const StagePart& part = pipeline.parts[static_cast<size_t>(stage)];
+    ModelContext context{.scope = Scope(*build_),
+                         .stage = {.first = part.embedding,
+                                   .last = part.head,
+                                   .stage = stage,
+                                   .stages = pipeline.map.stages(),
+                                   .first_layer = part.first_layer,
+                                   .num_layers = part.num_layers},
+                         .vocab_size = vocab_size,
+                         .valid_vocab = valid_vocab,
+                         .max_positions = s.model.seq_length};
+    stages.push_back(plugins.make<Model>(s.model.type, recipe.component("model"), context));
+    place_.stages.push_back(stages.back().get());
+  }
+  model = stages.front().get();
+}
+
+PipelinePlace Session::place(Communicator* ranks) const {
+  PipelinePlace place = place_;
+  place.ranks = ranks;
+  return place;
 }
 
 Session::~Session() = default;
@@ -72,6 +110,51 @@ ModelInput to_device(Run& run, const Batch& batch, bool with_targets) {
   input.positions_T = run.from_host<int32_t>(batch.positions, shape);
   if (with_targets) input.targets_T = run.from_host<int32_t>(batch.targets, shape);
   input.bounds = std::make_shared<const std::vector<int32_t>>(batch.cu_seqlens);
+  return input;
+}
+
+namespace {
+
+/// Rows [begin, end) of those that the ranges list.
+std::vector<RowRange> rows_of(const std::vector<RowRange>& ranges, int64_t begin, int64_t end) {
+  std::vector<RowRange> some;
+  int64_t row = 0;
+  for (const RowRange& range : ranges) {
+    int64_t from = std::max(row, begin), to = std::min(row + range.rows, end);
+    if (from < to) some.push_back({range.row + from - row, to - from});
+    row += range.rows;
+  }
+  return some;
+}
+
+}  // namespace
+
+ModelInput own_part(Run& run, const Batch& batch, const ParallelContext& parallel) {
+  run.first_token = batch.first_sample * batch.seq_length;
+  run.own_tokens = nullptr;
+  auto rows = static_cast<int64_t>(batch.tokens.size());
+  std::vector<RowRange> tokens = {{0, rows}};
+  ModelInput input;
+  if (const Axis* cp = cutting(parallel.cp)) {
+    auto slice = std::make_shared<const ContextSlice>(
+        parallel.context_tokens > 0
+            ? ContextSlice::sized(batch.cu_seqlens, cp->size(), cp->index(), parallel.context_tokens)
+            : ContextSlice(batch.cu_seqlens, cp->size(), cp->index()));
+    Batch own{.tokens = slice->take(batch.tokens),
+              .targets = slice->take(batch.targets),
+              .positions = slice->take(batch.positions),
+              .cu_seqlens = slice->bounds()};
+    input = to_device(run, own);
+    input.context = slice;
+    tokens = slice->tokens();
+    rows = slice->rows();
+  } else {
+    input = to_device(run, batch);
+  }
+  bool sequence = parallel.stream() == Placement::S(0);
+  int64_t n = parallel.tp ? parallel.tp->size() : 1, place = parallel.tp ? parallel.tp->index() : 0;
+  if (sequence) tokens = rows_of(tokens, rows * place / n, rows * (place + 1) / n);
+  if (input.context || sequence) run.own_tokens = std::make_shared<const std::vector<RowRange>>(std::move(tokens));
   return input;
 }
 

@@ -1,6 +1,5 @@
 #include "mtrain/train/trainer.h"
 
-#include <algorithm>
 #include <chrono>
 #include <cmath>
 
@@ -48,13 +47,6 @@ StoreOptions store_options(const Settings& s, const RankMesh& mesh) {
 
 int ranks_here(const Communicator& ranks) { return ranks.kind() == "thread" ? ranks.size() : 1; }
 
-/// Of the whole model, of which a rank may have a part.
-int64_t count_parameters(const ParamList& parameters) {
-  int64_t n = 0;
-  for (const auto& p : parameters.all()) n += p.global.numel();
-  return n;
-}
-
 }  // namespace
 
 struct Trainer::Alone {
@@ -77,7 +69,12 @@ Trainer::Trainer(const Recipe& recipe, PluginHost& plugins, std::function<bool()
       recipe_(recipe),
       stop_(std::move(stop)),
       planned_(first() ? require_memory(recipe, plugins) : MemoryPlan{}),
-      session_(recipe, plugins, {.ranks_here = ranks_here(ranks_), .defer_memory = recipe.settings.dist.zero > 0, .parallel = &mesh.parallel()}),
+      session_(recipe, plugins,
+               {.ranks_here = ranks_here(ranks_),
+                .defer_memory = recipe.settings.dist.zero > 0,
+                .parallel = &mesh.parallel(),
+                .pipeline = &mesh.pipeline(),
+                .pipeline_rank = mesh.pipeline_rank()}),
       scaler_(make_scaler(recipe.settings.mixed_precision)) {
   build();
 }
@@ -95,10 +92,10 @@ void Trainer::build() {
   optimizer_ = plugins.make<Optimizer>(s.optimizer.type, recipe_.component("optimizer"), context);
   buckets_.emplace(*session_.run, session_.parameters, sharding_options(s, mesh_, *optimizer_));
   optimizer_state_.emplace(*session_.run, *buckets_, *optimizer_);
-  interpreter_.emplace(*session_.run, *session_.model, session_.parameters);
+  interpreter_.emplace(*session_.run, session_.place(mesh_.pipeline_ranks()), session_.parameters);
   reducer_.emplace(*buckets_, ReduceOptions{.in_order = s.ddp.in_order, .overlap = s.ddp.overlap_grad_reduce});
   interpreter_->set_gradient_hooks({[this] { reducer_->micro_batch_done(); }, [this] { reducer_->reduce(); }});
-  program_ = one_f_one_b({.stages = 1, .micro_batches = s.micro_batches()})[0];
+  program_ = mesh_.pipeline().program(mesh_.pipeline_rank());
 
   if (mesh_.savers())
     store_.emplace(recipe_.checkpoint_directory(), store_options(s, mesh_));
@@ -115,19 +112,18 @@ Trainer::~Trainer() = default;
 
 void Trainer::fill_info() {
   const Settings& s = recipe_.settings;
-  DType dtype = *dtype_from_name(s.mixed_precision.dtype);
   info_ = {.name = recipe_.name,
            .directory = recipe_.run_directory().string(),
            .device = ranks_.size() > 1 ? cat(ranks_.size(), " ranks (", ranks_.kind(), "), each ", session_.device) : session_.device,
            .dtype = s.mixed_precision.dtype,
-           .parameters = count_parameters(session_.parameters),
+           .parameters = first() ? planned_.parameters : 0,
            .total_steps = s.train.steps,
            .first_step = state_.step,
            .global_batch_size = s.global_batch(),
            .seq_length = s.model.seq_length,
            .flops_per_token = session_.model->flops_per_token(s.model.seq_length),
-           .peak_flops = ranks_.size() * measured_peak_flops(*session_.backend, dtype),
            .planned_memory = planned_.at_peak,
+           .pipeline = mesh_.pipeline_ranks() ? mesh_.pipeline().text() : "",
            .planned_bytes = planned_.reserved};
 }
 
@@ -135,6 +131,8 @@ void Trainer::run() {
   const Settings& s = recipe_.settings;
   require_agreement();
   auto due = [&](int64_t interval) { return interval > 0 && state_.step % interval == 0; };
+  if (!observers_.empty())  // who else would look at it; it takes a while
+    info_.peak_flops = ranks_.size() * measured_peak_flops(*session_.backend, *dtype_from_name(s.mixed_precision.dtype));
   tell([&](Observer& o) { o.on_start(info_); });
   if (state_.step == 0 && saved_step_ < 0 && s.train.steps == 0) save();
   bool stopped = false;
@@ -144,6 +142,7 @@ void Trainer::run() {
     end_profile(state_.step == s.train.steps);
     tell([&](Observer& o) { o.on_step(metrics); });
     bool last = state_.step == s.train.steps;
+    if (RankActivity* activity = ranks_.activity()) activity->end_step(state_.step, metrics.step_seconds);
     if (due(s.validation.interval) && !last) evaluate();
     if (due(s.checkpoint.interval) || last) save();
   }
@@ -214,11 +213,10 @@ StepLoss Trainer::forward_backward(std::span<const Batch> batches) {
   Run& run = *session_.run;
   auto input_of = [&](int64_t micro) {
     const Batch& batch = batches[static_cast<size_t>(micro)];
-    run.first_token = batch.first_sample * batch.seq_length;
-    return to_device(run, batch);
+    return own_part(run, batch, mesh_.parallel());
   };
-  int64_t targets = mesh_.replicas().all_reduce_value(num_targets(batches));
-  reducer_->begin_step(std::count_if(program_.begin(), program_.end(), [](const Action& a) { return a.what == Do::B; }));
+  int64_t targets = mesh_.data().comm().all_reduce_value(num_targets(batches));
+  reducer_->begin_step(num_backwards(program_));
   StepLoss loss = interpreter_->run(program_, input_of, targets, scaler_.scale());
   if (failpoint("train.loss").action == FaultAction::nan) loss.micro_batches[0] = std::nan("");
   loss.loss_sum = reducer_->sum(loss.micro_batches);
@@ -282,6 +280,7 @@ void Trainer::end_profile(bool last) {
 std::optional<EvalMetrics> Trainer::evaluate() {
   const ValidationSection& v = recipe_.settings.validation;
   if (v.steps == 0) return std::nullopt;
+  LongOperation evaluating(ranks_.activity(), "evaluating");
   EvalMetrics metrics = evaluate_split(session_, *interpreter_, *dataset_, Split::valid, v.steps, &mesh_);
   buckets_->release_values();
   metrics.step = state_.step;
@@ -290,6 +289,7 @@ std::optional<EvalMetrics> Trainer::evaluate() {
 }
 
 void Trainer::save() {
+  LongOperation saving(ranks_.activity(), "saving a checkpoint");
   if (!mesh_.savers()) {
     saved_step_ = state_.step;
     return;
@@ -307,6 +307,12 @@ void Trainer::save() {
   } catch (const std::bad_alloc&) {
     event(cat("warning: checkpoint of step ", state_.step, " failed: no memory for its copy"));
   }
+}
+
+void Trainer::save_copy(const fs::path& folder) {
+  if (!mesh_.savers()) return;
+  CheckpointStore store(folder, store_options(recipe_.settings, mesh_));
+  save_state(store, session_.parameters, &*optimizer_state_, meta());
 }
 
 CheckpointMeta Trainer::meta() const {
@@ -380,12 +386,15 @@ EvalMetrics evaluate_split(Session& session, Interpreter& interpreter, const Dat
   double sum = 0;
   int64_t tokens = 0;
   for (int64_t i = 0; i < batches; ++i) {
-    for (const Batch& batch : loader.next()) {
-      sum += interpreter.evaluate(to_device(*session.run, batch)).loss_sum;
-      tokens += batch.num_target_tokens;
-    }
+    std::span<const Batch> micro_batches = loader.next();
+    auto input_of = [&](int64_t micro) {
+      const Batch& batch = micro_batches[static_cast<size_t>(micro)];
+      return mesh ? own_part(*session.run, batch, mesh->parallel()) : to_device(*session.run, batch);
+    };
+    for (double loss : interpreter.evaluate(static_cast<int64_t>(micro_batches.size()), input_of).micro_batches) sum += loss;
+    tokens += num_targets(micro_batches);
   }
-  if (mesh) sum = mesh->replicas().all_reduce_value(sum), tokens = mesh->replicas().all_reduce_value(tokens);
+  if (mesh) sum = mesh->replicas().all_reduce_value(sum), tokens = mesh->data().comm().all_reduce_value(tokens);
   return {.split = name(split),
           .loss = tokens > 0 ? sum / static_cast<double>(tokens) : 0,
           .tokens = tokens,

@@ -43,9 +43,15 @@ class MT_API Trainer {
   void set_profile(Profile* profile) { session_.run->set_profile(profile); }
   Run& context() { return *session_.run; }
   const TrainState& state() const { return state_; }
+  /// What is trained, as far as this rank holds it; gradients are those of the last step.
+  ParamList& parameters() { return session_.parameters; }
+  /// What this rank updates of them.
+  std::span<const OptimizerState::Entry> slices() { return optimizer_state_->entries(); }
   const RunInfo& info() const { return info_; }
   /// What is kept of the configuration in the run's folder and in its checkpoints.
   const SavedConfig& saved_config() const { return saved_; }
+  /// Saves the state as it is as a checkpoint in another folder. All ranks together.
+  void save_copy(const fs::path& folder);
   /// Evaluates the fixed validation batches; absent when the recipe asks for none.
   std::optional<EvalMetrics> evaluate();
 

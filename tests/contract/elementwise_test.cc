@@ -163,6 +163,33 @@ TEST_CASE("dropout: the mask does not depend on how the tokens are cut") {
   }
 }
 
+TEST_CASE("dropout: rows that are some of the tokens draw what those tokens draw") {
+  Lab lab;
+  Run& run = lab.run();
+  constexpr int64_t kRows = 24, kCols = 17;
+  auto ones = [&](int64_t rows) { return make(run, Values(static_cast<size_t>(rows * kCols), 1.0), {rows, kCols}, DType::f32); };
+  run.first_token = 100;
+  Values whole = values_of(dropout(ones(kRows), 0.3f, 77)), picked;
+  const std::vector<RowRange> tokens = {{3, 4}, {7, 1}, {20, 4}, {0, 2}};
+  for (const RowRange& r : tokens)
+    picked.insert(picked.end(), whole.begin() + r.row * kCols, whole.begin() + (r.row + r.rows) * kCols);
+  run.own_tokens = std::make_shared<const std::vector<RowRange>>(tokens);
+  auto probe = std::make_shared<Catcher>();
+  Tensor x = ones(11);
+  x.set_node(probe);
+  Tensor y = dropout(x, 0.3f, 77), again = recompute([](const Tensor& in) { return dropout(in, 0.3f, 77); }, x);
+  CHECK(values_of(y) == picked);
+  CHECK_THROWS_AS(dropout(ones(12), 0.3f, 77), Error);
+  run.own_tokens = nullptr;  // another micro-batch is in flight
+  run.first_token = 0;
+  backward(y, ones(11));
+  CHECK(values_of(probe->grad) == picked);
+  probe->has_grad = false;
+  backward(again, ones(11));
+  CHECK(values_of(probe->grad) == picked);
+  CHECK(run.own_tokens == nullptr);
+}
+
 TEST_CASE("dropout: the share of kept elements is 1 - p and masks of names, steps, seeds and tokens differ") {
   Lab lab(2, 1), other(2, 2);
   Run& run = lab.run();

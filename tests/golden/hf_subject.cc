@@ -41,13 +41,13 @@ Subject::Subject(const fs::path& folder, SubjectOptions options)
   HfDir source(folder);
   Built built = read_settings(source, options.config, plugins);
   build_.emplace(
-      BuildSettings{.run = *run_, .parameters = parameters_, .dtype = options.dtype, .initialise = false});
+      BuildSettings{.run = *run_, .parameters = parameters_, .dtype = options.dtype, .initialise = false, .blocks = &blocks_});
+  blocks_.full = options.recompute;
   ModelContext context{.scope = Scope(*build_),
                        .stage = {},
                        .vocab_size = built.vocab_size,
                        .valid_vocab = built.vocab_size,
-                       .max_positions = built.max_positions,
-                       .recompute = options.recompute};
+                       .max_positions = built.max_positions};
   model_ = plugins.make<Model>(built.type, built.section, context);
   import_hf_weights(source, *model_, parameters_);
   parameters_.allocate_gradients(*run_);

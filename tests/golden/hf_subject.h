@@ -60,6 +60,7 @@ class Subject {
   std::unique_ptr<Backend> backend_;
   std::unique_ptr<Run> run_;
   ParamList parameters_;
+  BlockPlan blocks_;
   std::optional<BuildSettings> build_;
   std::unique_ptr<Model> model_;
   std::unique_ptr<Optimizer> optimizer_;

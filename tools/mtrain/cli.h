@@ -47,5 +47,6 @@ void add_data_command(CLI::App& app, Cli& cli);
 void add_plugins_command(CLI::App& app, Cli& cli);
 void add_doctor_command(CLI::App& app, Cli& cli);
 void add_checkpoint_command(CLI::App& app, Cli& cli);
+void add_verify_command(CLI::App& app, Cli& cli);
 
 }  // namespace mtrain

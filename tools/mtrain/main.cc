@@ -39,6 +39,7 @@ int main(int argc, char** argv) {
   mtrain::add_plugins_command(app, cli);
   mtrain::add_doctor_command(app, cli);
   mtrain::add_checkpoint_command(app, cli);
+  mtrain::add_verify_command(app, cli);
   mtrain::add_completion_command(app, cli);
 
   std::vector<std::string> words(argv + 1, argv + argc);

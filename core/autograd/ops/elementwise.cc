@@ -33,7 +33,7 @@ struct AddBias {  // y = x + b + residual;  dx = dresidual = dy, db = column sum
   }
   void backward(Run& run, const Tensor& dy, Grads<3>& g) {
     if (g[0].wanted()) g[0].give(run, dy);
-    if (g[1].wanted()) bias_gradient(run, dy, g[1]);
+    if (g[1].wanted()) g[1].compute([&run, dy](InputGrad& bias) { bias_gradient(run, dy, bias); });
     if (g[2].wanted()) g[2].give(run, dy);
   }
 };
@@ -43,6 +43,9 @@ struct SiluMul {  // y = silu(gate) * up
   Tensor forward(Run& run, const Tensor& gate_in, const Tensor& up_in) {
     gate = gate_in.detach();
     up = up_in.detach();
+    return again(run);
+  }
+  Tensor again(Run& run) {
     Tensor y = run.empty(gate.shape(), gate.dtype());
     run.kernels().silu_mul(run.stream(), {.gate = gate.raw(),
                                           .up = up.raw(),
@@ -70,6 +73,9 @@ struct Gelu {  // y = x Φ(x)
   Tensor x;
   Tensor forward(Run& run, const Tensor& x_in) {
     x = x_in.detach();
+    return again(run);
+  }
+  Tensor again(Run& run) {
     Tensor y = run.empty(x.shape(), x.dtype());
     run.kernels().gelu(run.stream(),
                        {.x = x.raw(), .y = y.raw(), .count = x.numel(), .kind = kind, .dtype = x.dtype()});
@@ -87,27 +93,44 @@ struct Gelu {  // y = x Φ(x)
   }
 };
 
+/// The global tokens of the residual stream's rows.
+std::vector<RowRange> stream_tokens(const Run& run, int64_t rows) {
+  if (!run.own_tokens) return {{run.first_token, rows}};
+  std::vector<RowRange> tokens = *run.own_tokens;
+  int64_t known = 0;
+  for (RowRange& range : tokens) {
+    range.row += run.first_token;
+    known += range.rows;
+  }
+  MT_CHECK(known == rows, "dropout of ", rows, " rows; the residual stream has ", known);
+  return tokens;
+}
+
 struct Dropout {  // y = x * keep / (1 - p); the same mask turns dy into dx
   float p = 0;
   uint64_t name_key = 0, step = 0;
-  int64_t first_index = 0;
+  std::vector<RowRange> tokens;  // of the rows of x, in order
 
   Tensor masked(Run& run, const Tensor& x) const {
     Tensor y = run.empty(x.shape(), x.dtype());
-    run.kernels().dropout(run.stream(), {.x = x.raw(),
-                                         .y = y.raw(),
-                                         .count = x.numel(),
-                                         .first_index = first_index,
-                                         .seed = run.seed(),
-                                         .name_key = name_key,
-                                         .step = step,
-                                         .p = p,
-                                         .dtype = x.dtype()});
+    int64_t row = 0;
+    for (const RowRange& some : tokens) {
+      run.kernels().dropout(run.stream(), {.x = x.slice(0, row, row + some.rows).raw(),
+                                           .y = y.slice(0, row, row + some.rows).raw(),
+                                           .count = some.rows * x.size(1),
+                                           .first_index = some.row * x.size(1),
+                                           .seed = run.seed(),
+                                           .name_key = name_key,
+                                           .step = step,
+                                           .p = p,
+                                           .dtype = x.dtype()});
+      row += some.rows;
+    }
     return y;
   }
   Tensor forward(Run& run, const Tensor& x) {
     step = run.step;
-    first_index = run.first_token * x.size(1);
+    tokens = stream_tokens(run, x.size(0));
     return masked(run, x);
   }
   void backward(Run& run, const Tensor& dy, Grads<1>& g) { g[0].give(run, masked(run, dy)); }

@@ -12,6 +12,9 @@ struct RmsNorm {  // y = w * x * rstd,  rstd = 1/sqrt(mean(x²) + eps)
     x = x_in.detach();
     w = w_in.detach();
     rstd = run.empty({x.size(0)}, DType::f32);
+    return again(run);
+  }
+  Tensor again(Run& run) {
     Tensor y = run.empty(x.shape(), x.dtype());
     run.kernels().rms_norm(run.stream(), {.x = x.raw(),
                                           .w = w.raw(),
@@ -44,13 +47,17 @@ struct RmsNorm {  // y = w * x * rstd,  rstd = 1/sqrt(mean(x²) + eps)
 
 struct LayerNorm {  // y = w * (x - mean) * rstd + b
   float eps = 0;
-  Tensor x, w, mean, rstd;
+  Tensor x, w, b, mean, rstd;
 
-  Tensor forward(Run& run, const Tensor& x_in, const Tensor& w_in, const Tensor& b) {
+  Tensor forward(Run& run, const Tensor& x_in, const Tensor& w_in, const Tensor& b_in) {
     x = x_in.detach();
     w = w_in.detach();
+    if (b_in.defined()) b = b_in.detach();
     mean = run.empty({x.size(0)}, DType::f32);
     rstd = run.empty({x.size(0)}, DType::f32);
+    return again(run);
+  }
+  Tensor again(Run& run) {
     Tensor y = run.empty(x.shape(), x.dtype());
     run.kernels().layer_norm(run.stream(), {.x = x.raw(),
                                             .w = w.raw(),

@@ -7,54 +7,67 @@ namespace {
 // The end of the inner tape: catches the gradient of the block's input.
 class Catch final : public GradTarget {};
 
-// Random draws are keyed by step and token; another micro-batch may have been in flight since the forward pass.
+// What random draws are keyed by.
+struct DrawKeys {
+  uint64_t step = 0;
+  int64_t first_token = 0;
+  std::shared_ptr<const std::vector<RowRange>> own_tokens;
+
+  static DrawKeys of(const Run& run) { return {run.step, run.first_token, run.own_tokens}; }
+  void put(Run& run) const { run.step = step, run.first_token = first_token, run.own_tokens = own_tokens; }
+};
+
+// Another micro-batch may have been in flight since the forward pass.
 class AsOf {
  public:
-  AsOf(Run& run, uint64_t step, int64_t first_token)
-      : run_(run), step_(std::exchange(run.step, step)), first_token_(std::exchange(run.first_token, first_token)) {}
-  ~AsOf() { run_.step = step_, run_.first_token = first_token_; }
+  AsOf(Run& run, const DrawKeys& then) : run_(run), now_(DrawKeys::of(run)) { then.put(run); }
+  ~AsOf() { now_.put(run_); }
   AsOf(const AsOf&) = delete;
   AsOf& operator=(const AsOf&) = delete;
 
  private:
   Run& run_;
-  uint64_t step_;
-  int64_t first_token_;
+  DrawKeys now_;
 };
 
 struct Recompute {
-  std::function<Tensor(const Tensor&)> block;
-  Tensor x;
-  uint64_t step = 0;
-  int64_t first_token = 0;
+  std::function<Tensor(const Tensor&, const Tensor&)> block;
+  Tensor a, b;
+  DrawKeys keys;
 
-  Tensor forward(Run& run, const Tensor& x_in) {
-    x = x_in.detach();
-    step = run.step;
-    first_token = run.first_token;
+  Tensor forward(Run& run, const Tensor& a_in, const Tensor& b_in) {
+    a = a_in.detach();
+    if (b_in.defined()) b = b_in.detach();
+    keys = DrawKeys::of(run);
     GradMode off(run, false);
-    return block(x);
+    return block(a, b);
   }
-  void backward(Run& run, const Tensor& dy, Grads<1>& g) {
-    auto end = std::make_shared<Catch>();
-    x.set_node(end);
+  void backward(Run& run, const Tensor& dy, Grads<2>& g) {
+    auto end_a = std::make_shared<Catch>(), end_b = std::make_shared<Catch>();
+    a.set_node(end_a);
+    if (b.defined()) b.set_node(end_b);
     {
       GradMode on(run, true);
-      AsOf then(run, step, first_token);
-      mtrain::backward(block(x), dy);
+      AsOf then(run, keys);
+      mtrain::backward(block(a, b), dy, g[0].later());
     }
-    if (end->has_grad) g[0].give(run, std::exchange(end->grad, {}));
+    if (end_a->has_grad && g[0].wanted()) g[0].give(run, std::exchange(end_a->grad, {}));
+    if (end_b->has_grad && g[1].wanted()) g[1].give(run, std::exchange(end_b->grad, {}));
   }
 };
 
 }  // namespace
 
 Tensor recompute(std::function<Tensor(const Tensor&)> block, const Tensor& x) {
-  if (!x.run().grad_enabled) return block(x);
-  Tensor own = x;
+  return recompute([block = std::move(block)](const Tensor& a, const Tensor&) { return block(a); }, x, {});
+}
+
+Tensor recompute(std::function<Tensor(const Tensor&, const Tensor&)> block, const Tensor& a, const Tensor& b) {
+  if (!a.run().grad_enabled) return block(a, b);
+  Tensor own = a;
   // Parameters of the block want gradients even where nothing before it does.
   if (!own.node()) own.set_node(std::make_shared<Catch>());
-  return apply(Recompute{.block = std::move(block)}, own);
+  return apply(Recompute{.block = std::move(block)}, own, b);
 }
 
 }  // namespace mtrain

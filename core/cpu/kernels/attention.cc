@@ -94,8 +94,8 @@ void soften(QueryTile<Word>& t, int64_t row, int64_t columns, bool first) {
 }
 
 /// Adds the keys and values of one tile, `keys` of them, to all rows. The first row sees `first_seen` keys
-/// and each further row one more (causal); none sees more than `keys`. `first`: the rows' sums are still
-/// empty.
+/// (none where that is negative) and each further row one more (causal); none sees more than `keys`. `first`: the rows'
+/// sums are still empty.
 template <class Unit, class Word>
 void add_keys(QueryTile<Word>& t, int64_t rows, const Word* keys_upright, const Word* values, int64_t keys,
               int64_t first_seen, bool first) {
@@ -103,9 +103,10 @@ void add_keys(QueryTile<Word>& t, int64_t rows, const Word* keys_upright, const 
   int64_t units = t.width / kPack;
   for (int64_t r = 0; r < rows; r += kBlockRows) {
     int64_t seen = std::min(keys, first_seen + r + kBlockRows - 1), columns = round_up(seen, kLanes);
+    if (seen <= 0) continue;
     product_rows<Unit>({t.q + r * units, units, 1}, keys_upright, kTile, t.s, kTile, columns, units, false);
     for (int64_t m = 0; m < kBlockRows; ++m)
-      for (int64_t c = std::min(keys, first_seen + r + m); c < columns; ++c) t.s[m * kTile + c] = -kInfinity;
+      for (int64_t c = std::clamp<int64_t>(first_seen + r + m, 0, keys); c < columns; ++c) t.s[m * kTile + c] = -kInfinity;
     soften<kPack>(t, r, columns, first);
     product_rows<Unit>({t.p, kTile / kPack, 1}, values, t.width, t.o + r * t.width, t.width, t.width,
                        (seen + kPack - 1) / kPack, !first);
@@ -115,11 +116,20 @@ void add_keys(QueryTile<Word>& t, int64_t rows, const Word* keys_upright, const 
 template <class T, class Word>
 void finish(const QueryTile<Word>& t, int64_t rows, const AttentionArgs& args, int64_t token, int64_t head) {
   for (int64_t r = 0; r < rows; ++r) {
-    float sum = sum_lanes(t.sum[r]);
-    args.lse[head * args.tokens + token + r] = t.top[r] * args.scale + std::log(sum);
-    cast_row(SerialTeam{}, t.o + r * t.width,
-             static_cast<T*>(args.o) + ((token + r) * args.heads + head) * args.head_dim, args.head_dim,
-             1.0f / sum, false);
+    float sum = sum_lanes(t.sum[r]), lse = t.top[r] * args.scale + std::log(sum);
+    float& known = args.lse[head * args.tokens + token + r];
+    const float* o = t.o + r * t.width;
+    int64_t at = ((token + r) * args.heads + head) * args.head_dim;
+    if (args.add) {  // each part counts with its share of the exponentials' sum
+      float high = std::max(known, lse), all = high + std::log(std::exp(known - high) + std::exp(lse - high));
+      float* to = static_cast<float*>(args.o) + at;
+      SerialTeam{}.each(args.head_dim, [to, before = std::exp(known - all)](int64_t d) { to[d] *= before; });
+      cast_row(SerialTeam{}, o, to, args.head_dim, std::exp(lse - all) / sum, true);
+      known = all;
+    } else {
+      known = lse;
+      cast_row(SerialTeam{}, o, static_cast<T*>(args.o) + at, args.head_dim, 1.0f / sum, false);
+    }
   }
 }
 
@@ -138,7 +148,7 @@ class ForwardCall {
         width_(tiling_.width()),
         grouped_(tiling_.grouped(cpu.threads())),
         memory_(cut_scratch(cpu, [&](Pieces& pieces) {
-          return ForwardMemory<Word>(pieces, grouped_ ? cpu.threads() * tiling_.longest() : tiling_.all_tiles() * args.groups,
+          return ForwardMemory<Word>(pieces, grouped_ ? cpu.threads() * tiling_.longest_keys() : tiling_.all_keys() * args.groups,
                                      cpu.threads(), width_, Unit::kPack);
         })) {}
 
@@ -153,7 +163,7 @@ class ForwardCall {
  private:
   /// Lays out tile j of a group's keys and values.
   void lay_keys(int64_t s, int64_t g, int64_t j, int64_t slot, int64_t thread) const {
-    int64_t token = tiling_.start(s) + j * kTile, rows = std::min(kTile, tiling_.length(s) - j * kTile);
+    int64_t token = tiling_.key(s) + j * kTile, rows = tiling_.key_rows(s, j);
     Word* along = memory_.q + thread * memory_.tile;
     lay_along(head_rows<const T>(args_.k, args_, token, g, 0, rows, width_), along);
     lay_upright(along, width_ / Unit::kPack, memory_.keys + slot * memory_.tile);
@@ -163,34 +173,35 @@ class ForwardCall {
 
   /// Tile i of one head's queries. Its first key tile is at `slot`, each further one `apart` slots on.
   void run_queries(int64_t s, int64_t h, int64_t i, int64_t slot, int64_t apart, int64_t thread) const {
-    int64_t n = tiling_.length(s), token = tiling_.start(s) + i * kTile, rows = std::min(kTile, n - i * kTile);
+    int64_t token = tiling_.query(s) + i * kTile, rows = tiling_.query_rows(s, i);
     QueryTile<Word> t(memory_, thread, width_, Unit::kPack, args_.scale);
     lay_along(head_rows<const T>(args_.q, args_, token, h / tiling_.per_group(), h % tiling_.per_group(), rows, width_),
               memory_.q + thread * memory_.tile);
-    for (int64_t j = 0, end = args_.causal ? i + 1 : tiling_.tiles(s); j < end; ++j) {
+    int64_t end = tiling_.seen_tiles(s, i);
+    for (int64_t j = 0; j < end; ++j) {
       int64_t at = (slot + j * apart) * memory_.tile;
-      add_keys<Unit>(t, rows, memory_.keys + at, memory_.values + at, std::min(kTile, n - j * kTile),
-                     args_.causal ? (i - j) * kTile + 1 : kTile, j == 0);
+      add_keys<Unit>(t, rows, memory_.keys + at, memory_.values + at, tiling_.key_rows(s, j), tiling_.first_seen(s, i, j),
+                     j == 0);
     }
-    finish<T>(t, rows, args_, token, h);
+    if (end > 0) finish<T>(t, rows, args_, token, h);
   }
 
   void run_group(int64_t s, int64_t g, int64_t thread) const {
-    int64_t tiles = tiling_.tiles(s), slot = thread * tiling_.longest();
-    for (int64_t j = 0; j < tiles; ++j) lay_keys(s, g, j, slot + j, thread);
+    int64_t slot = thread * tiling_.longest_keys();
+    for (int64_t j = 0; j < tiling_.key_tiles(s); ++j) lay_keys(s, g, j, slot + j, thread);
     for (int64_t h = g * tiling_.per_group(); h < (g + 1) * tiling_.per_group(); ++h)
-      for (int64_t i = 0; i < tiles; ++i) run_queries(s, h, i, slot, 1, thread);
+      for (int64_t i = 0; i < tiling_.query_tiles(s); ++i) run_queries(s, h, i, slot, 1, thread);
   }
 
   void run_tiles() const {
-    int64_t groups = args_.groups, tiles = tiling_.all_tiles();
-    for_uneven_tasks(cpu_, tiles * groups, [&](int64_t task, int thread) {
-      tiling_.locate(task / groups, [&](int64_t s, int64_t j) { lay_keys(s, task % groups, j, task, thread); });
+    int64_t groups = args_.groups, tiles = tiling_.all_queries();
+    for_uneven_tasks(cpu_, tiling_.all_keys() * groups, [&](int64_t task, int thread) {
+      tiling_.locate_keys(task / groups, [&](int64_t s, int64_t j) { lay_keys(s, task % groups, j, task, thread); });
     });
     for_uneven_tasks(cpu_, tiles * args_.heads, [&](int64_t task, int thread) {
       int64_t h = task % args_.heads;  // the last tiles, which see most keys, come first
-      tiling_.locate(tiles - 1 - task / args_.heads, [&](int64_t s, int64_t i) {
-        run_queries(s, h, i, tiling_.first(s) * groups + h / tiling_.per_group(), groups, thread);
+      tiling_.locate_queries(tiles - 1 - task / args_.heads, [&](int64_t s, int64_t i) {
+        run_queries(s, h, i, tiling_.first_key_tile(s) * groups + h / tiling_.per_group(), groups, thread);
       });
     });
   }

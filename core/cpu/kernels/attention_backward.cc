@@ -203,10 +203,10 @@ class BackwardCall {
         width_(tiling_.width()),
         grouped_(tiling_.grouped(cpu.threads())),
         memory_(cut_scratch(cpu, [&](Pieces& pieces) {
-          int64_t own = cpu.threads() * tiling_.longest();
-          return BackwardMemory<Word>(pieces, grouped_ ? own : tiling_.all_tiles() * args_.groups,
-                                      grouped_ ? own * (tiling_.per_group() > 1 ? 2 : 1) : tiling_.all_tiles() * args_.heads,
-                                      cpu.threads(), tiling_.longest(), width_, Unit::kPack);
+          int64_t own = cpu.threads() * tiling_.longest_keys();
+          return BackwardMemory<Word>(pieces, grouped_ ? own : tiling_.all_keys() * args_.groups,
+                                      grouped_ ? own * (tiling_.per_group() > 1 ? 2 : 1) : tiling_.all_keys() * args_.heads,
+                                      cpu.threads(), tiling_.longest_queries(), width_, Unit::kPack);
         })) {}
 
   void run() {
@@ -218,16 +218,14 @@ class BackwardCall {
   }
 
  private:
-  int64_t rows_of(int64_t s, int64_t j) const { return std::min(kTile, tiling_.length(s) - j * kTile); }
-
   void prefetch_keys(int64_t s, int64_t g, int64_t j) const {
-    int64_t token = tiling_.start(s) + j * kTile, rows = rows_of(s, j);
+    int64_t token = tiling_.key(s) + j * kTile, rows = tiling_.key_rows(s, j);
     for (const HeadsView* view : {&args_.k, &args_.v}) prefetch(head_rows<const T>(*view, args_, token, g, 0, rows, width_));
   }
 
   /// Lays out tile j of a group's keys and values.
   void lay_keys(int64_t s, int64_t g, int64_t j, const KeyTiles<Word>& to, Word* along) const {
-    int64_t token = tiling_.start(s) + j * kTile, rows = rows_of(s, j);
+    int64_t token = tiling_.key(s) + j * kTile, rows = tiling_.key_rows(s, j);
     lay_along(head_rows<const T>(args_.k, args_, token, g, 0, rows, width_), along);
     lay_upright(along, width_ / Unit::kPack, to.k_upright);
     lay_across(along, width_, to.k_across);
@@ -245,27 +243,47 @@ class BackwardCall {
   /// Everything one head of one sequence gives: its dq is written, its dk and dv are left in `sums`.
   void run_head(const BackwardMemory<Word>& own, int64_t s, int64_t h, const KeyTiles<Word>& keys, KeySums sums) const {
     constexpr int64_t kBlock = 8;  // tiles of keys: with their gradients about half of a second cache
-    int64_t tiles = tiling_.tiles(s);
+    int64_t tiles = tiling_.query_tiles(s);
     GradTile<Word> t{own, width_, args_.scale * kLog2OfE, {}, {}};
-    for (int64_t block = 0; block < tiles; block += kBlock)
-      for (int64_t i = args_.causal ? block : 0; i < tiles; ++i) {
-        int64_t token = tiling_.start(s) + i * kTile, rows = rows_of(s, i), last = args_.causal ? i + 1 : tiles;
+    if (args_.spans) clear_sums(sums, s);  // the first queries that look at a tile of keys may see but some of it
+    for (int64_t block = 0; block < tiling_.key_tiles(s); block += kBlock)
+      for (int64_t i = tiling_.first_looking(s, block); i < tiles; ++i) {
+        int64_t token = tiling_.query(s) + i * kTile, rows = tiling_.query_rows(s, i), last = tiling_.seen_tiles(s, i);
+        if (last <= block) continue;
         t.m.dq = own.dq + i * own.floats;
         load_tile<T>(t, back_, token, h, rows);
-        if (i + 1 < tiles) prefetch_tile(token + kTile, h, rows_of(s, i + 1));
+        if (i + 1 < tiles) prefetch_tile(token + kTile, h, tiling_.query_rows(s, i + 1));
         for (int64_t j = block, end = std::min(block + kBlock, last); j < end; ++j)
           add_gradients<Unit>(t, rows, keys.at(j),
-                              {rows_of(s, j), args_.causal ? (i - j) * kTile + 1 : kTile, j == 0, i == (args_.causal ? j : 0)},
+                              {tiling_.key_rows(s, j), tiling_.first_seen(s, i, j), j == 0,
+                               !args_.spans && i == (args_.causal ? j : 0)},
                               sums.dk + j * sums.step, sums.dv + j * sums.step);
         if (block + kBlock >= last) write_queries(t.m.dq, s, h, i);
       }
   }
 
+  void clear_sums(const KeySums& sums, int64_t s) const {
+    for (int64_t j = 0; j < tiling_.key_tiles(s); ++j)
+      for (float* sum : {sums.dk, sums.dv})
+        std::memset(sum + j * sums.step, 0, sizeof(float) * static_cast<size_t>(kTile * width_));
+  }
+
+  /// Rows of a gradient, into a view of it from row `token` on.
+  void write(const float* from, const HeadsView& view, int64_t token, int64_t group, int64_t head, int64_t rows,
+             float factor) const {
+    auto put = [&]<class To>(const Rows<To>& to, bool add) {
+      for (int64_t r = 0; r < rows; ++r)
+        cast_row(SerialTeam{}, from + r * width_, to.data + r * to.stride, to.dim, factor, add);
+    };
+    if (back_.add)
+      put(head_rows<float>(view, args_, token, group, head, rows, width_), true);
+    else
+      put(head_rows<T>(view, args_, token, group, head, rows, width_), false);
+  }
+
   void write_queries(const float* dq, int64_t s, int64_t h, int64_t i) const {
-    int64_t rows = rows_of(s, i), per_group = tiling_.per_group();
-    Rows<T> to = head_rows<T>(back_.dq, args_, tiling_.start(s) + i * kTile, h / per_group, h % per_group, rows, width_);
-    for (int64_t r = 0; r < rows; ++r)
-      cast_row(SerialTeam{}, dq + r * width_, to.data + r * to.stride, to.dim, args_.scale, false);
+    int64_t per_group = tiling_.per_group();
+    write(dq, back_.dq, tiling_.query(s) + i * kTile, h / per_group, h % per_group, tiling_.query_rows(s, i), args_.scale);
   }
 
   static void add_sums(const KeySums& to, const KeySums& from, int64_t j, int64_t count) {
@@ -275,51 +293,47 @@ class BackwardCall {
   }
 
   void write_keys(const KeySums& sums, int64_t s, int64_t g, int64_t j) const {
-    int64_t token = tiling_.start(s) + j * kTile, rows = rows_of(s, j);
-    for (bool keys : {true, false}) {
-      const float* sum = (keys ? sums.dk : sums.dv) + j * sums.step;
-      Rows<T> out = head_rows<T>(keys ? back_.dk : back_.dv, args_, token, g, 0, rows, width_);
-      for (int64_t r = 0; r < rows; ++r)
-        cast_row(SerialTeam{}, sum + r * width_, out.data + r * out.stride, out.dim, keys ? args_.scale : 1.0f, false);
-    }
+    int64_t token = tiling_.key(s) + j * kTile, rows = tiling_.key_rows(s, j);
+    write(sums.dk + j * sums.step, back_.dk, token, g, 0, rows, args_.scale);
+    write(sums.dv + j * sums.step, back_.dv, token, g, 0, rows, 1.0f);
   }
 
   /// All heads of a group in one sequence, by one thread in memory of its own.
   void run_group(int64_t s, int64_t g, int64_t thread) const {
-    int64_t per_group = tiling_.per_group(), tiles = tiling_.tiles(s), slot = thread * tiling_.longest();
+    int64_t per_group = tiling_.per_group(), tiles = tiling_.key_tiles(s), slot = thread * tiling_.longest_keys();
     BackwardMemory<Word> own = memory_.of_thread(thread);
     KeyTiles<Word> keys(memory_, slot, 1);
-    KeySums total(memory_, slot, 1), next(memory_, slot + cpu_.threads() * tiling_.longest() * (per_group > 1), 1);
+    KeySums total(memory_, slot, 1), next(memory_, slot + cpu_.threads() * tiling_.longest_keys() * (per_group > 1), 1);
     for (int64_t j = 0; j < tiles; ++j) {
       if (j + 1 < tiles) prefetch_keys(s, g, j + 1);
       lay_keys(s, g, j, keys.at(j), own.q_along);
     }
     for (int64_t h = 0; h < per_group; ++h) {
       run_head(own, s, g * per_group + h, keys, h == 0 ? total : next);
-      for (int64_t j = 0; h > 0 && j < tiles; ++j) add_sums(total, next, j, rows_of(s, j) * width_);
+      for (int64_t j = 0; h > 0 && j < tiles; ++j) add_sums(total, next, j, tiling_.key_rows(s, j) * width_);
     }
     for (int64_t j = 0; j < tiles; ++j) write_keys(total, s, g, j);
   }
 
   /// Each head is a task; what heads share lies in the call's memory.
   void run_heads() const {
-    int64_t groups = args_.groups, heads = args_.heads, packed = tiling_.all_tiles() * groups;
+    int64_t groups = args_.groups, heads = args_.heads, packed = tiling_.all_keys() * groups;
     for_uneven_tasks(cpu_, packed, [&](int64_t task, int thread) {
-      tiling_.locate(task / groups, [&](int64_t s, int64_t j) {
+      tiling_.locate_keys(task / groups, [&](int64_t s, int64_t j) {
         lay_keys(s, task % groups, j, KeyTiles<Word>(memory_, task, 0), memory_.of_thread(thread).q_along);
       });
     });
     for_uneven_tasks(cpu_, args_.sequences * heads, [&](int64_t task, int thread) {
-      int64_t s = task / heads, h = task % heads, first = tiling_.first(s);
+      int64_t s = task / heads, h = task % heads, first = tiling_.first_key_tile(s);
       run_head(memory_.of_thread(thread), s, h, KeyTiles<Word>(memory_, first * groups + h / tiling_.per_group(), groups),
                KeySums(memory_, first * heads + h, heads));
     });
     for_uneven_tasks(cpu_, packed, [&](int64_t task, int) {
       int64_t at = task / groups, g = task % groups, head = at * heads + g * tiling_.per_group();
       KeySums total(memory_, head, 0);
-      tiling_.locate(at, [&](int64_t s, int64_t j) {
+      tiling_.locate_keys(at, [&](int64_t s, int64_t j) {
         for (int64_t h = 1; h < tiling_.per_group(); ++h)
-          add_sums(total, KeySums(memory_, head + h, 0), 0, rows_of(s, j) * width_);
+          add_sums(total, KeySums(memory_, head + h, 0), 0, tiling_.key_rows(s, j) * width_);
         write_keys(total, s, g, j);
       });
     });

@@ -34,46 +34,81 @@ struct UnitOf<bf16> {
 };
 #endif
 
-/// The problem cut into tiles. Sequence s owns tiles(s) consecutive ones, the last one partly filled.
+/// The problem cut into tiles. Sequence s has consecutive ones of queries and of keys, the last one of each partly filled.
 class Tiling {
  public:
   explicit Tiling(const AttentionArgs& args) : args_(args), width_(round_up(args.head_dim, kLanes)) {
     for (int64_t s = 0; s < args.sequences; ++s) {
-      tiles_ += tiles(s);
-      longest_ = std::max(longest_, tiles(s));
-      squares_ += tiles(s) * tiles(s);
+      int64_t squares = query_tiles(s) * key_tiles(s);
+      all_queries_ += query_tiles(s);
+      all_keys_ += key_tiles(s);
+      longest_queries_ = std::max(longest_queries_, query_tiles(s));
+      longest_keys_ = std::max(longest_keys_, key_tiles(s));
+      most_squares_ = std::max(most_squares_, squares);
+      squares_ += squares;
     }
   }
-  int64_t length(int64_t s) const { return args_.cu_seqlens[s + 1] - args_.cu_seqlens[s]; }
-  int64_t start(int64_t s) const { return args_.cu_seqlens[s]; }
-  int64_t tiles(int64_t s) const { return (length(s) + kTile - 1) / kTile; }
-  int64_t all_tiles() const { return tiles_; }
-  /// Tiles of the longest sequence.
-  int64_t longest() const { return longest_; }
-  /// Tiles of all sequences before this one.
-  int64_t first(int64_t s) const {
+  int64_t queries(int64_t s) const { return args_.spans ? args_.spans[s].queries : length(s); }
+  int64_t keys(int64_t s) const { return args_.spans ? args_.spans[s].keys : length(s); }
+  /// The first row.
+  int64_t query(int64_t s) const { return args_.spans ? args_.spans[s].query : args_.cu_seqlens[s]; }
+  int64_t key(int64_t s) const { return args_.spans ? args_.spans[s].key : args_.cu_seqlens[s]; }
+  int64_t query_tiles(int64_t s) const { return (queries(s) + kTile - 1) / kTile; }
+  int64_t key_tiles(int64_t s) const { return (keys(s) + kTile - 1) / kTile; }
+  /// Rows of a tile.
+  int64_t query_rows(int64_t s, int64_t i) const { return std::min(kTile, queries(s) - i * kTile); }
+  int64_t key_rows(int64_t s, int64_t j) const { return std::min(kTile, keys(s) - j * kTile); }
+  /// How many keys of tile j the first row of query tile i sees, one more with each further row; not cut to those there are.
+  int64_t first_seen(int64_t s, int64_t i, int64_t j) const {
+    return args_.causal ? (i - j) * kTile + offset(s) + 1 : kTile;
+  }
+  /// Query tile i sees key tiles [0, end).
+  int64_t seen_tiles(int64_t s, int64_t i) const {
+    if (!args_.causal) return key_tiles(s);
+    return std::min(key_tiles(s), (i * kTile + query_rows(s, i) - 1 + offset(s)) / kTile + 1);
+  }
+  /// No query tile before this one sees key tile j.
+  int64_t first_looking(int64_t s, int64_t j) const {
+    return args_.causal ? std::max<int64_t>(0, (j * kTile - offset(s)) / kTile) : 0;
+  }
+  /// Tiles of all sequences, of the longest sequence.
+  int64_t all_queries() const { return all_queries_; }
+  int64_t all_keys() const { return all_keys_; }
+  int64_t longest_queries() const { return longest_queries_; }
+  int64_t longest_keys() const { return longest_keys_; }
+  /// Key tiles of all sequences before this one.
+  int64_t first_key_tile(int64_t s) const {
     int64_t sum = 0;
-    for (int64_t earlier = 0; earlier < s; ++earlier) sum += tiles(earlier);
+    for (int64_t earlier = 0; earlier < s; ++earlier) sum += key_tiles(earlier);
     return sum;
   }
   /// Whether groups of heads in sequences keep all threads busy, each working on some alone: the longest is at most half of
   /// a thread's share of the work.
-  bool grouped(int64_t threads) const { return 2 * threads * longest_ * longest_ <= args_.groups * squares_; }
+  bool grouped(int64_t threads) const { return 2 * threads * most_squares_ <= args_.groups * squares_; }
   /// Head dim rounded up to whole vectors; the added columns are zero.
   int64_t width() const { return width_; }
   int64_t per_group() const { return args_.heads / args_.groups; }
 
-  /// Calls f(sequence, tile within it) for a tile number among all.
+  /// Calls f(sequence, tile within it) for the number of a tile of queries, or of keys, among all.
   template <class F>
-  void locate(int64_t tile, F&& f) const {
-    int64_t s = 0, within = tile;
-    while (within >= tiles(s)) within -= tiles(s++);
-    f(s, within);
+  void locate_queries(int64_t tile, F&& f) const {
+    int64_t s = 0;
+    while (tile >= query_tiles(s)) tile -= query_tiles(s++);
+    f(s, tile);
+  }
+  template <class F>
+  void locate_keys(int64_t tile, F&& f) const {
+    int64_t s = 0;
+    while (tile >= key_tiles(s)) tile -= key_tiles(s++);
+    f(s, tile);
   }
 
  private:
+  int64_t length(int64_t s) const { return args_.cu_seqlens[s + 1] - args_.cu_seqlens[s]; }
+  int64_t offset(int64_t s) const { return args_.spans ? args_.spans[s].offset : 0; }
+
   const AttentionArgs& args_;
-  int64_t width_, tiles_ = 0, longest_ = 0, squares_ = 0;
+  int64_t width_, all_queries_ = 0, all_keys_ = 0, longest_queries_ = 0, longest_keys_ = 0, most_squares_ = 0, squares_ = 0;
 };
 
 /// `rows` rows of a matrix of T, `stride` apart; what lies beyond them and beyond `dim` counts as zero.

@@ -16,6 +16,8 @@ void fill_kernels(KernelTable& table) {
   table.gelu_backward = gelu_backward;
   table.embedding = embedding;
   table.embedding_backward = embedding_backward;
+  table.gather_sum = gather_sum;
+  table.row_dots = row_dots;
   table.cross_entropy = cross_entropy;
   table.cross_entropy_backward = cross_entropy_backward;
   table.add = add;

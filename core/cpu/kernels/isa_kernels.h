@@ -23,6 +23,8 @@ void gelu(Stream&, const GeluArgs&);
 void gelu_backward(Stream&, const GeluBackwardArgs&);
 void embedding(Stream&, const EmbeddingArgs&);
 void embedding_backward(Stream&, const EmbeddingBackwardArgs&);
+void gather_sum(Stream&, const GatherSumArgs&);
+void row_dots(Stream&, const RowDotsArgs&);
 void cross_entropy(Stream&, const CrossEntropyArgs&);
 void cross_entropy_backward(Stream&, const CrossEntropyBackwardArgs&);
 void add(Stream&, const AddArgs&);

@@ -7,27 +7,23 @@ using enum ResumeClass;
 namespace {
 
 void bind_recompute(ModelSection& s, Fields& f) {
-  const std::string selective = "selective recomputation", grouped = "recomputation of groups of blocks";
   f("recompute", s.recompute,
     "what backward computes again instead of keeping it; full: each block, selective: recompute_modules")
       .one_of({"none", "selective", "full"})
-      .needs(selective, {"selective"})
       .resume(safe)
       .renamed_from({"recompute_granularity"});
   f("recompute_method", s.recompute_method,
     "full; uniform: every block, in groups of recompute_layers; block: the first recompute_layers of each "
     "stage")
       .one_of({"uniform", "block"})
-      .needs(grouped)
       .resume(safe);
   f("recompute_layers", s.recompute_layers, "full: how many blocks, see recompute_method")
       .min(1)
-      .needs(grouped)
       .resume(safe)
       .renamed_from({"recompute_num_layers"});
   f("recompute_modules", s.recompute_modules, "selective: the parts of a block that are computed again")
       .one_of({"core_attn", "layernorm", "mlp", "moe", "moe_act", "shared_experts", "mla_up_proj"})
-      .needs(selective)
+      .needs("selective recomputation of this part", {"moe", "moe_act", "shared_experts", "mla_up_proj"})
       .resume(safe);
   f("recompute_distribute", s.recompute_distribute,
     "full: the kept inputs of blocks are split over tensor-parallel ranks")

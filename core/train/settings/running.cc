@@ -8,7 +8,6 @@ void OffloadSection::bind(Fields& f) {
   const std::string offload = "activations in host memory";
   f("layers", layers, "blocks whose kept activations lie in host memory")
       .min(0)
-      .needs(offload)
       .resume(safe)
       .renamed_from({"cpu_offloading_num_layers"});
   f("modules", modules, "parts of blocks whose kept inputs lie in host memory")

@@ -1,0 +1,38 @@
+// Outputs that are not kept until backward: y is passed on, and with it a note of what to compute again.
+#include "mtrain/autograd/ops.h"
+
+namespace mtrain {
+namespace {
+
+struct Discard {  // y = x; before x's op runs backward, `kept` has its values again
+  Tensor kept;
+
+  Tensor forward(Run&, const Tensor& x) {
+    kept.storage()->release();
+    return x;
+  }
+  void backward(Run& run, const Tensor& dy, Grads<1>& g) {
+    GradMode off(run, false);
+    auto& node = static_cast<TapeNode&>(*kept.node());
+    before_values(node);
+    Tensor values = node.again(run);
+    kept.storage()->adopt(*values.storage());
+    g[0].give(run, dy);
+  }
+};
+
+bool repeatable(const Tensor& t) {
+  auto* node = dynamic_cast<const TapeNode*>(t.node().get());
+  return node && node->repeatable();
+}
+
+}  // namespace
+
+Tensor discard_until_backward(const Tensor& y, const Tensor& kept) {
+  if (!y.run().grad_enabled || !y.node() || !repeatable(kept)) return y;
+  MT_CHECK(kept.contiguous() && kept.storage()->bytes() == static_cast<size_t>(kept.numel()) * size_of(kept.dtype()),
+           "a part of a tensor cannot be discarded");
+  return apply(Discard{.kept = kept}, y);
+}
+
+}  // namespace mtrain

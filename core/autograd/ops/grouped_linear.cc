@@ -1,0 +1,108 @@
+// y_e = x_e w_eᵀ;  dx_e = dy_e w_e;  dw_e += dy_eᵀ x_e, expert by expert. Also the router's logits, which are a product in
+// float of whatever the stream is.
+#include <numeric>
+
+#include "mtrain/autograd/expert_ops.h"
+#include "mtrain/autograd/ops/products.h"
+
+namespace mtrain {
+namespace {
+
+struct GroupedLinear {
+  RowCounts rows;
+  Tensor x, w;
+
+  /// Calls f(expert's number, its first row, one past its last).
+  template <class F>
+  void each(F&& f) const {
+    int64_t begin = 0;
+    for (size_t e = 0; e < rows->size(); ++e) {
+      int64_t end = begin + (*rows)[e];
+      f(static_cast<int64_t>(e), begin, end);
+      begin = end;
+    }
+  }
+  static Tensor matrix(const Tensor& stack, int64_t e) {
+    return stack.slice(0, e, e + 1).view({stack.size(1), stack.size(2)});
+  }
+
+  Tensor forward(Run& run, const Tensor& x_in, const Tensor& w_in) {
+    x = x_in.detach();
+    w = w_in.detach();
+    Tensor y = run.empty({x.size(0), w.size(1)}, x.dtype());
+    each([&](int64_t e, int64_t begin, int64_t end) {
+      if (begin < end) linear_forward(run, x.slice(0, begin, end), matrix(w, e), {}, {}, y.slice(0, begin, end));
+    });
+    return y;
+  }
+
+  void backward(Run& run, const Tensor& dy, Grads<2>& g) {
+    if (g[0].wanted()) {
+      auto [dx, accumulate] = g[0].slot(run, x.shape(), x.dtype());
+      each([&, dx = dx, accumulate = accumulate](int64_t e, int64_t begin, int64_t end) {
+        if (begin < end)
+          linear_input_gradient(run, dy.slice(0, begin, end), matrix(w, e), dx.slice(0, begin, end), accumulate);
+      });
+    }
+    if (g[1].wanted()) g[1].compute([&run, dy, op = *this](InputGrad& weights) { op.weight_gradient(run, dy, weights); });
+  }
+
+  void weight_gradient(Run& run, const Tensor& dy, InputGrad& weights) const {
+    auto [dw, accumulate] = weights.slot(run, w.shape(), w.dtype());
+    each([&, dw = dw, accumulate = accumulate](int64_t e, int64_t begin, int64_t end) {
+      Tensor mine = matrix(dw.view(w.shape()), e);
+      if (begin < end) linear_weight_gradient(run, dy.slice(0, begin, end), x.slice(0, begin, end), mine, accumulate);
+      else if (!accumulate) run.fill_zero(mine);  // an expert that nobody chose
+    });
+  }
+};
+
+struct RouterLogits {
+  Tensor x, w;  // as they came; the copies in float are made again
+
+  static Tensor in_float(Run& run, const Tensor& t) {
+    if (t.dtype() == DType::f32) return t;
+    Tensor out = run.empty(t.shape(), DType::f32);
+    run.copy(out, t);
+    return out;
+  }
+  Tensor forward(Run& run, const Tensor& x_in, const Tensor& w_in) {
+    x = x_in.detach();
+    w = w_in.detach();
+    Tensor y = run.empty({x.size(0), w.size(0)}, DType::f32);
+    linear_forward(run, in_float(run, x), in_float(run, w), {}, {}, y);
+    return y;
+  }
+  void backward(Run& run, const Tensor& dy, Grads<2>& g) {
+    if (g[0].wanted()) {
+      auto [dx, accumulate] = g[0].slot(run, x.shape(), x.dtype());
+      linear_input_gradient(run, dy, in_float(run, w), dx, accumulate);
+    }
+    if (g[1].wanted())
+      g[1].compute([&run, dy, x = x, w = w](InputGrad& weight) {
+        auto [dw, accumulate] = weight.slot(run, w.shape(), w.dtype());
+        linear_weight_gradient(run, dy, in_float(run, x), dw, accumulate);
+      });
+  }
+};
+
+}  // namespace
+
+Tensor grouped_linear(const Tensor& x, const Tensor& w, const RowCounts& rows) {
+  MT_CHECK(x.shape().rank() == 2 && w.shape().rank() == 3 && x.size(1) == w.size(2), "x ", x.shape(), ", w ", w.shape());
+  MT_CHECK(x.contiguous() && w.contiguous() && x.dtype() == w.dtype(), name(x.dtype()), " vs ", name(w.dtype()));
+  MT_CHECK(rows && static_cast<int64_t>(rows->size()) == w.size(0) &&
+               std::accumulate(rows->begin(), rows->end(), int64_t{0}) == x.size(0),
+           "rows of each of ", w.size(0), " experts that add up to ", x.size(0));
+  require_kernel(x.run(), x.run().kernels().gemm, "gemm");
+  return apply(GroupedLinear{.rows = rows}, x, w);
+}
+
+Tensor router_logits(const Tensor& x, const Tensor& w) {
+  MT_CHECK(x.shape().rank() == 2 && w.shape().rank() == 2 && x.size(1) == w.size(1), "x ", x.shape(), ", w ", w.shape());
+  MT_CHECK(x.contiguous() && w.contiguous() && x.dtype() == w.dtype(), name(x.dtype()), " vs ", name(w.dtype()));
+  require_kernel(x.run(), x.run().kernels().gemm, "gemm");
+  return apply(RouterLogits{}, x, w);
+}
+
+}  // namespace mtrain

@@ -1,0 +1,336 @@
+// The router: scores of all experts, the choice of K, their weights; and the losses that balance it, whose gradients are
+// added to those of the logits in backward. Written in double on the host: E numbers per token are little beside the
+// products of the experts, and the number of rows of each expert must be there before anything can be sent.
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "mtrain/autograd/expert_ops.h"
+#include "mtrain/base/text.h"
+
+namespace mtrain {
+namespace {
+
+using Score = RouterRule::Score;
+using Row = std::vector<double>;
+
+double sigmoid_of(double z) {
+  return z >= 0 ? 1 / (1 + std::exp(-z)) : std::exp(z) / (1 + std::exp(z));
+}
+double softplus(double z) { return std::max(z, 0.0) + std::log1p(std::exp(-std::fabs(z))); }
+
+double log_sum_exp(std::span<const double> z) {
+  double top = *std::max_element(z.begin(), z.end()), sum = 0;
+  for (double v : z) sum += std::exp(v - top);
+  return top + std::log(sum);
+}
+
+/// An expert's score by itself. REQUIRES: not softmax.
+double own_score(Score kind, double z) {
+  return kind == Score::sigmoid ? sigmoid_of(z) : std::sqrt(softplus(z));
+}
+double own_slope(Score kind, double z) {
+  double s = own_score(kind, z);
+  return kind == Score::sigmoid ? s * (1 - s) : (s > 0 ? sigmoid_of(z) / (2 * s) : 0);
+}
+
+/// The `k` largest of `scores` among those allowed, the largest first. NaN is never larger than anything.
+void choose(std::span<const double> scores, int64_t k, std::vector<char>& allowed, int32_t* out) {
+  for (int64_t j = 0; j < k; ++j) {
+    int32_t best = -1;
+    for (size_t e = 0; e < scores.size(); ++e)
+      if (allowed[e] && (best < 0 || scores[e] > scores[static_cast<size_t>(best)])) best = static_cast<int32_t>(e);
+    allowed[static_cast<size_t>(best)] = false;
+    out[j] = best;
+  }
+}
+
+/// Closes the groups whose best scores add up to least.
+void keep_best_groups(std::span<const double> scores, const RouterRule& rule, std::vector<char>& allowed) {
+  if (rule.groups == 0 || rule.group_top_k == 0) return;
+  size_t size = scores.size() / static_cast<size_t>(rule.groups);
+  auto best = std::min(size, static_cast<size_t>(std::max<int64_t>(1, rule.top_k / rule.group_top_k)));
+  Row sums;
+  for (size_t g = 0; g < static_cast<size_t>(rule.groups); ++g) {
+    Row part(scores.begin() + static_cast<ptrdiff_t>(g * size), scores.begin() + static_cast<ptrdiff_t>((g + 1) * size));
+    std::partial_sort(part.begin(), part.begin() + static_cast<ptrdiff_t>(best), part.end(), std::greater<>());
+    sums.push_back(std::accumulate(part.begin(), part.begin() + static_cast<ptrdiff_t>(best), 0.0));
+  }
+  std::vector<char> open(sums.size(), true);
+  std::vector<int32_t> kept(static_cast<size_t>(rule.group_top_k));
+  choose(sums, rule.group_top_k, open, kept.data());
+  std::fill(allowed.begin(), allowed.end(), false);
+  for (int32_t g : kept) std::fill_n(allowed.begin() + static_cast<ptrdiff_t>(static_cast<size_t>(g) * size), size, true);
+}
+
+/// Everything about one token. `z` are its logits.
+class TokenRouter {
+ public:
+  TokenRouter(const RouterRule& rule, int64_t experts) : rule_(rule), scores_(static_cast<size_t>(experts)) {}
+
+  /// Scores that stand on their own: softmax over all, or each expert's own.
+  Row& scores(std::span<const double> z) {
+    double lse = rule_.score == Score::softmax ? log_sum_exp(z) : 0;
+    for (size_t e = 0; e < z.size(); ++e)
+      scores_[e] = rule_.score == Score::softmax ? std::exp(z[e] - lse) : own_score(rule_.score, z[e]);
+    return scores_;
+  }
+
+  void choose_experts(std::span<const double> z, std::span<const float> bias, bool by_groups, int32_t* out) {
+    // Softmax keeps the order of logits; the sums of groups are taken over what the weights are made of.
+    bool logits = rule_.score == Score::softmax && !rule_.pre_softmax;
+    ranked_ = logits ? Row(z.begin(), z.end()) : scores(z);
+    for (size_t e = 0; e < bias.size(); ++e) ranked_[e] += static_cast<double>(bias[e]);
+    allowed_.assign(z.size(), true);
+    if (by_groups) keep_best_groups(ranked_, rule_, allowed_);
+    choose(ranked_, rule_.top_k, allowed_, out);
+  }
+
+  /// Weights of the chosen: w_j = scaling · s_j / Σ s, or without the division for pre_softmax and a single own score.
+  void weights(std::span<const double> z, const int32_t* chosen, double* w) {
+    const Row& s = chosen_scores(z, chosen);
+    double sum = normalised() ? std::accumulate(s.begin(), s.end(), 0.0) + kTiny : 1;
+    for (size_t j = 0; j < s.size(); ++j) w[j] = rule_.scaling * s[j] / sum;
+  }
+
+  /// dz += the gradient of the weights.
+  void weights_backward(std::span<const double> z, const int32_t* chosen, const float* dw, Row& dz) {
+    const Row& s = chosen_scores(z, chosen);
+    double sum = normalised() ? std::accumulate(s.begin(), s.end(), 0.0) + kTiny : 1, mean = 0, moved = 0;
+    for (size_t j = 0; normalised() && j < s.size(); ++j) mean += static_cast<double>(dw[j]) * s[j] / sum;
+    for (size_t j = 0; j < s.size(); ++j) {
+      auto e = static_cast<size_t>(chosen[j]);
+      double ds = rule_.scaling * (static_cast<double>(dw[j]) - mean) / sum;
+      dz[e] += ds * (rule_.score == Score::softmax ? s[j] : own_slope(rule_.score, z[e]));
+      moved += ds * s[j];
+    }
+    if (rule_.score != Score::softmax || normalised()) return;
+    const Row& all = scores(z);  // the softmax over all experts gives way everywhere
+    for (size_t e = 0; e < all.size(); ++e) dz[e] -= moved * all[e];
+  }
+
+  /// The scores of balancing losses, which add up to 1.
+  const Row& shares(std::span<const double> z) {
+    Row& s = scores(z);
+    if (rule_.score == Score::softmax) return s;
+    double sum = std::accumulate(s.begin(), s.end(), 0.0) + kTiny;
+    for (double& v : s) v /= sum;
+    return s;
+  }
+  /// dz += the gradient of Σ_e c_e · share_e.
+  void shares_backward(std::span<const double> z, std::span<const double> c, Row& dz) {
+    const Row& p = shares(z);
+    double mean = 0, sum = 1;
+    for (size_t e = 0; e < p.size(); ++e) mean += c[e] * p[e];
+    if (rule_.score != Score::softmax) {
+      sum = kTiny;
+      for (double v : z) sum += own_score(rule_.score, v);
+    }
+    for (size_t e = 0; e < p.size(); ++e)
+      dz[e] += rule_.score == Score::softmax ? p[e] * (c[e] - mean) : (c[e] - mean) / sum * own_slope(rule_.score, z[e]);
+  }
+
+ private:
+  static constexpr double kTiny = 1e-20;  // all scores may have vanished
+  bool normalised() const { return rule_.score == Score::softmax ? !rule_.pre_softmax : rule_.top_k > 1; }
+
+  const Row& chosen_scores(std::span<const double> z, const int32_t* chosen) {
+    chosen_.resize(static_cast<size_t>(rule_.top_k));
+    if (rule_.score == Score::softmax && !rule_.pre_softmax) {
+      double top = z[static_cast<size_t>(chosen[0])];
+      for (size_t j = 0; j < chosen_.size(); ++j) chosen_[j] = std::exp(z[static_cast<size_t>(chosen[j])] - top);
+      return chosen_;
+    }
+    const Row& all = scores(z);
+    for (size_t j = 0; j < chosen_.size(); ++j) chosen_[j] = all[static_cast<size_t>(chosen[j])];
+    return chosen_;
+  }
+
+  const RouterRule& rule_;
+  Row scores_, ranked_, chosen_;
+  std::vector<char> allowed_;
+};
+
+/// Σ_e c[g,e] P[t,e] is token t's part of a term, g its group: what a term comes to once choices are counted.
+struct Slopes {
+  BalanceTerm::Over over = BalanceTerm::Over::micro_batch;
+  Row c;  // [groups, E]
+};
+
+struct Route {
+  RouterRule rule;
+  RouterRecord* record = nullptr;
+  double z_coefficient = 0;
+  float token_weight = 0;
+  std::vector<Slopes> slopes;
+  std::vector<int32_t> sequence_of;
+  Tensor logits;
+  std::vector<int32_t> experts;
+
+  Row row(const std::vector<float>& z, int64_t t, int64_t width) const {
+    return Row(z.begin() + t * width, z.begin() + (t + 1) * width);
+  }
+  std::vector<float> host(Run& run, const Tensor& t) const {
+    std::vector<float> out(static_cast<size_t>(t.numel()));
+    run.download(t, out.data());
+    return out;
+  }
+
+  Tensor forward(Run& run, const Tensor& logits_in) {
+    logits = logits_in.detach();
+    int64_t tokens = logits.size(0), width = logits.size(1), k = rule.top_k;
+    std::vector<float> z = host(run, logits), w(static_cast<size_t>(tokens * k));
+    TokenRouter router(rule, width);
+    Row weights(static_cast<size_t>(k));
+    for (int64_t t = 0; t < tokens; ++t) {
+      router.weights(row(z, t, width), experts.data() + t * k, weights.data());
+      std::transform(weights.begin(), weights.end(), w.begin() + t * k, [](double v) { return static_cast<float>(v); });
+    }
+    return run.from_host<float>(w, {tokens, k});
+  }
+
+  void backward(Run& run, const Tensor& dy, Grads<1>& g) {
+    int64_t tokens = logits.size(0), width = logits.size(1), k = rule.top_k;
+    std::vector<float> z = host(run, logits), dw = host(run, dy), dz(z.size());
+    TokenRouter router(rule, width);
+    Row sum(static_cast<size_t>(width));
+    std::vector<double> terms(slopes.size());
+    double z_total = 0;
+    for (int64_t t = 0; t < tokens; ++t) {
+      Row at = row(z, t, width);
+      std::fill(sum.begin(), sum.end(), 0.0);
+      router.weights_backward(at, experts.data() + t * k, dw.data() + t * k, sum);
+      add_balance(router, at, t, sum, terms, z_total);
+      std::transform(sum.begin(), sum.end(), dz.begin() + t * width, [](double v) { return static_cast<float>(v); });
+    }
+    if (record) note(terms, z_total, tokens, width);
+    if (g[0].wanted()) g[0].give(run, run.from_host<float>(dz, logits.shape()));
+  }
+
+  void add_balance(TokenRouter& router, const Row& z, int64_t t, Row& dz, std::vector<double>& terms, double& z_total) {
+    auto weight = static_cast<double>(token_weight);
+    Row scaled(z.size());
+    for (size_t i = 0; i < slopes.size(); ++i) {
+      bool per_sequence = slopes[i].over == BalanceTerm::Over::sequence;
+      size_t group = per_sequence ? static_cast<size_t>(sequence_of[static_cast<size_t>(t)]) : 0;
+      const double* c = slopes[i].c.data() + group * z.size();
+      const Row& p = router.shares(z);
+      for (size_t e = 0; e < z.size(); ++e) {
+        terms[i] += c[e] * p[e];
+        scaled[e] = c[e] * weight;
+      }
+      router.shares_backward(z, scaled, dz);
+    }
+    if (z_coefficient == 0) return;
+    double lse = log_sum_exp(z);
+    z_total += z_coefficient * lse * lse;
+    for (size_t e = 0; e < z.size(); ++e) dz[e] += weight * z_coefficient * 2 * lse * std::exp(z[e] - lse);
+  }
+
+  void note(const std::vector<double>& terms, double z_total, int64_t tokens, int64_t width) const {
+    record->choices.resize(static_cast<size_t>(width));
+    record->terms.resize(terms.size());
+    for (int32_t e : experts) ++record->choices[static_cast<size_t>(e)];
+    for (size_t i = 0; i < terms.size(); ++i) record->terms[i] += terms[i];
+    record->z += z_total;
+    record->tokens += tokens;
+  }
+};
+
+/// Choices and tokens, counted over the micro-batch or each sequence, on all ranks that share them.
+class Counter {
+ public:
+  Counter(int64_t groups, int64_t width) : width_(width), counts_(static_cast<size_t>(groups * (width + 1))) {}
+  void add(int64_t group, const int32_t* chosen, int64_t k) {
+    int64_t* at = counts_.data() + group * (width_ + 1);
+    for (int64_t j = 0; j < k; ++j) ++at[chosen[j]];
+    ++at[width_];
+  }
+  std::span<int64_t> all() { return counts_; }
+  Slopes slopes(BalanceTerm::Over over, double coefficient, int64_t k) const {
+    Slopes out{over, {}};
+    for (size_t i = 0; i < counts_.size(); i += static_cast<size_t>(width_) + 1) {
+      auto tokens = static_cast<double>(std::max<int64_t>(1, counts_[i + static_cast<size_t>(width_)]));
+      for (size_t e = 0; e < static_cast<size_t>(width_); ++e)
+        out.c.push_back(coefficient * static_cast<double>(width_) * static_cast<double>(counts_[i + e]) /
+                        (static_cast<double>(k) * tokens));
+    }
+    return out;
+  }
+
+ private:
+  int64_t width_;
+  std::vector<int64_t> counts_;
+};
+
+Slopes given_slopes(const BalanceTerm& term) {
+  double sum = static_cast<double>(std::accumulate(term.counts.begin(), term.counts.end(), int64_t{0}));
+  Slopes out{term.over, {}};
+  for (int64_t n : term.counts)  // before anything was counted every expert has its share
+    out.c.push_back(term.coefficient * (sum > 0 ? static_cast<double>(term.counts.size()) * static_cast<double>(n) / sum : 1));
+  return out;
+}
+
+/// Without the bias and the groups, the choices that balancing losses count (DeepSeek-AI 2024, eq. 18).
+std::vector<Slopes> balance_slopes(const std::vector<float>& logits, int64_t tokens, int64_t width, const RouterRule& rule,
+                                   const RouterBalance& b) {
+  std::vector<Slopes> out;
+  auto any = [&](BalanceTerm::Over over) {
+    return std::any_of(b.terms.begin(), b.terms.end(), [&](const BalanceTerm& t) { return t.over == over; });
+  };
+  bool whole = any(BalanceTerm::Over::micro_batch), by_sequence = any(BalanceTerm::Over::sequence);
+  Counter batch(1, width), sequences(by_sequence ? b.sequences : 0, width);
+  TokenRouter router(rule, width);
+  std::vector<int32_t> chosen(static_cast<size_t>(rule.top_k));
+  for (int64_t t = 0; (whole || by_sequence) && t < tokens; ++t) {
+    router.choose_experts(Row(logits.begin() + t * width, logits.begin() + (t + 1) * width), {}, false, chosen.data());
+    batch.add(0, chosen.data(), rule.top_k);
+    if (by_sequence) sequences.add(b.sequence_of[static_cast<size_t>(t)], chosen.data(), rule.top_k);
+  }
+  if (b.add_up && whole) b.add_up(batch.all());
+  if (b.add_up && by_sequence) b.add_up(sequences.all());
+  for (const BalanceTerm& term : b.terms) {
+    if (term.over == BalanceTerm::Over::given) out.push_back(given_slopes(term));
+    else
+      out.push_back((term.over == BalanceTerm::Over::sequence ? sequences : batch)
+                        .slopes(term.over, term.coefficient, rule.top_k));
+  }
+  return out;
+}
+
+std::vector<int32_t> choices(Run& run, const std::vector<float>& logits, int64_t tokens, int64_t width,
+                             const RouterRule& rule, std::span<const float> bias) {
+  std::vector<int32_t> out(static_cast<size_t>(tokens * rule.top_k));
+  if (!run.backend().computes()) {  // a rehearsal: equal load
+    for (size_t i = 0; i < out.size(); ++i) out[i] = static_cast<int32_t>(static_cast<int64_t>(i) % width);
+    return out;
+  }
+  TokenRouter router(rule, width);
+  for (int64_t t = 0; t < tokens; ++t)
+    router.choose_experts(Row(logits.begin() + t * width, logits.begin() + (t + 1) * width), bias, true,
+                          out.data() + t * rule.top_k);
+  return out;
+}
+
+}  // namespace
+
+Routed route(const Tensor& logits, const RouterRule& rule, const RouterBalance& balance, RouterRecord* record) {
+  MT_CHECK(logits.shape().rank() == 2 && logits.contiguous() && logits.dtype() == DType::f32, logits.shape());
+  int64_t tokens = logits.size(0), width = logits.size(1);
+  MT_CHECK(rule.top_k >= 1 && rule.top_k <= width, rule.top_k, " of ", width, " experts");
+  MT_CHECK(balance.bias.empty() || static_cast<int64_t>(balance.bias.size()) == width, balance.bias.size(), " biases");
+  bool balanced = !balance.terms.empty() || balance.z_coefficient != 0;
+  MT_CHECK(!balanced || !logits.run().grad_enabled || balance.token_weight != 0,
+           "losses that balance experts are weighted like tokens': give ModelInput::loss_weight");
+  Run& run = logits.run();
+  std::vector<float> host(static_cast<size_t>(logits.numel()));
+  run.download(logits, host.data());
+  Route op{.rule = rule, .record = record, .z_coefficient = balance.z_coefficient, .token_weight = balance.token_weight};
+  op.experts = choices(run, host, tokens, width, rule, balance.bias);
+  if (run.grad_enabled && run.backend().computes()) op.slopes = balance_slopes(host, tokens, width, rule, balance);
+  op.sequence_of.assign(balance.sequence_of.begin(), balance.sequence_of.end());
+  std::vector<int32_t> experts = op.experts;
+  return {apply(std::move(op), logits), std::move(experts)};
+}
+
+}  // namespace mtrain

@@ -1,0 +1,75 @@
+// Keys and values of all ranks are gathered and put in the order of the sequences; the rank's queries are then two pieces of
+// each. Backward gathers them again rather than keep them, and scatters the sums of their gradients.
+#include "mtrain/dist/context_gather.h"
+
+#include "mtrain/dist/reorder_rows.h"
+
+namespace mtrain {
+namespace {
+
+struct GatherAttention {
+  ContextBlock block;
+  std::shared_ptr<const ContextSlice> slice;
+  const Axis* axis = nullptr;
+  std::vector<RowRange> order;  // of the gathered rows
+  Tensor qkv, o, lse;
+
+  Tensor gathered(Run& run) const {
+    Tensor mine = block.pack(run, qkv), all = run.empty({mine.size(0) * axis->size(), mine.size(1)}, mine.dtype());
+    if (run.backend().computes())
+      axis->comm().all_gather({mine.raw(), mine.numel(), mine.dtype()}, {all.raw(), all.numel(), all.dtype()});
+    return ordered(run, all, order, false);
+  }
+
+  // The earlier or the later chunks of this rank's queries, and what they see.
+  std::vector<AttentionSpan> spans(bool early) const {
+    const ContextRing& ring = slice->ring();
+    std::vector<AttentionSpan> all;
+    int me = slice->rank();
+    for (int64_t s = 0, start = 0; s < ring.sequences(); ++s) {
+      int64_t length = 0;
+      for (int rank = 0; rank < ring.ranks(); ++rank) length += ring.length(rank, s);
+      int64_t row = ring.row(me, s) + (early ? 0 : ring.early(me, s)), rows = early ? ring.early(me, s) : ring.late(me, s);
+      int64_t at = early ? ring.early_at(me, s) : ring.late_at(me, s);
+      if (rows > 0)
+        all.push_back({static_cast<int32_t>(row), static_cast<int32_t>(rows), static_cast<int32_t>(start),
+                       static_cast<int32_t>(block.causal ? at + rows : length), static_cast<int32_t>(at)});
+      start += length;
+    }
+    return all;
+  }
+
+  Tensor forward(Run& run, const Tensor& qkv_in) {
+    qkv = qkv_in.detach();
+    order = slice->ring().in_order(0, axis->size());
+    o = run.empty({qkv.size(0), block.layout.heads * block.layout.head_dim}, qkv.dtype());
+    lse = run.empty({block.layout.heads, qkv.size(0)}, DType::f32);
+    std::vector<AttentionSpan> all = spans(true), late = spans(false);
+    all.insert(all.end(), late.begin(), late.end());
+    block.forward(run, qkv, gathered(run), {all, block.causal}, o, lse, false);
+    return o;
+  }
+
+  void backward(Run& run, const Tensor& dy, Grads<1>& g) {
+    Tensor keys = gathered(run), d_keys = run.zeros(keys.shape(), DType::f32), d_qkv = run.zeros(qkv.shape(), DType::f32);
+    for (bool early : {true, false})  // two calls, since both look at the same keys
+      block.backward(run, qkv, keys, {spans(early), block.causal}, o, lse, dy, d_qkv, d_keys);
+    keys = {};
+    Tensor sent = rounded(run, ordered(run, d_keys, order, true), qkv.dtype());
+    d_keys = {};
+    Tensor mine = run.empty({qkv.size(0), block.packed_width()}, qkv.dtype());
+    if (run.backend().computes())
+      axis->comm().reduce_scatter({sent.raw(), sent.numel(), sent.dtype()}, {mine.raw(), mine.numel(), mine.dtype()});
+    block.add_packed(run, rounded(run, mine, DType::f32), d_qkv);
+    g[0].give(run, rounded(run, d_qkv, qkv.dtype()));
+  }
+};
+
+}  // namespace
+
+Tensor gather_attention(const Tensor& qkv, const ContextBlock& block, const std::shared_ptr<const ContextSlice>& slice,
+                        const Axis& axis) {
+  return apply(GatherAttention{.block = block, .slice = slice, .axis = &axis}, qkv);
+}
+
+}  // namespace mtrain

@@ -1,0 +1,141 @@
+// Ring attention (Liu et al. 2023, arXiv:2310.01889) on balanced chunks. In step t a rank computes with the keys and values
+// of the member t places before it, while those of the next step are on their way. Backward goes the same round again;
+// gradients of a member's keys start at the next member, gather what each adds, and come home after n-1 steps.
+#include "mtrain/dist/context_ring.h"
+
+namespace mtrain {
+namespace {
+
+enum Tag : int { kKeys, kGradients };
+
+/// What a rank's steps through a part have in common.
+class Round {
+ public:
+  Round(Run& run, const ContextBlock& block, const RingPart& part, Communicator& comm)
+      : run_(run), block_(block), part_(part), comm_(comm), moves_(run.backend().computes()) {}
+
+  int steps() const { return part_.ring.ranks(); }
+  /// Whose keys are here in step t.
+  int owner(int t) const { return (part_.me + steps() - t % steps()) % steps(); }
+  int64_t rows(int t) const { return part_.ring.rows(owner(t)); }
+  /// A tensor that travels: keys and values of the owner of step t, or their gradients.
+  Tensor packed(int t, DType dtype) const { return run_.empty({rows(t), block_.packed_width()}, dtype); }
+
+  /// A tensor goes to the next member, another comes from the one before.
+  struct Passing {
+    Pending sent, received;
+    void wait() {
+      received.wait();
+      sent.wait();
+    }
+  };
+  Passing pass(const Tensor& out, const Tensor& in, Tag tag) const {
+    if (!moves_) return {};
+    auto member = [&](int m) { return part_.first + (m + steps()) % steps() * part_.step; };
+    Pending sent = comm_.start_send({out.raw(), out.numel(), out.dtype()}, member(part_.me + 1), tag);
+    return {std::move(sent), comm_.start_recv({in.raw(), in.numel(), in.dtype()}, member(part_.me - 1), tag)};
+  }
+
+  /// Calls compute(t, keys of step t) for all steps; in step 0 the keys are the rank's own, where they always were, and
+  /// undefined here.
+  template <class Compute>
+  void go(const Tensor& qkv, Compute&& compute) const {
+    Tensor at_hand = steps() > 1 ? block_.pack(run_, qkv) : Tensor();
+    for (int t = 0; t < steps(); ++t) {
+      Tensor next;
+      Passing passing;
+      if (t + 1 < steps()) {
+        next = packed(t + 1, qkv.dtype());
+        passing = pass(at_hand, next, kKeys);
+      }
+      compute(t, t == 0 ? Tensor() : at_hand);
+      passing.wait();
+      at_hand = next;
+    }
+  }
+
+  /// What this rank's queries meet of the keys in step t: with causal attention all of an earlier member's earlier chunk,
+  /// nothing of its later one; of a later member's, this rank's later chunk meets both.
+  std::vector<AttentionSpan> spans(int t) const {
+    const ContextRing& ring = part_.ring;
+    std::vector<AttentionSpan> all;
+    int me = part_.me, other = owner(t);
+    for (int64_t s = 0; s < ring.sequences(); ++s) {
+      RowRange queries{ring.row(me, s), ring.length(me, s)}, keys{ring.row(other, s), ring.length(other, s)};
+      if (block_.causal && other > me) queries = {queries.row + ring.early(me, s), ring.late(me, s)};
+      if (block_.causal && other < me) keys.rows = ring.early(other, s);
+      if (queries.rows > 0 && keys.rows > 0)
+        all.push_back({static_cast<int32_t>(queries.row), static_cast<int32_t>(queries.rows), static_cast<int32_t>(keys.row),
+                       static_cast<int32_t>(keys.rows), 0});
+    }
+    return all;
+  }
+  /// Own rows are in order, so that among them a later row is a later token.
+  bool causal(int t) const { return block_.causal && t == 0; }
+
+ private:
+  Run& run_;
+  const ContextBlock& block_;
+  const RingPart& part_;
+  Communicator& comm_;
+  bool moves_;
+};
+
+struct RingAttention {
+  ContextBlock block;
+  std::vector<RingPart> parts;
+  Communicator* comm = nullptr;
+  Tensor qkv, o;
+  std::vector<Tensor> lse;  // by part
+
+  static Tensor rows_of(const Tensor& t, const RingPart& part) {
+    return t.slice(0, part.row, part.row + part.ring.rows(part.me));
+  }
+
+  Tensor forward(Run& run, const Tensor& qkv_in) {
+    qkv = qkv_in.detach();
+    Tensor sum = run.zeros({qkv.size(0), block.layout.heads * block.layout.head_dim}, DType::f32);
+    for (const RingPart& part : parts) {
+      Round round(run, block, part, *comm);
+      Tensor mine = rows_of(qkv, part), to = rows_of(sum, part);
+      lse.push_back(empty_lse(run, block.layout.heads, mine.size(0)));
+      round.go(mine, [&](int t, const Tensor& keys) {
+        block.forward(run, mine, keys, {round.spans(t), round.causal(t)}, to, lse.back(), true);
+      });
+    }
+    return o = rounded(run, sum, qkv.dtype());
+  }
+
+  void backward(Run& run, const Tensor& dy, Grads<1>& g) {
+    Tensor d_qkv = run.zeros(qkv.shape(), DType::f32);
+    for (size_t p = 0; p < parts.size(); ++p) add_gradients(run, parts[p], lse[p], dy, d_qkv);
+    g[0].give(run, rounded(run, d_qkv, qkv.dtype()));
+  }
+
+  void add_gradients(Run& run, const RingPart& part, const Tensor& part_lse, const Tensor& dy, const Tensor& all) const {
+    Round round(run, block, part, *comm);
+    Tensor mine = rows_of(qkv, part), out = rows_of(o, part), d_out = rows_of(dy, part), d_mine = rows_of(all, part);
+    Tensor gathered;  // gradients of the keys of this step, from the members before
+    round.go(mine, [&](int t, const Tensor& keys) {
+      if (t == 1) {
+        gathered = round.packed(t, DType::f32);
+        run.fill_zero(gathered);
+      }
+      block.backward(run, mine, keys, {round.spans(t), round.causal(t)}, out, part_lse, d_out, d_mine,
+                     t > 0 ? gathered : Tensor());
+      if (t == 0) return;
+      Tensor next = round.packed(t + 1, DType::f32);
+      round.pass(gathered, next, kGradients).wait();
+      gathered = next;
+    });
+    if (round.steps() > 1) block.add_packed(run, gathered, d_mine);
+  }
+};
+
+}  // namespace
+
+Tensor ring_attention(const Tensor& qkv, const ContextBlock& block, std::vector<RingPart> parts, Communicator& comm) {
+  return apply(RingAttention{.block = block, .parts = std::move(parts), .comm = &comm}, qkv);
+}
+
+}  // namespace mtrain

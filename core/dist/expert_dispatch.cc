@@ -1,0 +1,133 @@
+#include "mtrain/dist/expert_dispatch.h"
+
+#include <numeric>
+
+namespace mtrain {
+namespace {
+
+int64_t total(const std::vector<int64_t>& counts) {
+  return std::accumulate(counts.begin(), counts.end(), int64_t{0});
+}
+
+struct ExchangeRows {
+  const Axis* axis = nullptr;
+  RowCounts send, recv;
+
+  // A rehearsal has no peers: what would come is as much as what goes, and nothing moves.
+  Tensor carry(Run& run, const Tensor& x, const RowCounts& to, const RowCounts& from) const {
+    int64_t width = x.size(1);
+    Tensor y = run.empty({total(*from), width}, x.dtype());
+    if (!run.backend().computes()) return y;
+    auto elements = [&](const RowCounts& rows) {
+      std::vector<int64_t> out = *rows;
+      for (int64_t& n : out) n *= width;
+      return out;
+    };
+    run.stream().synchronize();
+    axis->comm().all_to_all_v({x.raw(), x.numel(), x.dtype()}, elements(to), {y.raw(), y.numel(), y.dtype()}, elements(from));
+    return y;
+  }
+  Tensor forward(Run& run, const Tensor& x) { return carry(run, x, send, recv); }
+  void backward(Run& run, const Tensor& dy, Grads<1>& g) { g[0].give(run, carry(run, dy, recv, send)); }
+};
+
+Tensor ids(Run& run, const std::vector<int32_t>& values, const Shape& shape) { return run.from_host<int32_t>(values, shape); }
+
+/// The map of a permutation: row i of the result is row from[i].
+RowMap permutation(Run& run, const std::vector<int32_t>& from) {
+  std::vector<int32_t> to(from.size());
+  for (size_t i = 0; i < from.size(); ++i) to[static_cast<size_t>(from[i])] = static_cast<int32_t>(i);
+  auto rows = static_cast<int64_t>(from.size());
+  return {ids(run, from, {rows}), ids(run, to, {rows, 1})};
+}
+
+RowMap inverse(const RowMap& map) {
+  int64_t rows = map.from.numel();
+  return {map.to.view({rows}), map.from.view({rows, 1})};
+}
+
+}  // namespace
+
+ExpertDispatch::ExpertDispatch(Run& run, const ExpertRanks& ranks, const std::vector<int32_t>& experts, int64_t tokens)
+    : ranks_(ranks) {
+  MT_CHECK(ranks.copies >= 1 && ranks.ranks() % ranks.copies == 0 && ranks.experts % ranks.parts() == 0, ranks.experts,
+           " experts on ", ranks.ranks(), " ranks, ", ranks.copies, " to each");
+  plan_sending(run, experts, tokens);
+}
+
+// Rows go out part by part, to each copy of a part alike, by expert and then by token.
+void ExpertDispatch::plan_sending(Run& run, const std::vector<int32_t>& experts, int64_t tokens) {
+  int64_t k = tokens > 0 ? static_cast<int64_t>(experts.size()) / tokens : 1, here = ranks_.experts_here();
+  std::vector<std::vector<int32_t>> slots(static_cast<size_t>(ranks_.experts));  // by expert, in the order of tokens
+  for (size_t slot = 0; slot < experts.size(); ++slot)
+    if (experts[slot] >= 0) slots[static_cast<size_t>(experts[slot])].push_back(static_cast<int32_t>(slot));
+  std::vector<int32_t> token_of, slot_of, to(experts.size() * static_cast<size_t>(ranks_.copies), -1);
+  std::vector<int64_t> send, counts;
+  for (int64_t rank = 0; rank < ranks_.ranks(); ++rank) {
+    int64_t part = rank / ranks_.copies, copy = rank % ranks_.copies, before = static_cast<int64_t>(slot_of.size());
+    for (int64_t e = part * here; e < (part + 1) * here; ++e) {
+      const auto& mine = slots[static_cast<size_t>(e)];
+      for (int32_t slot : mine) {
+        to[static_cast<size_t>(slot * ranks_.copies + copy)] = static_cast<int32_t>(slot_of.size());
+        slot_of.push_back(slot);
+        token_of.push_back(slot / static_cast<int32_t>(k));
+      }
+      counts.push_back(static_cast<int64_t>(mine.size()));
+    }
+    send.push_back(static_cast<int64_t>(slot_of.size()) - before);
+  }
+  sent_ = static_cast<int64_t>(slot_of.size());
+  map_ = {{ids(run, token_of, {sent_}), ids(run, to, {tokens, k * ranks_.copies})}, ids(run, slot_of, {sent_}), ranks_.copies};
+  send_ = std::make_shared<const std::vector<int64_t>>(std::move(send));
+  plan_receiving(run, exchange_counts(counts, run.backend().computes()));
+}
+
+/// [ranks, experts here]: the rows that each rank sends to each expert of this one.
+std::vector<int64_t> ExpertDispatch::exchange_counts(const std::vector<int64_t>& counts, bool peers) const {
+  if (ranks_.ranks() == 1 || !peers) return counts;
+  std::vector<int64_t> out(counts.size());
+  ranks_.group->comm().all_to_all(counts, out);
+  return out;
+}
+
+// Rows come rank by rank and are wanted expert by expert.
+void ExpertDispatch::plan_receiving(Run& run, const std::vector<int64_t>& counts) {
+  int64_t here = ranks_.experts_here();
+  std::vector<int64_t> recv(static_cast<size_t>(ranks_.ranks())), rows(static_cast<size_t>(here));
+  for (size_t i = 0; i < counts.size(); ++i) {
+    recv[i / static_cast<size_t>(here)] += counts[i];
+    rows[i % static_cast<size_t>(here)] += counts[i];
+  }
+  here_ = total(recv);
+  recv_ = std::make_shared<const std::vector<int64_t>>(std::move(recv));
+  rows_ = std::make_shared<const std::vector<int64_t>>(std::move(rows));
+  if (ranks_.ranks() == 1) return;
+  std::vector<int64_t> start(counts.size());
+  std::exclusive_scan(counts.begin(), counts.end(), start.begin(), int64_t{0});
+  std::vector<int32_t> from;
+  from.reserve(static_cast<size_t>(here_));
+  for (size_t e = 0; e < static_cast<size_t>(here); ++e)
+    for (size_t i = e; i < counts.size(); i += static_cast<size_t>(here))
+      for (int64_t row = 0; row < counts[i]; ++row) from.push_back(static_cast<int32_t>(start[i] + row));
+  regroup_ = permutation(run, from);
+  restore_ = inverse(regroup_);
+}
+
+Tensor ExpertDispatch::dispatch(const Tensor& x) const {
+  Tensor rows = gather_rows(x, map_.rows);
+  if (ranks_.ranks() == 1) return rows;
+  return gather_rows(exchange_rows(rows, *ranks_.group, send_, recv_), regroup_);
+}
+
+Tensor ExpertDispatch::combine(const Tensor& rows, const Tensor& weights, const Tensor& addend) const {
+  if (ranks_.ranks() == 1) return combine_rows(rows, weights, map_, addend);
+  return combine_rows(exchange_rows(gather_rows(rows, restore_), *ranks_.group, recv_, send_), weights, map_, addend);
+}
+
+Tensor exchange_rows(const Tensor& x, const Axis& axis, const RowCounts& send, const RowCounts& recv) {
+  MT_CHECK(x.shape().rank() == 2 && x.contiguous() && total(*send) == x.size(0), x.shape(), " for ", total(*send), " rows");
+  MT_CHECK(static_cast<int>(send->size()) == axis.size() && static_cast<int>(recv->size()) == axis.size(), axis.name());
+  return apply(ExchangeRows{.axis = &axis, .send = send, .recv = recv}, x);
+}
+
+}  // namespace mtrain

@@ -1,0 +1,37 @@
+#include "mtrain/nn/block_plan.h"
+
+#include <algorithm>
+
+namespace mtrain {
+namespace {
+
+using Block = std::function<Tensor(int64_t, const Tensor&)>;
+
+Tensor run_group(const BlockPlan& plan, int64_t begin, int64_t end, bool again, bool offload, const Block& block, Tensor x) {
+  if (plan.enter) x = plan.enter(begin, end, x);
+  // A copy of what the caller's closure holds: backward calls it when the caller is gone.
+  auto all = [block, begin, end](const Tensor& in) {
+    Tensor y = in;
+    for (int64_t i = begin; i < end; ++i) y = block(i, y);
+    return y;
+  };
+  if (offload) x = offload_begin(x);
+  x = again ? recompute(all, x) : all(x);
+  if (offload) x = offload_end(x);
+  return plan.leave ? plan.leave(begin, end, x) : x;
+}
+
+}  // namespace
+
+bool BlockPlan::recomputes(RecomputePart part) const { return std::find(parts.begin(), parts.end(), part) != parts.end(); }
+
+Tensor run_blocks(const BlockPlan& plan, int64_t begin, int64_t end, const Block& block, Tensor x) {
+  int64_t step = plan.full && !plan.first_only ? plan.group : 1;
+  for (int64_t i = begin; i < end; i += step) {
+    bool again = plan.full && (!plan.first_only || i - begin < plan.group);
+    x = run_group(plan, i, std::min(end, i + step), again, i - begin < plan.offloaded, block, x);
+  }
+  return x;
+}
+
+}  // namespace mtrain

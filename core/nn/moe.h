@@ -1,0 +1,47 @@
+// Moe: a mixture of experts in the place of a block's MLP — a router, the experts it chooses from, and one that sees every
+// token. Holds references to its parameters; for the rank's own thread.
+// Legend: T tokens, D embed, E experts, K experts per token, F width of an expert, R rows.
+#pragma once
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "mtrain/autograd/expert_ops.h"
+#include "mtrain/dist/expert_dispatch.h"
+#include "mtrain/nn/layers.h"
+
+namespace mtrain {
+
+struct MoeOptions {
+  int64_t experts = 8;
+  int64_t ffn = 0;
+  int64_t shared_ffn = 0;  // 0: no shared expert
+  RouterRule rule;
+  std::vector<BalanceTerm> terms;  // losses that balance the router
+  double z_coefficient = 0;
+  float init_std = 0.02f, out_init_std = 0.02f;
+};
+
+/// y = residual + Σ_k w_k · down_k(silu(gate_k(x)) · up_k(x)) over the chosen experts, and the shared expert's output.
+/// Every token reaches all its experts. Experts are cut over ep, and their width over etp; over tp the stream must be cut by
+/// tokens (dist.sp), so that each rank brings tokens of its own. Throws Error(config) where that is not so.
+class MT_API Moe {
+ public:
+  Moe(const Scope& scope, Dim embed, const MoeOptions& options);
+  Tensor operator()(const Tensor& x_TD, const ModelInput& input, const Tensor& residual_TD = {}) const;
+  /// What the router has done in backward passes so far; the reader clears it.
+  RouterRecord& record() const { return *record_; }
+
+ private:
+  Tensor experts(const Tensor& rows_RD, const RowCounts& rows) const;
+  RouterBalance balance(const ModelInput& input, int64_t tokens, std::vector<int32_t>& sequence_of) const;
+
+  MoeOptions options_;
+  const ParallelContext* parallel_;
+  ExpertRanks ranks_;
+  Parameter &router_, &gate_, &up_, &down_;
+  std::optional<GatedMlp> shared_;
+  std::unique_ptr<RouterRecord> record_;  // the tape points to it
+};
+
+}  // namespace mtrain

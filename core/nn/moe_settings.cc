@@ -1,0 +1,186 @@
+#include "mtrain/nn/moe_settings.h"
+
+#include <algorithm>
+
+namespace mtrain {
+
+using enum ResumeClass;
+
+void RouterSettings::bind(Fields& f) {
+  f("score", score, "how logits become scores")
+      .one_of({"softmax", "sigmoid", "sqrtsoftplus"})
+      .resume(impossible)
+      .renamed_from({"moe_router_score_function", "scoring_func"});
+  f("pre_softmax", pre_softmax, "softmax over all experts before top_k, instead of over the chosen ones")
+      .renamed_from({"moe_router_pre_softmax"});
+  f("scaling", scaling, "factor of the chosen scores")
+      .exclusive_min(0)
+      .renamed_from({"moe_router_topk_scaling_factor", "routed_scaling_factor"});
+  f("groups", groups, "experts are chosen within some of these groups; 0: among all")
+      .min(0)
+      .renamed_from({"moe_router_num_groups", "n_group"});
+  f("group_top_k", group_top_k, "how many groups")
+      .min(0)
+      .renamed_from({"moe_router_group_topk", "topk_group"});
+  f("balancing", balancing, "what keeps experts equally busy")
+      .one_of({"aux_loss", "seq_aux_loss", "global_aux_loss", "sinkhorn", "quantile_balancing", "none"})
+      .renamed_from({"moe_router_load_balancing_type"})
+      .needs("sinkhorn, quantile and global balancing", {"global_aux_loss", "sinkhorn", "quantile_balancing"});
+  f("aux_loss_coeff", aux_loss_coeff, "weight of each balancing loss")
+      .min(0)
+      .renamed_from({"moe_aux_loss_coeff"});
+  f("z_loss_coeff", z_loss_coeff, "weight of the loss on large logits; 0: none")
+      .min(0)
+      .renamed_from({"moe_z_loss_coeff"});
+  f("bias", bias, "a bias for each expert, moved towards equal load, joins in the choice only")
+      .resume(impossible)
+      .renamed_from({"moe_router_enable_expert_bias"})
+      .needs("biases of experts");
+  f("bias_update_rate", bias_update_rate, "how far it moves in one update")
+      .min(0)
+      .renamed_from({"moe_router_bias_update_rate"});
+  f("dtype", dtype, "type of the router's computation")
+      .one_of({"bf16", "fp32", "fp64"})
+      .renamed_from({"moe_router_dtype"})
+      .needs("routers in other types than fp32", {"bf16", "fp64"});
+  f("jitter", jitter, "the router's input is scaled by 1 - this to 1 + this at random")
+      .min(0)
+      .exclusive_max(1)
+      .renamed_from({"moe_input_jitter_eps", "router_jitter_noise"})
+      .needs("jitter of the router's input");
+  f("force_balance", force_balance, "tokens go to random experts: for measuring speed")
+      .renamed_from({"moe_router_force_load_balancing"})
+      .needs("random routing");
+}
+
+void MoeSettings::bind(Fields& f) {
+  f("experts", experts, "experts of a block")
+      .min(1)
+      .resume(impossible)
+      .renamed_from({"num_moe_experts", "num_experts", "num_local_experts", "n_routed_experts"});
+  f("top_k", top_k, "experts that see a token")
+      .min(1)
+      .renamed_from({"moe_router_topk", "num_experts_per_tok"});
+  f("ffn_hidden_size", ffn_hidden_size, "width of one expert; 0: model.ffn_hidden_size")
+      .min(0)
+      .resume(impossible)
+      .renamed_from({"moe_ffn_hidden_size", "moe_intermediate_size"});
+  f("shared_ffn_hidden_size", shared_ffn_hidden_size, "width of the expert that sees every token; 0: none")
+      .min(0)
+      .resume(impossible)
+      .renamed_from({"moe_shared_expert_intermediate_size"});
+  f("shared_gate", shared_gate, "a learnt gate scales the shared expert")
+      .resume(impossible)
+      .renamed_from({"moe_shared_expert_gate"})
+      .needs("gates of shared experts");
+  f("shared_overlap", shared_overlap, "the shared expert works behind the exchange of tokens")
+      .resume(safe)
+      .renamed_from({"moe_shared_expert_overlap"})
+      .needs("shared experts behind the exchange");
+  f("first_dense_layers", first_dense_layers, "blocks at the start with a plain MLP")
+      .min(0)
+      .resume(impossible)
+      .renamed_from({"first_k_dense_replace"});
+  f("layer_freq", layer_freq, "behind them, every n-th block has experts")
+      .min(1)
+      .resume(impossible)
+      .renamed_from({"moe_layer_freq", "decoder_sparse_step"});
+  f("latent_size", latent_size, "experts work in a narrower stream of this width; 0: they do not")
+      .min(0)
+      .resume(impossible)
+      .renamed_from({"moe_latent_size"})
+      .needs("experts in a narrower stream");
+  f("activation_clamp", activation_clamp, "largest size of the gated MLP's inner values; null: no limit")
+      .exclusive_min(0)
+      .renamed_from({"activation_func_clamp_value", "swiglu_limit"})
+      .needs("limits of inner values");
+  bind_dispatch(f);
+  f.section("router", router);
+}
+
+void MoeSettings::bind_dispatch(Fields& f) {
+  f("capacity_factor", capacity_factor,
+    "an expert takes this times its equal share of tokens; null: all that come")
+      .exclusive_min(0)
+      .renamed_from({"moe_expert_capacity_factor"})
+      .needs("capacities of experts");
+  f("pad_to_capacity", pad_to_capacity, "and is given exactly that many")
+      .renamed_from({"moe_pad_expert_input_to_capacity"})
+      .needs("capacities of experts");
+  f("drop_policy", drop_policy, "which tokens are too many: those of least score, or the last ones")
+      .one_of({"probs", "position"})
+      .renamed_from({"moe_token_drop_policy"});
+  f("rank_capacity_factor", rank_capacity_factor, "the same limit for all experts of a rank; null: none")
+      .exclusive_min(0)
+      .renamed_from({"moe_expert_rank_capacity_factor"})
+      .needs("capacities of experts");
+  f("dispatcher", dispatcher, "how tokens reach their experts' ranks")
+      .one_of({"allgather", "alltoall", "flex"})
+      .resume(safe)
+      .renamed_from({"moe_token_dispatcher_type"})
+      .needs("dispatchers other than alltoall", {"allgather", "flex"});
+  f("dispatcher_backend", dispatcher_backend, "flex: by which library")
+      .one_of({"deepep", "hybridep", "ncclep"})
+      .resume(safe)
+      .renamed_from({"moe_flex_dispatcher_backend"});
+  f("dispatch_dtype", dispatch_dtype, "type in which tokens travel").one_of({"bf16", "mxfp8"})
+      .needs("tokens that travel in mxfp8", {"mxfp8"});
+  f("grouped_gemm", grouped_gemm, "one product for all experts of a rank")
+      .resume(safe)
+      .renamed_from({"moe_grouped_gemm"});
+  f("permute_fusion", permute_fusion, "one kernel sorts tokens by expert")
+      .resume(safe)
+      .renamed_from({"moe_permute_fusion"});
+  f("quantization_padding", quantization_padding, "the router fills experts up to what FP8 products ask for")
+      .renamed_from({"moe_router_padding_for_quantization"})
+      .needs("FP8 products of experts");
+}
+
+namespace {
+
+RouterRule::Score score(const std::string& name) {
+  if (name == "sigmoid") return RouterRule::Score::sigmoid;
+  return name == "softmax" ? RouterRule::Score::softmax : RouterRule::Score::sqrt_softplus;
+}
+
+std::vector<BalanceTerm> balance_terms(const RouterSettings& s) {
+  std::vector<BalanceTerm> out;
+  for (size_t i = 0; i < s.balancing.size(); ++i) {
+    double coefficient = s.aux_loss_coeff.empty() ? 0 : s.aux_loss_coeff[std::min(i, s.aux_loss_coeff.size() - 1)];
+    if (coefficient == 0 || s.balancing[i] == "none") continue;
+    out.push_back({s.balancing[i] == "seq_aux_loss" ? BalanceTerm::Over::sequence : BalanceTerm::Over::micro_batch,
+                   coefficient, {}});
+  }
+  return out;
+}
+
+}  // namespace
+
+MoeOptions MoeSettings::options(int64_t ffn) const {
+  const std::string place = "model.moe";
+  MT_USER_CHECK(top_k <= experts, ErrorClass::config, cat(place, ".top_k is ", top_k, " of ", experts, " experts"),
+                "choose no more experts than there are");
+  MT_USER_CHECK(router.groups == 0 || experts % router.groups == 0, ErrorClass::config,
+                cat(place, ".experts (", experts, ") is not a multiple of ", place, ".router.groups (", router.groups, ")"),
+                "groups have equally many experts");
+  MT_USER_CHECK(router.group_top_k <= router.groups, ErrorClass::config,
+                cat(place, ".router.group_top_k is ", router.group_top_k, " of ", router.groups, " groups"),
+                "choose no more groups than there are");
+  int64_t open = router.group_top_k > 0 ? experts / router.groups * router.group_top_k : experts;
+  MT_USER_CHECK(top_k <= open, ErrorClass::config,
+                cat(place, ".top_k is ", top_k, ", but the chosen groups have only ", open, " experts"),
+                cat("raise ", place, ".router.group_top_k"));
+  return {.experts = experts,
+          .ffn = ffn_hidden_size > 0 ? ffn_hidden_size : ffn,
+          .shared_ffn = shared_ffn_hidden_size,
+          .rule = {.score = score(router.score),
+                   .top_k = top_k,
+                   .pre_softmax = router.pre_softmax,
+                   .scaling = router.scaling,
+                   .groups = router.groups,
+                   .group_top_k = router.group_top_k},
+          .terms = balance_terms(router),
+          .z_coefficient = router.z_loss_coeff};
+}
+
+}  // namespace mtrain

@@ -1,0 +1,52 @@
+// The parallel layouts that a recipe can be trained in on a number of ranks: every combination of sizes, schedules and ways is
+// held against the recipe's own rules, so that the list needs no knowledge of its own about what goes with what. Stateless.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "mtrain/plugin/plugin_host.h"
+
+namespace mtrain {
+
+/// One way to lay out ranks. What the sizes leave is data parallel.
+struct RankLayout {
+  int64_t ranks = 1, tp = 1, pp = 1, vp = 1, cp = 1, ep = 1, etp = 1, zero = 0;
+  bool sp = false;
+  std::string schedule = "1f1b";   // dist.schedule
+  std::string cp_comm = "p2p";     // dist.cp_comm of every block
+  std::string recompute = "none";  // model.recompute
+  int64_t dp() const { return ranks / (tp * pp * cp); }
+  /// How many axes and choices differ from those of one rank: the simplest layout that fails says most.
+  int distance() const;
+  bool operator==(const RankLayout&) const = default;
+};
+
+/// "tp2+sp pp2 zb_h1 dp2 zero1 recompute-full"; "one rank".
+MT_API std::string text(const RankLayout& layout);
+/// The settings that differ from those of one rank: {"dist.nproc=8", "dist.tp=2", …}.
+MT_API std::vector<std::string> overrides(const RankLayout& layout);
+
+/// Layouts that are refused for the same reason.
+struct RefusedLayouts {
+  std::string reason;  // "rule tp-divides-heads", "expert parallelism"
+  std::string detail;  // the message to the first of them
+  std::vector<RankLayout> layouts;
+};
+
+struct LayoutList {
+  std::vector<RankLayout> legal;          // simple ones first
+  std::vector<RefusedLayouts> refused;    // by rule
+  std::vector<RefusedLayouts> not_built;  // legal, but they need a part that this build lacks
+  size_t candidates = 0;
+};
+
+/// Tries every combination on exactly `ranks` ranks. What has no meaning is not varied: a schedule without a pipeline, say.
+/// `recipe` is the text of a recipe that is in order on one rank.
+MT_API LayoutList list_layouts(const std::string& recipe, const PluginHost& plugins, int64_t ranks);
+
+/// A subset in which every two values of two different choices that occur together in `layouts` still do. Greedy and
+/// deterministic.
+MT_API std::vector<RankLayout> pairwise(const std::vector<RankLayout>& layouts);
+
+}  // namespace mtrain

@@ -1,0 +1,69 @@
+// Whether a recipe trains the same model in every parallel layout: its shrunken twin is trained on one rank, then in each
+// layout over ranks that are threads, and losses, gradient norms and each parameter's gradient are compared. Refers to the
+// recipe and the plugins; for one thread.
+#pragma once
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "mtrain/train/layout_list.h"
+#include "mtrain/train/verify_bound.h"
+#include "mtrain/train/verify_run.h"
+
+namespace mtrain {
+
+struct LayoutVerdict {
+  enum class Kind { same, differs, failed };
+  RankLayout layout;
+  Kind kind = Kind::same;
+  std::string problem;  // what differs or failed, and what that looks like; empty when nothing
+  // Largest relative differences from one rank: of the first step, and over all steps.
+  double loss_first = 0, norm_first = 0, gradient = 0, loss = 0, norm = 0;
+  std::string worst_gradient;  // the parameter whose gradient differs most beside its bound
+  double share = 0;            // the largest difference as a share of its bound
+  double seconds = 0;
+  std::vector<int64_t> memory;  // peak bytes of tensors, per rank
+};
+
+struct VerifyOptions {
+  int64_t ranks = 2, steps = 5;
+  int64_t probes = 3;           // disturbed runs of one rank that the bound is measured with
+  std::function<bool()> stop;   // asked before every step; true ends everything with Error
+};
+
+class MT_API LayoutVerifier {
+ public:
+  /// Makes the twin and lists its layouts. Throws Error(config) when the recipe cannot be trained on one rank.
+  LayoutVerifier(const Recipe& recipe, PluginHost& plugins, VerifyOptions options);
+  ~LayoutVerifier();
+  LayoutVerifier(const LayoutVerifier&) = delete;
+  LayoutVerifier& operator=(const LayoutVerifier&) = delete;
+
+  const std::string& twin() const { return twin_; }
+  const LayoutList& layouts() const { return layouts_; }
+  DType dtype() const { return dtype_; }
+  /// Trains the twin on one rank, undisturbed and disturbed. To be called before the rest.
+  void measure_reference();
+  const LayoutFigures& reference() const { return reference_; }
+  const LayoutBound& bound() const { return bound_; }
+  /// Trains the twin in this layout and compares. An error of training is a verdict, not thrown.
+  LayoutVerdict verify(const RankLayout& layout);
+  /// Compares figures of a run with the reference.
+  LayoutVerdict judge(const RankLayout& layout, const LayoutFigures& figures) const;
+
+ private:
+  LayoutFigures train(const RankLayout& layout, std::function<void(ParamList&, int64_t)> before_step = {});
+  void judge_gradients(const LayoutFigures& figures, LayoutVerdict& verdict, std::vector<std::string>& problems) const;
+
+  PluginHost& plugins_;
+  VerifyOptions options_;
+  std::string twin_;
+  fs::path folder_;  // where the runs think they could save
+  LayoutList layouts_;
+  DType dtype_ = DType::f32;
+  int64_t tokens_ = 0;  // of a step
+  LayoutFigures reference_;
+  LayoutBound bound_;
+};
+
+}  // namespace mtrain

@@ -1,0 +1,116 @@
+#include "mtrain/train/verify_run.h"
+
+#include <bit>
+#include <chrono>
+#include <mutex>
+#include <optional>
+
+#include "mtrain/base/error.h"
+#include "mtrain/train/job.h"
+#include "mtrain/train/trainer.h"
+
+namespace mtrain {
+namespace {
+
+/// What the ranks of one run share.
+struct Shared {
+  std::mutex turn, results;
+  LayoutFigures figures;
+  std::map<std::string, WholeTensor> weights;  // after the last step
+};
+
+WholeTensor whole_of(const Shape& shape) {
+  WholeTensor whole;
+  for (int d = 0; d < shape.rank(); ++d) whole.sizes.push_back(shape[d]);
+  whole.values.resize(static_cast<size_t>(shape.numel()));
+  whole.given.resize(static_cast<size_t>(shape.numel()));
+  return whole;
+}
+
+std::vector<float> on_host(const Tensor& tensor) {
+  std::vector<float> values(static_cast<size_t>(tensor.numel()));
+  tensor.run().download(tensor, values.data());
+  return values;
+}
+
+/// Puts what this rank counts of one parameter's tensor, which begins at an element of its part, into the whole one.
+void place(const Parameter& p, int64_t begin, const Tensor& tensor, std::map<std::string, WholeTensor>& wholes) {
+  std::vector<float> local = on_host(tensor);
+  auto [entry, first] = wholes.try_emplace(p.name);
+  WholeTensor& whole = entry->second;
+  if (first) whole = whole_of(p.global);
+  for (const ParamBox& box : p.boxes_of(begin, begin + tensor.numel())) {
+    if (!box.counted) continue;
+    for_each_run(box, p.global, p.local, [&](int64_t to, int64_t from, int64_t count) {
+      for (int64_t i = 0; i < count; ++i) {
+        whole.values[static_cast<size_t>(to + i)] = local[static_cast<size_t>(from - begin + i)];
+        ++whole.given[static_cast<size_t>(to + i)];
+      }
+    });
+  }
+}
+
+/// How many elements of this rank's part, copies of others' included, are not the whole's bits.
+int64_t apart_from(const WholeTensor& whole, const ParamSlice& slice) {
+  const Parameter& p = *slice.parameter;
+  std::vector<float> local = on_host(slice.master);
+  int64_t apart = 0;
+  for (const ParamBox& box : p.boxes_of(slice.begin, slice.begin + slice.count))
+    for_each_run(box, p.global, p.local, [&](int64_t in_whole, int64_t here, int64_t count) {
+      for (int64_t i = 0; i < count; ++i)
+        apart += std::bit_cast<uint32_t>(whole.values[static_cast<size_t>(in_whole + i)]) !=
+                 std::bit_cast<uint32_t>(local[static_cast<size_t>(here - slice.begin + i)]);
+    });
+  return apart;
+}
+
+void compare_copies(std::span<const OptimizerState::Entry> slices, const RankMesh& mesh, Shared& shared) {
+  {
+    std::lock_guard lock(shared.results);
+    for (const auto& slice : slices)
+      if (slice.counted) place(*slice.parameter, slice.begin, slice.master, shared.weights);
+  }
+  mesh.world().barrier();
+  std::lock_guard lock(shared.results);
+  for (const auto& slice : slices)
+    if (int64_t n = apart_from(shared.weights.at(slice.parameter->name), slice); n > 0)
+      shared.figures.drifted.push_back(cat("the copy of ", slice.parameter->name, " on ", mesh.place(), " has ", n, " elements that are not those of the rank that counts"));
+}
+
+void train_rank(const Recipe& recipe, PluginHost& plugins, const LayoutRunOptions& options, Communicator& ranks,
+                Shared& shared) {
+  RankMesh mesh(recipe, ranks);
+  std::optional<Trainer> trainer;
+  build_in_turn(ranks, shared.turn, [&] { trainer.emplace(recipe, plugins, [] { return false; }, mesh); });
+  ParamList& parameters = trainer->parameters();
+  for (int64_t step = 0; step < options.steps; ++step) {
+    bool stop = options.stop && options.stop();
+    if (ranks.all_reduce_value<int32_t>(stop ? 1 : 0, ReduceOp::max) != 0) return;
+    if (options.before_step) options.before_step(parameters, step);
+    StepMetrics metrics = trainer->step();
+    std::lock_guard lock(shared.results);
+    if (mesh.first()) {
+      shared.figures.losses.push_back(metrics.loss);
+      shared.figures.norms.push_back(metrics.grad_norm);
+    }
+    if (step > 0) continue;
+    for (const auto& slice : trainer->slices())
+      if (slice.counted) place(*slice.parameter, slice.begin, slice.grad, shared.figures.gradients);
+  }
+  compare_copies(trainer->slices(), mesh, shared);
+  std::lock_guard lock(shared.results);
+  shared.figures.memory.resize(static_cast<size_t>(ranks.size()));
+  shared.figures.memory[static_cast<size_t>(ranks.rank())] = static_cast<int64_t>(trainer->context().memory().peak());
+}
+
+}  // namespace
+
+LayoutFigures run_layout(const Recipe& recipe, PluginHost& plugins, const LayoutRunOptions& options) {
+  auto start = std::chrono::steady_clock::now();
+  Shared shared;
+  run_job(recipe, plugins, [&](Communicator& ranks) { train_rank(recipe, plugins, options, ranks, shared); });
+  shared.figures.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return std::move(shared.figures);
+}
+
+}  // namespace mtrain

@@ -1,0 +1,86 @@
+#include "settings.h"
+
+namespace mtrain {
+
+using enum ResumeClass;
+
+void MlaSettings::bind(Fields& f) {
+  const std::string mla = "multi-head latent attention";
+  f("kv_lora_rank", kv_lora_rank, "width of the latent of keys and values; 0: plain heads")
+      .min(0)
+      .needs(mla)
+      .resume(impossible);
+  f("q_lora_rank", q_lora_rank, "width of the latent of queries; 0: none")
+      .min(0)
+      .needs(mla)
+      .resume(impossible);
+  f("qk_head_dim", qk_head_dim, "width of a head without positions")
+      .min(1)
+      .needs(mla)
+      .resume(impossible)
+      .renamed_from({"qk_nope_head_dim"});
+  f("rope_head_dim", rope_head_dim, "width of the rotary part of a head")
+      .min(1)
+      .needs(mla)
+      .resume(impossible)
+      .renamed_from({"qk_pos_emb_head_dim", "qk_rope_head_dim"});
+  f("v_head_dim", v_head_dim, "width of a head's values").min(1).needs(mla).resume(impossible);
+  f("cache_latents", cache_latents, "generation keeps latents instead of keys and values")
+      .needs(mla)
+      .resume(safe)
+      .renamed_from({"cache_mla_latents"});
+}
+
+void MtpSettings::bind(Fields& f) {
+  const std::string mtp = "prediction of several tokens";
+  f("layers", layers, "further tokens that are predicted, a block for each")
+      .min(0)
+      .needs(mtp)
+      .resume(impossible)
+      .renamed_from({"mtp_num_layers", "num_nextn_predict_layers"});
+  f("loss_coeff", loss_coeff, "weight of their loss")
+      .min(0)
+      .needs(mtp)
+      .renamed_from({"mtp_loss_scaling_factor"});
+  f("standalone", standalone, "they have a pipeline stage of their own")
+      .needs(mtp)
+      .resume(safe)
+      .renamed_from({"mtp_standalone"});
+}
+
+void MoeDecoderSettings::bind(Fields& f) {
+  f("layers", layers, "decoder blocks")
+      .min(1)
+      .resume(impossible)
+      .renamed_from({"num_layers", "num_hidden_layers"});
+  f("hidden_size", hidden_size, "width of the residual stream").min(1).resume(impossible);
+  f("heads", heads, "query heads").min(1).resume(impossible).renamed_from({"num_attention_heads"});
+  f("kv_heads", kv_heads, "key/value heads; 0: as many as query heads")
+      .min(0)
+      .resume(impossible)
+      .renamed_from({"num_query_groups", "num_key_value_heads"});
+  f("ffn_hidden_size", ffn_hidden_size, "width of the MLP of blocks without experts")
+      .min(1)
+      .resume(impossible)
+      .renamed_from({"intermediate_size"});
+  f("head_dim", head_dim, "width of one head; 0: hidden_size / heads")
+      .min(0)
+      .resume(impossible)
+      .renamed_from({"kv_channels"});
+  f("norm_eps", norm_eps, "added to the mean square")
+      .exclusive_min(0)
+      .renamed_from({"rms_norm_eps", "layernorm_epsilon"});
+  f("init_std", init_std, "standard deviation of start weights")
+      .min(0)
+      .renamed_from({"init_method_std", "initializer_range"});
+  f("tie_embeddings", tie_embeddings, "the head uses the embedding's matrix")
+      .resume(impossible)
+      .renamed_from({"tie_word_embeddings"});
+  f.section("rope", rope);
+  f.section("attention", attention);
+  f.section("moe", moe);
+  f.section("mla", mla);
+  f.section("mtp", mtp);
+}
+
+}  // namespace mtrain

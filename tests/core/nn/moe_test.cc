@@ -1,0 +1,255 @@
+// A mixture of experts against a plain loop over experts in double, and over ranks against one rank.
+#include "mtrain/nn/moe.h"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <mutex>
+
+#include "contract/harness.h"
+#include "contract/router_reference.h"
+#include "mtrain/comm/thread_world.h"
+#include "mtrain/nn/moe_settings.h"
+
+namespace mtrain {
+namespace {
+
+using namespace contract;
+
+constexpr int64_t kTokens = 24, kWidth = 10, kFfn = 8, kExperts = 8;
+const std::vector<int32_t> kBounds = {0, 6, 13, 24};
+constexpr float kWeight = 0.125f;
+
+MoeOptions options_of(RouterRule rule, int64_t shared = 6) {
+  return {.experts = kExperts, .ffn = kFfn, .shared_ffn = shared, .rule = rule, .terms = {}, .init_std = 0.4f, .out_init_std = 0.4f};
+}
+
+using Named = std::map<std::string, Values>;  // whole tensors
+
+Values rows(const Values& v, int64_t begin, int64_t count, int64_t width) {
+  return Values(v.begin() + begin * width, v.begin() + (begin + count) * width);
+}
+
+Values gated(const Values& x, const Values& gate, const Values& up, const Values& down, int64_t tokens, int64_t ffn) {
+  Values a = reference::linear(x, gate, {}, tokens, kWidth, ffn), b = reference::linear(x, up, {}, tokens, kWidth, ffn);
+  return reference::linear(reference::silu_mul(a, b), down, {}, tokens, ffn, kWidth);
+}
+
+/// One expert and one token after another.
+Values plain(const Named& p, const Values& x, const MoeOptions& o) {
+  Values y = x;  // the residual
+  if (o.shared_ffn > 0)
+    y = reference::add(y, gated(x, p.at("shared.gate.weight"), p.at("shared.up.weight"), p.at("shared.down.weight"), kTokens,
+                                o.shared_ffn));
+  Values z = reference::linear(x, p.at("router.weight"), {}, kTokens, kWidth, kExperts);
+  for (int64_t t = 0; t < kTokens; ++t) {
+    Values row = rows(z, t, 1, kExperts), in = rows(x, t, 1, kWidth);
+    auto chosen = router_choice(row, o.rule, true);
+    Values weight = chosen_weights(row, o.rule, chosen);
+    for (size_t j = 0; j < chosen.size(); ++j) {
+      auto e = static_cast<int64_t>(chosen[j]);
+      auto matrix = [&](const char* name) { return rows(p.at(name), e, 1, kFfn * kWidth); };
+      Values out = gated(in, matrix("experts.gate.weight"), matrix("experts.up.weight"), matrix("experts.down.weight"), 1, kFfn);
+      for (int64_t c = 0; c < kWidth; ++c) y[static_cast<size_t>(t * kWidth + c)] += weight[j] * out[static_cast<size_t>(c)];
+    }
+  }
+  return y;
+}
+
+/// How ranks are cut. The stream's tokens are spread over all of them.
+struct Cut {
+  int64_t ep = 1, etp = 1, edp = 1;
+  int64_t ranks() const { return ep * etp * edp; }
+};
+
+struct Outcome {
+  Values y, dx;
+  Named values, gradients;
+  RouterRecord record;
+};
+
+struct Worker {
+  Worker(const MoeOptions& options, const ParallelContext& parallel) : settings{.run = lab.run(), .parameters = list} {
+    settings.parallel = &parallel;
+    moe.emplace(Scope(settings), Dim{"embed", kWidth}, options);
+    list.allocate_gradients(lab.run());
+    list.clear_gradients();
+  }
+  Lab lab{1};
+  ParamList list;
+  BuildSettings settings;
+  std::optional<Moe> moe;
+};
+
+/// Adds what a rank has of each parameter to the whole; values are written instead.
+void gather(const ParamList& list, Outcome& out) {
+  for (const Parameter& p : list.all()) {
+    Values value = values_of(p.master), gradient = values_of(p.main_grad);
+    Values &all = out.values[p.name], &sum = out.gradients[p.name];
+    all.resize(static_cast<size_t>(p.global.numel())), sum.resize(all.size());
+    for (const ParamBox& box : p.boxes())
+      for_each_run(box, p.global, p.master.shape(), [&](int64_t global, int64_t local, int64_t count) {
+        for (int64_t i = 0; i < count; ++i) {
+          all[static_cast<size_t>(global + i)] = value[static_cast<size_t>(local + i)];
+          sum[static_cast<size_t>(global + i)] += gradient[static_cast<size_t>(local + i)];
+        }
+      });
+  }
+}
+
+Outcome play(const MoeOptions& options, const Cut& cut, const Values& x, const Values& dy) {
+  Outcome out;
+  out.y.resize(x.size()), out.dx.resize(x.size());
+  std::mutex mutex;
+  run_ranks(static_cast<int>(cut.ranks()), [&](Communicator& world) {
+    Mesh mesh(world, MeshLayout({{"edp", cut.edp}, {"ep", cut.ep}, {"etp", cut.etp}}));
+    // All ranks share one micro-batch here, as those of cp do.
+    const Axis& all = mesh.joint({"edp", "ep", "etp"});
+    ParallelContext parallel{.cp = &all, .ep = &mesh["ep"], .etp = &mesh["etp"], .edp = &mesh["edp"],
+                             .expert_group = &mesh.joint({"ep", "etp"})};
+    Worker worker(options, parallel);
+    int64_t mine = kTokens / cut.ranks(), first = mine * world.rank();
+    std::vector<int32_t> bounds = kBounds;
+    for (int32_t& b : bounds) b = static_cast<int32_t>(std::clamp<int64_t>(b - first, 0, mine));
+    ModelInput input{.bounds = std::make_shared<const std::vector<int32_t>>(bounds), .loss_weight = kWeight};
+    auto target = std::make_shared<Catcher>();
+    Tensor own = make(worker.lab.run(), rows(x, first, mine, kWidth), {mine, kWidth}, DType::f32);
+    own.set_node(target);
+    Tensor y = (*worker.moe)(own, input, own);
+    backward(y, make(worker.lab.run(), rows(dy, first, mine, kWidth), y.shape(), DType::f32));
+    Values got = values_of(y), grad = values_of(target->grad);
+    std::lock_guard lock(mutex);
+    std::copy(got.begin(), got.end(), out.y.begin() + first * kWidth);
+    std::copy(grad.begin(), grad.end(), out.dx.begin() + first * kWidth);
+    gather(worker.list, out);
+    RouterRecord& record = worker.moe->record();
+    out.record.terms.resize(record.terms.size());
+    out.record.choices.resize(kExperts);
+    for (size_t i = 0; i < record.terms.size(); ++i) out.record.terms[i] += record.terms[i];
+    for (size_t i = 0; i < kExperts; ++i) out.record.choices[i] += record.choices[i];
+    out.record.z += record.z;
+  });
+  return out;
+}
+
+const Values kX = random_values(kTokens* kWidth, "x"), kDy = random_values(kTokens* kWidth, "dy");
+
+std::vector<RouterRule> rules() {
+  using Score = RouterRule::Score;
+  return {{.top_k = 2},
+          {.top_k = 1, .pre_softmax = true},
+          {.score = Score::sigmoid, .top_k = 3, .scaling = 2.5, .groups = 4, .group_top_k = 2},
+          {.score = Score::sqrt_softplus, .top_k = 2}};
+}
+
+TEST_CASE("moe: value and every gradient are those of a plain loop over experts") {
+  for (const RouterRule& rule : rules())
+    for (int64_t shared : {0, 6}) {
+      MoeOptions options = options_of(rule, shared);
+      Outcome got = play(options, {}, kX, kDy);
+      check_close(got.y, plain(got.values, kX, options), DType::f32, {.sums = 64}, "value");
+      auto objective = [&](const Named& p, const Values& x) {
+        Values y = plain(p, x, options);
+        double sum = 0;
+        for (size_t i = 0; i < y.size(); ++i) sum += kDy[i] * y[i];
+        return sum;
+      };
+      // Along a random direction of each parameter, and of the stream.
+      constexpr double kStep = 1e-6;
+      auto check = [&](const std::string& name, const Values& gradient, auto&& moved) {
+        Values direction = random_values(static_cast<int64_t>(gradient.size()), name);
+        double want = (moved(direction, kStep) - moved(direction, -kStep)) / (2 * kStep), have = 0, size = 0;
+        for (size_t i = 0; i < gradient.size(); ++i) have += gradient[i] * direction[i], size += std::fabs(gradient[i] * direction[i]);
+        CHECK_MESSAGE(std::fabs(have - want) <= 2e-6 * (size + 1), name, ": ", have, ", finite differences ", want);
+      };
+      check("x", got.dx, [&](const Values& d, double h) {
+        Values x = kX;
+        for (size_t i = 0; i < x.size(); ++i) x[i] += h * d[i];
+        return objective(got.values, x);
+      });
+      for (const auto& [name, gradient] : got.gradients)
+        check(name, gradient, [&, name = name](const Values& d, double h) {
+          Named p = got.values;
+          for (size_t i = 0; i < d.size(); ++i) p[name][i] += h * d[i];
+          return objective(p, kX);
+        });
+    }
+}
+
+const Cut kCuts[] = {{2, 1, 1}, {1, 2, 1}, {1, 1, 2}, {4, 1, 1}, {2, 2, 1}, {2, 1, 2}, {1, 2, 2}, {2, 2, 2}, {8, 1, 1}, {4, 2, 1}};
+
+TEST_CASE("moe: over ranks, value, gradients and balancing losses are those of one rank") {
+  std::vector<BalanceTerm> terms = {{BalanceTerm::Over::micro_batch, 0.3, {}}, {BalanceTerm::Over::sequence, 0.2, {}}};
+  for (RouterRule rule : rules()) {
+    MoeOptions options = options_of(rule);
+    options.terms = terms;
+    options.z_coefficient = 0.05;
+    Outcome one = play(options, {}, kX, kDy);
+    for (const Cut& cut : kCuts) {
+      INFO("ep ", cut.ep, ", etp ", cut.etp, ", edp ", cut.edp);
+      Outcome got = play(options, cut, kX, kDy);
+      CHECK(got.values == one.values);
+      check_close(got.y, one.y, DType::f32, {.sums = 32}, "value");
+      check_close(got.dx, one.dx, DType::f32, {.sums = 64}, "gradient of the stream");
+      for (const auto& [name, want] : one.gradients) check_close(got.gradients.at(name), want, DType::f32, {.sums = 64}, name);
+      CHECK(got.record.choices == one.record.choices);
+      for (size_t i = 0; i < terms.size(); ++i) CHECK(got.record.terms[i] == doctest::Approx(one.record.terms[i]).epsilon(1e-6));
+      CHECK(got.record.z == doctest::Approx(one.record.z).epsilon(1e-6));
+    }
+  }
+}
+
+TEST_CASE("moe: ranks without any row of theirs take part") {
+  // All tokens alike: everything goes to the same two experts.
+  MoeOptions options = options_of({.top_k = 2}, 0);
+  Values x, row = random_values(kWidth, "row");
+  for (int64_t t = 0; t < kTokens; ++t) x.insert(x.end(), row.begin(), row.end());
+  Outcome one = play(options, {}, x, kDy), got = play(options, {.ep = 8}, x, kDy);
+  CHECK(std::count(one.record.choices.begin(), one.record.choices.end(), 0) == kExperts - 2);
+  check_close(got.y, one.y, DType::f32, {.sums = 32}, "value");
+  for (const auto& [name, want] : one.gradients) check_close(got.gradients.at(name), want, DType::f32, {.sums = 64}, name);
+}
+
+TEST_CASE("moe: recomputed, losses and gradients are the same and counted once") {
+  MoeOptions options = options_of({.top_k = 2});
+  options.terms = {{BalanceTerm::Over::micro_batch, 0.3, {}}};
+  Outcome want = play(options, {}, kX, kDy);
+  ParallelContext alone;
+  Worker worker(options, alone);
+  ModelInput input{.bounds = std::make_shared<const std::vector<int32_t>>(kBounds), .loss_weight = kWeight};
+  Tensor x = make(worker.lab.run(), kX, {kTokens, kWidth}, DType::f32);
+  Tensor y = recompute([&](const Tensor& in) { return (*worker.moe)(in, input, in); }, x);
+  CHECK(values_of(y) == want.y);
+  backward(y, make(worker.lab.run(), kDy, y.shape(), DType::f32));
+  Outcome got;
+  gather(worker.list, got);
+  CHECK(got.gradients == want.gradients);
+  CHECK(worker.moe->record().choices == want.record.choices);
+  CHECK(worker.moe->record().terms == want.record.terms);
+}
+
+TEST_CASE("moe: layouts that cannot be are refused with what to set") {
+  auto refused = [](const ParallelContext& parallel, int64_t experts) {
+    ParamList list;
+    Lab lab;
+    BuildSettings settings{.run = lab.run(), .parameters = list};
+    settings.parallel = &parallel;
+    MoeOptions options = options_of({});
+    options.experts = experts;
+    Moe moe(Scope(settings), {"embed", kWidth}, options);
+  };
+  run_ranks(2, [&](Communicator& world) {
+    Mesh mesh(world, MeshLayout({{"two", 2}}));
+    const Axis* two = &mesh["two"];
+    CHECK_THROWS_WITH_AS(refused({.tp = two}, 8), doctest::Contains("dist.sp=true"), Error);
+    CHECK_THROWS_WITH_AS(refused({.ep = two, .expert_group = two}, 7), doctest::Contains("dist.ep"), Error);
+  });
+  MoeSettings settings;
+  settings.top_k = 9;
+  CHECK_THROWS_WITH_AS(settings.options(8), doctest::Contains("top_k"), Error);
+}
+
+}  // namespace
+}  // namespace mtrain

@@ -1,0 +1,46 @@
+// The recipes whose layouts are compared. They are shrunk before they run, so their sizes only say what is in them: shared
+// key/value heads, tied embeddings, biases, dropout, experts.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "mtrain/train/recipe.h"
+
+namespace mtrain::testing {
+
+struct Subject {
+  const char* name;
+  const char* model;
+};
+
+inline const std::vector<Subject>& subjects() {
+  static const std::vector<Subject> all = {
+      {"llama", "{type: llama, layers: 8, hidden_size: 64, heads: 8, kv_heads: 4, ffn_hidden_size: 128}"},
+      {"gpt2", "{type: gpt2, layers: 8, hidden_size: 64, heads: 8, dropout: 0.1, tie_embeddings: true}"},
+      {"mixtral",
+       "{type: moe, layers: 8, hidden_size: 64, heads: 8, kv_heads: 4, ffn_hidden_size: 128, moe: {experts: 8, top_k: 2, "
+       "ffn_hidden_size: 64, router: {balancing: [aux_loss], aux_loss_coeff: [0.02]}}}"},
+  };
+  return all;
+}
+
+inline PluginHost& plugins() {
+  static PluginHost host({fs::path(MT_BINARY_DIR) / "lib/mtrain/plugins"});
+  return host;
+}
+
+/// As it is written, faults and all.
+inline Recipe recipe_of(const Subject& subject, const std::string& more = "") {
+  std::string text = cat("model: ", subject.model, "\ndataset: mock\ntrain: {steps: 1}\n", more);
+  return read_recipe({.recipe = subject.name, .text = text, .directory = fs::current_path(), .overrides = {}, .cluster = {}}, plugins());
+}
+
+/// True when this build has the subject's model.
+inline bool built(const Subject& subject) {
+  Recipe recipe = recipe_of(subject);
+  for (const auto& d : recipe.report.diagnostics())
+    if (d.code == "not-built") return false;
+  return true;
+}
+
+}  // namespace mtrain::testing

@@ -1,0 +1,102 @@
+// What the comparison must not pass over: figures of one rank, made wrong by little.
+#include <doctest/doctest.h>
+
+#include <cmath>
+
+#include "mtrain/train/verify_report.h"
+#include "subjects.h"
+
+using namespace mtrain;
+using namespace mtrain::testing;
+
+namespace {
+
+LayoutVerifier& verifier() {
+  static LayoutVerifier made(recipe_of(subjects()[0]), plugins(), {.ranks = 2, .steps = 4});
+  if (made.reference().losses.empty()) made.measure_reference();
+  return made;
+}
+
+LayoutVerdict changed(const std::function<void(LayoutFigures&)>& change) {
+  LayoutFigures figures = verifier().reference();
+  change(figures);
+  return verifier().judge({.ranks = 2, .tp = 2}, figures);
+}
+
+bool says(const LayoutVerdict& verdict, const std::string& words) {
+  return verdict.problem.find(words) != std::string::npos;
+}
+
+}  // namespace
+
+TEST_CASE("unchanged figures are the same") {
+  LayoutVerdict verdict = changed([](LayoutFigures&) {});
+  CHECK(verdict.kind == LayoutVerdict::Kind::same);
+  CHECK(verdict.share == 0);
+}
+
+TEST_CASE("bounds leave rounding room and no more") {
+  const LayoutBound& bound = verifier().bound();
+  CHECK(bound.loss_first <= 1e-6);
+  CHECK(bound.norm_first <= 2e-5);
+  for (const auto& [name, value] : bound.gradient) {
+    CAPTURE(name);
+    CHECK(value >= 4 * bound.unit_roundoff);
+    CHECK(value <= 1e-4);
+  }
+}
+
+TEST_CASE("a gradient that is a multiple is told with what it looks like") {
+  for (const char* name : {"layers.0.attn.qkv.weight", "layers.1.norm1.weight", "embed.weight"}) {
+    CAPTURE(name);
+    auto scaled = [&](float factor) {
+      return changed([&](LayoutFigures& f) {
+        for (float& v : f.gradients.at(name).values) v *= factor;
+      });
+    };
+    LayoutVerdict twice = scaled(2), half = scaled(0.5F), none = scaled(0), little = scaled(1.001F);
+    CHECK(says(twice, "it is 2 times one rank's"));
+    CHECK(says(half, "it is 1/2 of one rank's"));
+    CHECK(says(none, "the gradient got lost"));
+    CHECK(little.kind == LayoutVerdict::Kind::differs);
+    CHECK(twice.worst_gradient == name);
+  }
+}
+
+TEST_CASE("a few wrong elements among many are found") {
+  LayoutVerdict verdict = changed([](LayoutFigures& f) {
+    auto& values = f.gradients.at("layers.0.mlp.down.weight").values;
+    for (size_t i = 0; i < 8; ++i) values[i] = -values[i];
+  });
+  CHECK(says(verdict, "layers.0.mlp.down.weight"));
+}
+
+TEST_CASE("a gradient that nobody or two ranks count, is missing or strange, is found") {
+  CHECK(says(changed([](LayoutFigures& f) { f.gradients.at("embed.weight").given[3] = 2; }), "0 elements are counted by no rank and 1 by several"));
+  CHECK(says(changed([](LayoutFigures& f) { f.gradients.at("embed.weight").given[3] = 0; }), "1 elements are counted by no rank"));
+  CHECK(says(changed([](LayoutFigures& f) { f.gradients.erase("embed.weight"); }), "embed.weight is missing"));
+  CHECK(says(changed([](LayoutFigures& f) { f.gradients["other"]; }), "one rank has no parameter other"));
+}
+
+TEST_CASE("losses and norms that are off by a ten-thousandth, or no numbers, are found in their step") {
+  CHECK(says(changed([](LayoutFigures& f) { f.losses[0] *= 1 + 1e-4; }), "the loss of step 1"));
+  CHECK(says(changed([](LayoutFigures& f) { f.losses[3] *= 1 + 1e-3; }), "the loss of step 4"));
+  CHECK(says(changed([](LayoutFigures& f) { f.norms[0] *= 1 + 1e-4; }), "the gradient norm of step 1"));
+  CHECK(says(changed([](LayoutFigures& f) { f.norms[2] = NAN; }), "the gradient norm of step 3"));
+  CHECK(says(changed([](LayoutFigures& f) { f.losses.pop_back(); }), "it made 3 steps of 4"));
+}
+
+TEST_CASE("copies that have drifted apart are found") {
+  CHECK(says(changed([](LayoutFigures& f) { f.drifted.emplace_back("the copy of x on rank 1"); }), "the copy of x on rank 1"));
+}
+
+TEST_CASE("the certificate and the table say what was found") {
+  LayoutVerdict same = changed([](LayoutFigures&) {}), wrong = changed([](LayoutFigures& f) { f.losses[0] *= 2; });
+  Recipe recipe = recipe_of(subjects()[0]);
+  std::string certificate = verify_certificate(recipe, verifier(), {.ranks = 2, .steps = 4}, {same, wrong});
+  CHECK(certificate.find("\"passed\": false") != std::string::npos);
+  CHECK(certificate.find("\"dist.tp=2\"") != std::string::npos);
+  CHECK(verify_certificate(recipe, verifier(), {.ranks = 2, .steps = 4}, {same}).find("\"passed\": true") != std::string::npos);
+  CHECK(verify_table_line(wrong).find("DIFFERS") == 0);
+  CHECK(verify_summary(verifier().layouts(), {same, wrong}).find("1 the same within rounding, 1 differ") != std::string::npos);
+}

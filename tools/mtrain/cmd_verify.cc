@@ -1,0 +1,118 @@
+// mtrain verify layouts: trains a small twin of a recipe in every parallel layout and compares it with one rank. A user's
+// first aid when a loss looks odd.
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <chrono>
+#include <iostream>
+
+#include "cli.h"
+#include "mtrain/base/error.h"
+#include "mtrain/base/file.h"
+#include "mtrain/train/signals.h"
+#include "mtrain/train/verify_report.h"
+#include "recipe_words.h"
+
+namespace mtrain {
+namespace {
+
+struct VerifyWords {
+  VerifyOptions options;
+  std::string only, certificate;
+  bool pairwise = false, list = false;
+};
+
+/// The layouts that were asked for; every word of `only` is in their names.
+std::vector<RankLayout> chosen(const LayoutVerifier& verifier, const VerifyWords& words) {
+  std::vector<RankLayout> out;
+  for (const auto& layout : words.pairwise ? pairwise(verifier.layouts().legal) : verifier.layouts().legal) {
+    std::string name = " " + text(layout) + " ";
+    auto wanted = split(words.only, ' ');
+    if (std::all_of(wanted.begin(), wanted.end(), [&](const auto& w) { return name.find(" " + w) != std::string::npos; }))
+      out.push_back(layout);
+  }
+  MT_USER_CHECK(!out.empty(), ErrorClass::usage, cat("no layout of ", words.options.ranks, " ranks has '", printable(words.only), "' in its name"),
+                "see the names with: mtrain verify layouts RECIPE --list");
+  return out;
+}
+
+/// On a terminal: which layout is next, and how long the rest takes.
+class Progress {
+ public:
+  Progress(bool quiet, size_t total) : shown_(!quiet && ::isatty(STDERR_FILENO) != 0), total_(total) {}
+  void next(size_t done, const RankLayout& layout) const {
+    if (!shown_) return;
+    double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+    std::string left = done == 0 ? "" : cat(", ", human_seconds(seconds / static_cast<double>(done) * static_cast<double>(total_ - done)), " left");
+    std::cerr << "\r\033[K[" << done + 1 << "/" << total_ << left << "] " << text(layout) << std::flush;
+  }
+  void clear() const {
+    if (shown_) std::cerr << "\r\033[K" << std::flush;
+  }
+
+ private:
+  bool shown_;
+  size_t total_;
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+};
+
+void list_only(const LayoutVerifier& verifier, const std::vector<RankLayout>& layouts) {
+  for (const auto& layout : layouts) std::cout << text(layout) << '\n';
+  std::cout << verify_summary(verifier.layouts(), {});
+}
+
+void verify(Cli& cli, const RecipeWords& recipe_words, VerifyWords& words) {
+  SignalWatch signals;
+  words.options.stop = [&] { return signals.received() != 0; };
+  PluginHost plugins = plugin_host(cli);
+  Recipe recipe = read_recipe(recipe_request(cli, recipe_words), plugins);
+  LayoutVerifier verifier(recipe, plugins, words.options);
+  std::vector<RankLayout> layouts = chosen(verifier, words);
+  if (words.list) return list_only(verifier, layouts);
+  verifier.measure_reference();
+  if (!cli.quiet) std::cout << verify_table_head();
+  std::vector<LayoutVerdict> verdicts;
+  Progress progress(cli.quiet, layouts.size());
+  for (const auto& layout : layouts) {
+    progress.next(verdicts.size(), layout);
+    LayoutVerdict verdict = verifier.verify(layout);
+    if (signals.received() != 0) break;
+    progress.clear();
+    if (!cli.quiet || verdict.kind != LayoutVerdict::Kind::same) std::cout << verify_table_line(verdict) << std::flush;
+    verdicts.push_back(std::move(verdict));
+  }
+  progress.clear();
+  std::cout << verify_summary(verifier.layouts(), verdicts);
+  if (!words.certificate.empty()) {
+    write_file_atomic(words.certificate, verify_certificate(recipe, verifier, words.options, verdicts));
+    if (!cli.quiet) std::cout << "certificate: " << words.certificate << '\n';
+  }
+  bool same = std::all_of(verdicts.begin(), verdicts.end(), [](const auto& v) { return v.kind == LayoutVerdict::Kind::same; });
+  if (!same) cli.status = static_cast<int>(ErrorClass::numeric);
+  if (signals.received() != 0) cli.status = 128 + signals.received();
+}
+
+}  // namespace
+
+void add_verify_command(CLI::App& app, Cli& cli) {
+  auto* command = app.add_subcommand("verify", "prove that a recipe trains the same model however it is laid out");
+  command->require_subcommand(1);
+  auto* layouts = command->add_subcommand("layouts", "train a small twin of a recipe in every parallel layout and compare it with one rank");
+  auto recipe = add_recipe_words(*layouts);
+  auto words = std::make_shared<VerifyWords>();
+  layouts->add_option("--ranks", words->options.ranks, "lay out this many ranks, which are threads")->check(CLI::Range(1, 64))->capture_default_str();
+  layouts->add_option("--steps", words->options.steps, "steps of each run")->check(CLI::Range(1, 1000))->capture_default_str();
+  layouts->add_option("--only", words->only, "layouts with these words in their names: 'tp2 zero1'")->type_name("WORDS");
+  layouts->add_flag("--pairwise", words->pairwise, "few layouts, but every two choices together in at least one");
+  layouts->add_flag("--list", words->list, "list the layouts and what is refused, and train nothing");
+  layouts->add_option("--certificate", words->certificate, "write what was compared, and the figures, to this JSON file")->type_name("FILE");
+  layouts->footer(
+      "Exit status: 0 all the same, 14 when a layout differs or fails, 10 a faulty recipe.\n"
+      "Examples:\n"
+      "  mtrain verify layouts quickstart --ranks 4\n"
+      "  mtrain verify layouts llama3_8b --ranks 8 --pairwise --steps 20 --certificate layouts.json\n"
+      "  mtrain verify layouts quickstart mixed_precision.dtype=fp32 --ranks 8 --only 'tp2+sp zb_h1'");
+  layouts->callback([&cli, recipe, words] { verify(cli, *recipe, *words); });
+}
+
+}  // namespace mtrain
