@@ -36,17 +36,17 @@ std::vector<float> on_host(const Tensor& tensor) {
   return values;
 }
 
-/// Puts what this rank counts of one parameter's tensor into the whole one.
-void place(const Parameter& p, const Tensor& tensor, WholeTensors& wholes) {
+/// Puts what this rank counts of one parameter's tensor, which begins at an element of its part, into the whole one.
+void place(const Parameter& p, int64_t begin, const Tensor& tensor, WholeTensors& wholes) {
   std::vector<float> local = on_host(tensor);
   auto [entry, first] = wholes.try_emplace(p.name);
   WholeTensor& whole = entry->second;
   if (first) whole = whole_of(p.global);
-  for (const ParamBox& box : p.boxes()) {
+  for (const ParamBox& box : p.boxes_of(begin, begin + tensor.numel())) {
     if (!box.counted) continue;
-    for_each_run(box, p.global, tensor.shape(), [&](int64_t to, int64_t from, int64_t count) {
+    for_each_run(box, p.global, p.local, [&](int64_t to, int64_t from, int64_t count) {
       for (int64_t i = 0; i < count; ++i) {
-        whole.values[static_cast<size_t>(to + i)] = local[static_cast<size_t>(from + i)];
+        whole.values[static_cast<size_t>(to + i)] = local[static_cast<size_t>(from - begin + i)];
         ++whole.given[static_cast<size_t>(to + i)];
       }
     });
@@ -54,30 +54,28 @@ void place(const Parameter& p, const Tensor& tensor, WholeTensors& wholes) {
 }
 
 /// How many elements of this rank's part, copies of others' included, are not the whole's bits.
-int64_t apart_from(const WholeTensor& whole, const Parameter& p) {
-  std::vector<float> local = on_host(p.master);
+int64_t apart_from(const WholeTensor& whole, const ParamSlice& slice) {
+  const Parameter& p = *slice.parameter;
+  std::vector<float> local = on_host(slice.master);
   int64_t apart = 0;
-  for (const ParamBox& box : p.boxes())
-    for_each_run(box, p.global, p.master.shape(), [&](int64_t in_whole, int64_t here, int64_t count) {
+  for (const ParamBox& box : p.boxes_of(slice.begin, slice.begin + slice.count))
+    for_each_run(box, p.global, p.local, [&](int64_t in_whole, int64_t here, int64_t count) {
       for (int64_t i = 0; i < count; ++i)
         apart += std::bit_cast<uint32_t>(whole.values[static_cast<size_t>(in_whole + i)]) !=
-                 std::bit_cast<uint32_t>(local[static_cast<size_t>(here + i)]);
+                 std::bit_cast<uint32_t>(local[static_cast<size_t>(here - slice.begin + i)]);
     });
   return apart;
 }
 
-/// True on the one rank that stands for all replicas of a parameter.
-bool stands_for(const Parameter& p, const RankMesh& mesh) {
-  return (p.expert ? mesh.expert_replicas() : mesh.replicas()).rank() == 0;
-}
+using Slices = std::span<const OptimizerState::Entry>;
 
 /// Puts together what the ranks hold: threads put it into the same memory, processes add up what is zero elsewhere.
-void gather(ParamList& parameters, Tensor Parameter::*tensor, const RankMesh& mesh, const LayoutRunOptions& options,
+void gather(Slices slices, Tensor ParamSlice::*tensor, const RankMesh& mesh, const LayoutRunOptions& options,
             std::mutex& results, WholeTensors& wholes) {
   {
     std::lock_guard lock(results);
-    for (const Parameter& p : parameters.all())
-      if (stands_for(p, mesh)) place(p, p.*tensor, wholes);
+    for (const auto& slice : slices)
+      if (slice.counted) place(*slice.parameter, slice.begin, slice.*tensor, wholes);
   }
   if (!options.world) return mesh.world().barrier();
   for (const auto& [name, shape] : *options.shapes) {
@@ -92,12 +90,12 @@ void gather(ParamList& parameters, Tensor Parameter::*tensor, const RankMesh& me
   }
 }
 
-void compare_copies(ParamList& parameters, const RankMesh& mesh, const LayoutRunOptions& options, Shared& shared) {
-  gather(parameters, &Parameter::master, mesh, options, shared.results, shared.weights);
+void compare_copies(Slices slices, const RankMesh& mesh, const LayoutRunOptions& options, Shared& shared) {
+  gather(slices, &ParamSlice::master, mesh, options, shared.results, shared.weights);
   std::lock_guard lock(shared.results);
-  for (const Parameter& p : parameters.all())
-    if (int64_t n = apart_from(shared.weights.at(p.name), p); n > 0)
-      shared.figures.drifted.push_back(cat("the copy of ", p.name, " on ", mesh.place(), " has ", n,
+  for (const auto& slice : slices)
+    if (int64_t n = apart_from(shared.weights.at(slice.parameter->name), slice); n > 0)
+      shared.figures.drifted.push_back(cat("the copy of ", slice.parameter->name, " on ", mesh.place(), " has ", n,
                                            " elements that are not those of the rank that counts"));
 }
 
@@ -138,14 +136,14 @@ void train_rank(const Recipe& recipe, PluginHost& plugins, const LayoutRunOption
     if (options.before_step) options.before_step(parameters, step);
     std::map<std::string, CommCounters> before = sent_along(mesh);
     StepMetrics metrics = trainer->step();
-    if (step == 0) gather(parameters, &Parameter::main_grad, mesh, options, shared.results, shared.figures.gradients);
+    if (step == 0) gather(trainer->slices(), &ParamSlice::grad, mesh, options, shared.results, shared.figures.gradients);
     if (mesh.first() || options.world) {
       shared.figures.losses.push_back(metrics.loss);
       shared.figures.norms.push_back(metrics.grad_norm);
       shared.figures.sent = difference(sent_along(mesh), before);
     }
   }
-  compare_copies(parameters, mesh, options, shared);
+  compare_copies(trainer->slices(), mesh, options, shared);
   std::lock_guard lock(shared.results);
   shared.figures.memory.resize(static_cast<size_t>(ranks.size()));
   shared.figures.memory[static_cast<size_t>(ranks.rank())] = static_cast<int64_t>(trainer->context().memory().peak());
