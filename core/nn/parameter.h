@@ -9,6 +9,7 @@
 
 #include "mtrain/autograd/tape.h"
 #include "mtrain/nn/parallel.h"
+#include "mtrain/nn/state_buffer.h"
 
 namespace mtrain {
 
@@ -85,6 +86,8 @@ class MT_API ParamList {
   std::deque<Parameter>& all() { return parameters_; }
   const std::deque<Parameter>& all() const { return parameters_; }
   Parameter* find(std::string_view name);
+  StateBuffer& add_buffer(StateBuffer buffer);
+  std::deque<StateBuffer>& buffers() { return buffers_; }
   int64_t numel() const;
   /// Ranges [begin, end) of the gradient buffer that this rank counts in norms, rising and not touching.
   std::vector<std::pair<int64_t, int64_t>> counted_ranges() const;
@@ -93,6 +96,7 @@ class MT_API ParamList {
 
  private:
   std::deque<Parameter> parameters_;
+  std::deque<StateBuffer> buffers_;
   Tensor gradients_;
 };
 

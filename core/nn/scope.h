@@ -31,6 +31,9 @@ class MT_API Scope {
   /// depends on seed, name and the element's place in the whole only.
   Parameter& param(std::string_view name, const Dims& dims, const Init& init, bool decay) const;
 
+  /// Adds numbers that no gradient moves (state_buffer.h), all of this value. Every rank of a stage adds the same ones.
+  StateBuffer& buffer(std::string_view name, int64_t count, float value) const;
+
   Run& run() const { return settings_->run; }
   const ParallelContext& parallel() const;
   const BlockPlan& blocks() const;

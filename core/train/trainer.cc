@@ -186,6 +186,7 @@ StepMetrics Trainer::step() {
   double lr = learning_rate(s.scheduler, s.optimizer.lr, state_.step, s.train.steps);
   double scale = scaler_.scale();
   bool updated = update(loss, grad_norm, lr);
+  auto figures = end_step(updated);
 
   ++state_.step;
   state_.consumed_samples = loader_->consumed_samples();
@@ -206,7 +207,18 @@ StepMetrics Trainer::step() {
           .tokens_per_second = static_cast<double>(tokens) / seconds,
           .tflops = flops / 1e12,
           .mfu = info_.peak_flops > 0 ? flops / info_.peak_flops : 0,
-          .memory_bytes = session_.run->memory().peak()};
+          .memory_bytes = session_.run->memory().peak(),
+          .figures = std::move(figures)};
+}
+
+std::vector<std::pair<std::string, double>> Trainer::end_step(bool updated) {
+  Communicator& stages = mesh_.dense()["pp"].comm();
+  std::vector<std::pair<std::string, double>> out;
+  for (const StepFigure& figure : session_.model->end_step(updated)) {
+    ReduceOp op = figure.join == StepFigure::Join::sum ? ReduceOp::sum : ReduceOp::max;
+    out.emplace_back(figure.name, stages.all_reduce_value(figure.value, op));
+  }
+  return out;
 }
 
 StepLoss Trainer::forward_backward(std::span<const Batch> batches) {
