@@ -58,19 +58,29 @@ Tensor take_gradient(TapeNode& node) {
 
 }  // namespace
 
-void backward(const Tensor& output, const Tensor& gradient) {
+void DeferredGradients::run() {
+  for (auto& work : work_) std::exchange(work, {})();  // each lets go of its tensors before the next one's begins
+  work_.clear();
+}
+
+void backward(const Tensor& output, const Tensor& gradient, DeferredGradients* later) {
   MT_CHECK(output.shape() == gradient.shape(), output.shape(), " vs ", gradient.shape());
-  auto root = std::dynamic_pointer_cast<TapeNode>(output.node());
+  backward(output.node(), gradient, later);
+}
+
+void backward(std::shared_ptr<NodeBase> output, const Tensor& gradient, DeferredGradients* later) {
+  auto root = std::dynamic_pointer_cast<TapeNode>(std::move(output));
   MT_CHECK(root != nullptr, "nothing on the tape leads to a parameter");
   MT_CHECK(!root->spent, "backward of this tape ran already");
-  auto later = [](const std::shared_ptr<TapeNode>& a, const std::shared_ptr<TapeNode>& b) { return a->order < b->order; };
-  std::priority_queue<std::shared_ptr<TapeNode>, std::vector<std::shared_ptr<TapeNode>>, decltype(later)> ready(later);
-  InputGrad(root.get()).give(output.run(), gradient);
+  auto older = [](const std::shared_ptr<TapeNode>& a, const std::shared_ptr<TapeNode>& b) { return a->order < b->order; };
+  std::priority_queue<std::shared_ptr<TapeNode>, std::vector<std::shared_ptr<TapeNode>>, decltype(older)> ready(older);
+  MT_CHECK(root->shape.numel() == gradient.numel(), root->shape, " vs ", gradient.shape());
+  InputGrad(root.get()).give(gradient.run(), gradient);
   ready.push(std::move(root));
   while (!ready.empty()) {
     std::shared_ptr<TapeNode> node = ready.top();
     ready.pop();
-    node->run_backward(take_gradient(*node));
+    node->run_backward(take_gradient(*node), later);
     for (auto& input : std::exchange(node->inputs, {})) {
       auto next = std::dynamic_pointer_cast<TapeNode>(input);
       if (!next || !next->has_grad) continue;

@@ -5,6 +5,7 @@
 // The op object is the saved context and is released as soon as its backward has run. One tape per Run, on its thread.
 #pragma once
 #include <array>
+#include <functional>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -31,6 +32,20 @@ class MT_API Leaf final : public GradTarget {
   ~Leaf() override;
 };
 
+/// Gradients of parameters that a backward has left for later: the W of a pipeline schedule that has it apart (Qi et al. 2023,
+/// arXiv:2401.10241). Holds what they are computed from: inputs of products and gradients of their outputs. For the thread of
+/// the tape; the parameters outlive it.
+class MT_API DeferredGradients {
+ public:
+  /// Adds up what was put off, in the order in which it came, and lets go of it.
+  void run();
+  bool empty() const { return work_.empty(); }
+  void add(std::function<void()> work) { work_.push_back(std::move(work)); }
+
+ private:
+  std::vector<std::function<void()>> work_;
+};
+
 /// An op on the tape.
 class MT_API TapeNode : public GradTarget {
  public:
@@ -38,8 +53,8 @@ class MT_API TapeNode : public GradTarget {
   /// Whether the result can be computed again from what the op keeps for backward; again() does so.
   virtual bool repeatable() const { return false; }
   virtual Tensor again(Run&) { return {}; }
-  /// Runs the op's backward on `dy`, feeding the inputs, and drops what it kept.
-  virtual void run_backward(const Tensor& dy) = 0;
+  /// Runs the op's backward on `dy`, feeding the inputs, and drops what it kept. `later`: see backward().
+  virtual void run_backward(const Tensor& dy, DeferredGradients* later) = 0;
   uint64_t order = 0;  // creation number: larger runs first, which is a valid order
   Shape shape;         // of the result; its gradient arrives in this shape and dtype
   DType dtype = DType::f32;
@@ -51,7 +66,7 @@ class MT_API TapeNode : public GradTarget {
 class MT_API InputGrad {
  public:
   InputGrad() = default;
-  explicit InputGrad(GradTarget* target) : target_(target) {}
+  explicit InputGrad(GradTarget* target, DeferredGradients* later = nullptr) : target_(target), later_(later) {}
   bool wanted() const { return target_ != nullptr; }
 
   struct Slot {
@@ -64,10 +79,21 @@ class MT_API InputGrad {
   Tensor accumulator(Run& run, const Shape& shape, DType dtype);
   /// Hands over a finished gradient without copying where that is possible. The giver must not write it afterwards.
   void give(Run& run, const Tensor& gradient);
+  /// Calls `work(InputGrad)`, which feeds this input: at once, or, where it is a parameter and this backward puts those off, when
+  /// their time comes. `work` holds by value what it needs; that stays as it is until then. REQUIRES: wanted().
+  template <class Work>
+  void compute(Work work) {
+    InputGrad now(target_);
+    if (later_ == nullptr || !target_->is_leaf) return work(now);
+    later_->add([now, work = std::move(work)]() mutable { work(now); });
+  }
+  /// Where this backward puts gradients of parameters off to, null when it does not.
+  DeferredGradients* later() const { return later_; }
 
  private:
   void own(Run& run);
   GradTarget* target_ = nullptr;
+  DeferredGradients* later_ = nullptr;
 };
 
 template <size_t N>
@@ -84,9 +110,9 @@ class OpNode final : public TapeNode {
     if constexpr (requires { op.again(run); }) return op.again(run);
     return {};
   }
-  void run_backward(const Tensor& dy) override {
+  void run_backward(const Tensor& dy, DeferredGradients* later) override {
     Grads<N> grads;
-    for (size_t i = 0; i < N; ++i) grads[i] = InputGrad(static_cast<GradTarget*>(inputs[i].get()));
+    for (size_t i = 0; i < N; ++i) grads[i] = InputGrad(static_cast<GradTarget*>(inputs[i].get()), later);
     op.backward(dy.run(), dy, grads);
     op = Op(std::move(blank_));
   }
@@ -112,8 +138,12 @@ Tensor apply(Op op, const Inputs&... in) {
   return out;
 }
 
-/// Propagates `gradient` of `output` to all leaves. Consumes the tape: a second backward of the same output is a bug.
-MT_API void backward(const Tensor& output, const Tensor& gradient);
+/// Propagates `gradient` of `output` to all leaves. Consumes the tape: a second backward of the same output is a bug. With
+/// `later`, ops that can compute gradients of parameters apart (products, embeddings) leave them there; the others add them up
+/// now. later->run() then gives the same bits as a backward without it.
+MT_API void backward(const Tensor& output, const Tensor& gradient, DeferredGradients* later = nullptr);
+/// The same from the node of an output whose values are not needed any more.
+MT_API void backward(std::shared_ptr<NodeBase> output, const Tensor& gradient, DeferredGradients* later = nullptr);
 
 /// Throws Error(config) when the backend has no such kernel.
 MT_API void require_kernel(const Run& run, bool present, std::string_view kernel);

@@ -7,7 +7,8 @@
 // 0..n-1, in float for bf16 and fp16 (rounded once), in the type itself otherwise, however the implementation
 // cuts the buffers.
 //
-// Failures. A rank that fails calls abort(); every other rank then gets Error(peer) from the call it waits in
+// Failures. Where a job is watched (CommContext::watch), ranks that die or fall silent are found by themselves and named;
+// otherwise by the time limit. A rank that fails calls abort(); every other rank then gets Error(peer) from the call it waits in
 // or makes next, naming the failed rank, its reason and the call. The same happens to a rank that waits
 // longer than the time limit (its error says who has not come), and on all ranks when calls differ in kind,
 // count, dtype, operation or root. After a failure no communicator of the job works any more.
@@ -22,6 +23,8 @@
 #include "mtrain/base/error.h"
 #include "mtrain/comm/call.h"
 #include "mtrain/comm/pending.h"
+#include "mtrain/comm/rank_activity.h"
+#include "mtrain/comm/watch_options.h"
 
 namespace mtrain {
 
@@ -29,6 +32,8 @@ namespace mtrain {
 struct CommContext {
   /// How long a rank waits in one call for the others; zero: for ever.
   std::chrono::milliseconds timeout{std::chrono::minutes(10)};
+  /// Whether and how ranks that die, stop or are stuck are looked for in the meantime.
+  WatchOptions watch = {};
 };
 
 /// The largest tag of send and recv, which MPI promises at least.
@@ -110,6 +115,9 @@ class MT_API Communicator {
   void abort(std::string_view reason) noexcept { abort(reason, ErrorClass::peer); }
 
   const CommCounters& counters() const { return counters_; }
+
+  /// What this rank tells of itself to those who watch; of the job, whichever group this is. Null where nobody does.
+  virtual RankActivity* activity() const { return nullptr; }
 
  protected:
   /// Throws the job's Error(peer) when it has failed already.

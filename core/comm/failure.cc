@@ -6,6 +6,8 @@ namespace mtrain {
 
 namespace {
 constexpr size_t kMostRanksShown = 16;
+constexpr const char* kContinue =
+    "see what that rank and its machine's log said; the same command continues from the newest checkpoint";
 
 std::string ranks_text(std::span<const int> ranks) {
   std::string text = "ranks";
@@ -21,6 +23,7 @@ std::string call_place(const CommCall& call, uint64_t number, const std::string&
 }
 
 Error peer_error(const CommFailure& failure, int rank, const std::string& place) {
+  if (failure.found) return Error(ErrorClass::peer, failure.reason, kContinue);
   std::string who = failure.rank < 0 ? "" : cat("rank ", failure.rank, " failed: ");
   return Error(ErrorClass::peer, cat(who, failure.reason, "; rank ", rank, " was in ", place),
                failure.rank < 0 ? "the ranks must make the same calls in the same order"

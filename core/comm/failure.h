@@ -12,6 +12,8 @@ namespace mtrain {
 struct CommFailure {
   int rank = -1;       // in the world; -1 when it is nobody's alone
   std::string reason;  // for a mismatch: who called what
+  ErrorClass error_class = ErrorClass::peer;
+  bool found = false;  // by whoever watches; `reason` is the whole report and names the rank
 };
 
 /// "all_reduce sum of 10 fp32 (#17 of group 'tp': ranks 0 2 4 6)". `number` counts a group's calls from 1;

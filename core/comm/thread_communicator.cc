@@ -39,9 +39,12 @@ class ThreadWork final : public Pending::Work {
       finish();
       return;
     }
-    self().waiting.store(mark());
+    struct Waiting {
+      RankActivity& activity;
+      ~Waiting() { activity.end_wait(); }
+    } waiting{self().activity};
+    waiting.activity.begin_wait(call_, shared_->number(), group_->name);
     wait_for_news();
-    self().waiting.store({});
     finish();
   }
 
@@ -62,11 +65,10 @@ class ThreadWork final : public Pending::Work {
   ThreadState& state() { return *group_->state; }
   int world_rank() const { return group_->world_ranks[static_cast<size_t>(member_)]; }
   ThreadState::Rank& self() { return state().ranks[static_cast<size_t>(world_rank())]; }
-  CallMark mark() const { return {call_.kind, group_->index, shared_->number()}; }
   std::string place() const { return group_->place(call_, shared_->number()); }
 
   bool finish() {
-    self().finished.store(mark());
+    self().activity.finished(call_, shared_->number(), group_->name);
     return true;
   }
 
@@ -114,7 +116,7 @@ class ThreadWork final : public Pending::Work {
       auto& other = state().ranks[static_cast<size_t>(rank)];
       if (!other.left.load()) continue;
       fail(cat("rank ", rank, " has ended and will not come to ", place(), "; it finished ",
-               state().describe(other.finished.load()), " last"));
+               brief(other.activity.status().last), " last"));
     }
   }
 
@@ -122,10 +124,9 @@ class ThreadWork final : public Pending::Work {
     std::vector<std::string> absent;
     for (int rank : group_->missing(call_, member_, *shared_)) {
       auto& other = state().ranks[static_cast<size_t>(rank)];
-      CallMark waiting = other.waiting.load();
-      absent.push_back(cat("rank ", rank, " (finished ", state().describe(other.finished.load()), " last",
-                           waiting.bits != 0 ? cat(", waits in ", state().describe(waiting)) : std::string(),
-                           ")"));
+      RankStatus status = other.activity.status();
+      absent.push_back(cat("rank ", rank, " (finished ", brief(status.last), " last",
+                           status.waits.number != 0 ? cat(", waits in ", brief(status.waits)) : std::string(), ")"));
     }
     if (absent.empty()) return;  // the last one came just now
     double seconds = std::chrono::duration<double>(waited).count();
@@ -148,8 +149,8 @@ class ThreadWork final : public Pending::Work {
 
 }  // namespace
 
-void ThreadCommunicator::abort(std::string_view reason, ErrorClass) noexcept {
-  group_->state->fail({world_rank(), std::string(reason)});
+void ThreadCommunicator::abort(std::string_view reason, ErrorClass error_class) noexcept {
+  group_->state->fail({world_rank(), std::string(reason), error_class});
 }
 
 void ThreadCommunicator::require_alive(const CommCall& call) const {

@@ -17,7 +17,8 @@ class ThreadCommunicator final : public Communicator {
   std::string_view kind() const override { return "thread"; }
   const std::string& name() const override { return group_->name; }
   std::span<const int> world_ranks() const override { return group_->world_ranks; }
-  void abort(std::string_view reason, ErrorClass) noexcept override;
+  void abort(std::string_view reason, ErrorClass error_class) noexcept override;
+  RankActivity* activity() const override { return &group_->state->ranks[static_cast<size_t>(world_rank())].activity; }
 
  protected:
   void require_alive(const CommCall& call) const override;

@@ -45,6 +45,7 @@ CommFailure ThreadState::failure() const {
 }
 
 void ThreadState::leave(int rank) {
+  ranks[static_cast<size_t>(rank)].activity.end();
   ranks[static_cast<size_t>(rank)].left.store(true);
   num_left.fetch_add(1);
   for (int r = 0; r < size; ++r) ranks[static_cast<size_t>(r)].bell.ring();
@@ -55,26 +56,11 @@ void ThreadState::ring(std::span<const int> world_ranks, int except) {
     if (r != except) ranks[static_cast<size_t>(r)].bell.ring();
 }
 
-uint32_t ThreadState::add_group(const std::string& name) {
-  std::lock_guard lock(mutex_);
-  group_names_.push_back(name);
-  return static_cast<uint32_t>(group_names_.size() - 1);
-}
-
-std::string ThreadState::describe(CallMark mark) const {
-  if (mark.bits == 0) return "nothing";
-  std::lock_guard lock(mutex_);
-  auto group = (mark.bits >> 32) & 0xFFFFFFu;
-  return cat(mtrain::name(static_cast<CommKind>((mark.bits >> 56) - 1)), " #", mark.bits & 0xFFFFFFFFu,
-             " of group '", group < group_names_.size() ? group_names_[group] : "?", "'");
-}
-
 ThreadGroup::ThreadGroup(std::shared_ptr<ThreadState> state_in, std::string name_in,
                          std::vector<int> world_ranks_in)
     : state(std::move(state_in)),
       name(std::move(name_in)),
-      world_ranks(std::move(world_ranks_in)),
-      index(state->add_group(name)) {
+      world_ranks(std::move(world_ranks_in)) {
   collectives_.posted.assign(world_ranks.size(), 0);
 }
 

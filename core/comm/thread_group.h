@@ -14,18 +14,10 @@
 #include "mtrain/comm/communicator.h"
 #include "mtrain/comm/doorbell.h"
 #include "mtrain/comm/failure.h"
+#include "mtrain/comm/rank_activity.h"
 #include "mtrain/comm/shared_call.h"
 
 namespace mtrain {
-
-/// A call of a group in one word, so that other ranks can read what a rank did last: kind, group, number.
-struct CallMark {
-  uint64_t bits = 0;  // none
-  CallMark() = default;
-  CallMark(CommKind kind, uint32_t group, uint64_t number)
-      : bits((static_cast<uint64_t>(kind) + 1) << 56 | static_cast<uint64_t>(group & 0xFFFFFFu) << 32 |
-             (number & 0xFFFFFFFFu)) {}
-};
 
 struct ThreadState {
   explicit ThreadState(int size, const CommContext& context);
@@ -37,13 +29,9 @@ struct ThreadState {
   /// The rank will make no call any more.
   void leave(int rank);
   void ring(std::span<const int> world_ranks, int except);
-  uint32_t add_group(const std::string& name);
-  /// "all_reduce #3 of group 'tp'", "nothing".
-  std::string describe(CallMark mark) const;
-
   struct alignas(64) Rank {
     Doorbell bell;
-    std::atomic<CallMark> finished{CallMark()}, waiting{CallMark()};
+    RankActivity activity;
     std::atomic<bool> left{false};
   };
   std::unique_ptr<Rank[]> ranks;
@@ -56,7 +44,6 @@ struct ThreadState {
   mutable std::mutex mutex_;
   std::atomic<bool> failed_{false};
   CommFailure failure_;
-  std::vector<std::string> group_names_;
 };
 
 struct ThreadGroup {
@@ -77,7 +64,6 @@ struct ThreadGroup {
   const std::shared_ptr<ThreadState> state;
   const std::string name;
   const std::vector<int> world_ranks;
-  const uint32_t index;  // in the state's list
 
  private:
   /// Calls in order; the first ones, which all members posted, are gone from the front.

@@ -6,12 +6,14 @@
 #include <vector>
 
 #include "mtrain/comm/thread_communicator.h"
+#include "mtrain/comm/thread_watch.h"
 
 namespace mtrain {
 
 struct ThreadWorld::Shared {
   std::shared_ptr<ThreadState> state;
   std::shared_ptr<ThreadGroup> group;
+  std::unique_ptr<ThreadWatch> watch;  // null: nobody watches
 };
 
 ThreadWorld::ThreadWorld(int size, const CommContext& context) : shared_(std::make_shared<Shared>()) {
@@ -20,6 +22,7 @@ ThreadWorld::ThreadWorld(int size, const CommContext& context) : shared_(std::ma
   std::vector<int> ranks(static_cast<size_t>(size));
   std::iota(ranks.begin(), ranks.end(), 0);
   shared_->group = std::make_shared<ThreadGroup>(shared_->state, "world", std::move(ranks));
+  if (context.watch.silence.count() > 0 && size > 1) shared_->watch = std::make_unique<ThreadWatch>(shared_->state);
 }
 
 ThreadWorld::~ThreadWorld() = default;
@@ -49,9 +52,12 @@ void run_ranks(int size, const std::function<void(Communicator&)>& fn, const Com
     try {
       fn(*comm);
       world.leave(rank);
+    } catch (const Error& e) {
+      errors[static_cast<size_t>(rank)] = std::current_exception();
+      comm->abort(e.message(), e.error_class());
     } catch (const std::exception& e) {
       errors[static_cast<size_t>(rank)] = std::current_exception();
-      comm->abort(e.what());
+      comm->abort(e.what(), ErrorClass::bug);
     } catch (...) {
       errors[static_cast<size_t>(rank)] = std::current_exception();
       comm->abort("an exception of unknown type");

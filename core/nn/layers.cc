@@ -110,6 +110,22 @@ Tensor Mlp::run(const Tensor& x, const Tensor& residual) const {
   return down_.leave(region_, gelu(up, kind_), residual);
 }
 
+Parameter* tied_table(const Scope& scope, const StageRange& stage, Dim rows, Dim embed, float init_std) {
+  if (!stage.first && !stage.last) return nullptr;
+  Parameter* table = scope.find("weight");
+  const Axis* ends = cutting(scope.parallel().ends);
+  if (!ends || stage.first == stage.last) {  // one rank has both
+    MT_CHECK(table != nullptr, scope.path(), ": a head is tied to an embedding that is not there");
+    return table;
+  }
+  if (!stage.first) {
+    table = &Embedding(scope, std::move(rows), std::move(embed), init_std).weight;
+    table->counted = false;
+  }
+  table->partial.push_back({ends, 0, table->numel()});
+  return table;
+}
+
 LmHead::LmHead(const Scope& scope, Dim vocab, Dim embed, int64_t valid_vocab, Parameter* tied, float init_std)
     : region_(scope),
       weight_(tied ? *tied : scope.param("weight", {vocab, embed}, Init::normal(init_std), true)),

@@ -122,6 +122,12 @@ class MT_API Mlp {
   Linear up_, down_;
 };
 
+/// The embedding's table for a head that is tied to it; null on a stage that has neither. Where the two stages lie on different
+/// ranks, both hold the table with the same start values, and their gradients are added up once per step, so that they stay
+/// alike; only the embedding's counts in norms and checkpoints. `scope`: the embedding's. Call it on every stage, behind the
+/// building of the embedding.
+MT_API Parameter* tied_table(const Scope& scope, const StageRange& stage, Dim rows, Dim embed, float init_std);
+
 /// The last stage's end: logits, or the loss per token when the input has targets. `tied` is the embedding's table, or
 /// null for a matrix of its own.
 class MT_API LmHead {

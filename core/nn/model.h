@@ -1,5 +1,6 @@
 // Model: the plugin kind that a model author writes. Built for one pipeline stage; knows no rank, device or optimizer.
 #pragma once
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <string>
@@ -22,13 +23,17 @@ struct ModelInput {
   float loss_weight = 0;  // what backward will be given for each token's loss; 0: not known yet
 };
 
-/// The part of the model that one pipeline stage builds.
+/// The part of the model that one pipeline stage builds. A value.
 struct StageRange {
-  bool first = true, last = true;
+  bool first = true, last = true;  // has the embedding; has head and loss
   int64_t stage = 0, stages = 1;
-  /// Indices [begin, end) of the blocks this stage owns, split as evenly as possible.
+  int64_t first_layer = 0, num_layers = -1;  // its blocks; -1: all of the model
+  /// Indices [begin, end) of the blocks this stage owns, of a model with `total`.
   std::pair<int64_t, int64_t> layers(int64_t total) const {
-    return {total * stage / stages, total * (stage + 1) / stages};
+    if (num_layers < 0) return {0, total};
+    MT_CHECK(first_layer >= 0 && first_layer + num_layers <= total, "blocks ", first_layer, " to ", first_layer + num_layers,
+             " of ", total);
+    return {first_layer, first_layer + num_layers};
   }
 };
 
@@ -60,6 +65,7 @@ struct StepFigure {
   std::string name;
   double value = 0;
   Join join = Join::sum;
+  double joined(double other) const { return join == Join::sum ? value + other : std::max(value, other); }
 };
 
 class MT_API Model {

@@ -36,6 +36,9 @@ struct MT_API ParallelContext {
   /// Ranks of tp that hold a copy of the same key/value head, where tp is larger than their number; null: none share.
   const Axis* kv_copies = nullptr;
 
+  /// The first and the last stage of this pipeline where they lie on different ranks: a table that both use is held twice.
+  const Axis* ends = nullptr;
+
   /// What the ranks of tp hold of the residual stream.
   Placement stream() const { return sequence && cutting(tp) ? Placement::S(0) : Placement::I(); }
   /// How the ranks of cp share keys and values in a block.

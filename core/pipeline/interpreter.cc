@@ -2,7 +2,79 @@
 
 #include <algorithm>
 
+#include "mtrain/pipeline/forward_only.h"
+
 namespace mtrain {
+
+/// The beginning of a stage's tape: catches the gradient of the stage's input.
+class Interpreter::Boundary final : public GradTarget {
+ public:
+  explicit Boundary(const Tensor& x) : shape_(x.shape()), dtype_(x.dtype()) {}
+  /// The gradient as the stage before wants it: of the shape and dtype that it handed on.
+  Tensor take(Run& run) {
+    Tensor dx = std::exchange(grad, {}).view(shape_);
+    if (dx.dtype() == dtype_) return dx;
+    Tensor converted = run.empty(shape_, dtype_);
+    run.copy(converted, dx);
+    return converted;
+  }
+
+ private:
+  Shape shape_;
+  DType dtype_;
+};
+
+/// What is fixed, and what is known so far, of one run of a program.
+struct Interpreter::Step {
+  const InputOf& input_of;
+  float token_weight = 0;
+  bool training = true, split = false;  // split: the program has W
+  int64_t open_reduces = 0;
+  StepLoss result = {};
+};
+
+namespace {
+
+std::vector<Model*> by_stage(const PipelinePlace& place) {
+  std::vector<Model*> models(static_cast<size_t>(place.map.stages()));
+  std::vector<int64_t> own = place.map.stages_of(place.rank);
+  MT_CHECK(own.size() == place.stages.size(), place.stages.size(), " models for ", own.size(), " stages");
+  for (size_t i = 0; i < own.size(); ++i) models[static_cast<size_t>(own[i])] = place.stages[i];
+  return models;
+}
+
+/// The program around an action, with an arrow below it.
+std::string with_arrow(const Program& program, size_t at, int64_t rank) {
+  constexpr size_t kAround = 8;
+  size_t begin = at > kAround ? at - kAround : 0, end = std::min(program.size(), at + kAround + 1);
+  std::string line = begin > 0 ? "  … " : "  ", arrow(begin > 0 ? 4 : 2, ' ');
+  for (size_t i = begin; i < end; ++i) {
+    std::string text = to_text(program[i]);
+    if (i < at) arrow += std::string(text.size() + 1, ' ');
+    line += text + (i + 1 < end ? " " : "");
+  }
+  return cat("\n  in action ", at, " (", to_text(program[at]), ") of ", program.size(), " of pipeline rank ", rank, ":\n", line,
+             end < program.size() ? " …" : "", "\n", arrow, "^");
+}
+
+}  // namespace
+
+Interpreter::Interpreter(Run& run, Model& model, ParamList& parameters)
+    : Interpreter(run, PipelinePlace{.stages = {&model}}, parameters) {}
+
+Interpreter::Interpreter(Run& run, PipelinePlace place, ParamList& parameters)
+    : run_(run),
+      parameters_(parameters),
+      rank_(place.rank),
+      models_(by_stage(place)),
+      link_(run, place.map, place.ranks, place.transfers) {}
+
+Model& Interpreter::model_of(const Action& action) const {
+  bool known = action.stage >= 0 && static_cast<size_t>(action.stage) < models_.size();
+  MT_CHECK(known && models_[static_cast<size_t>(action.stage)] != nullptr, to_text(action), " of a stage that is not on rank ",
+           rank_);
+  return *models_[static_cast<size_t>(action.stage)];
+}
 
 double Interpreter::sum(const Tensor& loss) {
   host_.resize(static_cast<size_t>(loss.numel()));
@@ -13,59 +85,142 @@ double Interpreter::sum(const Tensor& loss) {
 }
 
 StepLoss Interpreter::run(const Program& program, const InputOf& input_of, int64_t num_targets, double loss_scale) {
-  StepLoss result;
-  result.num_targets = num_targets;
-  auto weight = static_cast<float>(loss_scale / static_cast<double>(std::max<int64_t>(1, num_targets)));
+  Step step{.input_of = input_of,
+            .token_weight = static_cast<float>(loss_scale / static_cast<double>(std::max<int64_t>(1, num_targets)))};
+  step.result.num_targets = num_targets;
+  for (const Action& a : program) step.split |= a.what == Do::W, step.open_reduces += a.what == Do::Reduce;
   parameters_.clear_gradients();
   run_.open_losses = 0;  // of a step that failed
-  for (size_t i = 0; i < program.size(); ++i) {
-    try {
-      execute(program[i], input_of, weight, result);
-    } catch (const Error& error) {
-      losses_.clear();
-      if (error.error_class() != ErrorClass::bug) throw;
-      throw Error(ErrorClass::bug, cat(error.message(), "\n  in action ", i, " (", to_text(program[i]), ") of: ",
-                                       to_text(Program(program.begin(), program.begin() + std::min<ptrdiff_t>(
-                                                                            static_cast<ptrdiff_t>(i) + 1, 64)))),
-                  error.hint());
-    }
-  }
-  return result;
+  execute(program, step);
+  return std::move(step.result);
 }
 
-void Interpreter::execute(const Action& action, const InputOf& input_of, float token_weight, StepLoss& result) {
-  auto micro = static_cast<size_t>(action.micro);
-  switch (action.what) {
-    case Do::F: {
-      PhaseTimer timer(run_.profile(), "forward");
-      if (losses_.size() <= micro) losses_.resize(micro + 1);
-      ModelInput input = input_of(action.micro);
-      MemoryScope use(run_.memory(), MemoryUse::activations);
-      input.loss_weight = token_weight;
-      losses_[micro] = model_.forward(input, {});
-      result.micro_batches.push_back(sum(losses_[micro]));
-      result.loss_sum += result.micro_batches.back();
-      break;
-    }
-    case Do::B: {
-      PhaseTimer timer(run_.profile(), "backward");
-      MemoryScope use(run_.memory(), MemoryUse::backward);
-      Tensor loss = std::exchange(losses_[micro], {});
-      host_.assign(static_cast<size_t>(loss.numel()), token_weight);
-      backward(loss, run_.from_host<float>(host_, loss.shape()));
-      if (hooks_.after_micro_batch) hooks_.after_micro_batch();
-      break;
-    }
-    case Do::Reduce:
-      MT_CHECK(run_.open_losses == 0, run_.open_losses,
-               " losses of the head took no part in backward, but their gradients are added up already; for losses that are "
-               "only looked at, call the head with a loss_weight of 0");
-      if (hooks_.reduce) hooks_.reduce();
-      else parameters_.settle_gradients(run_);
-      break;
-    default:
-      throw Error(ErrorClass::bug, cat("the program of a single rank has F, B and R, not ", to_text(action)));
+void Interpreter::execute(const Program& program, Step& step) {
+  for (const Action& a : program)
+    if (a.what == Do::F) step.result.micro_batches.resize(std::max(step.result.micro_batches.size(), size_t(a.micro) + 1));
+  size_t at = 0;
+  try {
+    for (; at < program.size(); ++at) perform(program[at], step);
+    link_.finish();
+    share_losses(step);
+  } catch (const Error& error) {
+    abandon(error);
+    bool ours = error.error_class() == ErrorClass::bug || error.error_class() == ErrorClass::peer;
+    if (!ours || at >= program.size()) throw;
+    throw Error(error.error_class(), error.message() + with_arrow(program, at, rank_), error.hint());
+  } catch (...) {
+    flights_.clear();
+    link_.abandon();
+    throw;
   }
+}
+
+/// The others are to learn why before they learn that messages of this rank will not come.
+void Interpreter::abandon(const Error& error) noexcept {
+  if (link_.ranks() && error.error_class() != ErrorClass::peer) link_.ranks()->abort(error.message(), error.error_class());
+  flights_.clear();
+  link_.abandon();
+}
+
+void Interpreter::perform(const Action& action, Step& step) {
+  switch (action.what) {
+    case Do::F:
+      return forward(action, step);
+    case Do::B:
+      return backward(action, step);
+    case Do::W: {
+      PhaseTimer timer(run_.profile(), "weight gradients");
+      auto flight = flights_.extract({action.stage, action.micro});
+      MT_CHECK(!flight.empty() && !flight.mapped().output, to_text(action), " before its backward");
+      flight.mapped().weights.run();
+      if (hooks_.after_micro_batch) hooks_.after_micro_batch();
+      return;
+    }
+    case Do::RecvX:
+    case Do::SendX:
+    case Do::RecvG:
+    case Do::SendG:
+      model_of(action);
+      return link_.transfer(action);
+    case Do::Reduce:
+      model_of(action);
+      if (--step.open_reduces == 0) reduce();
+      return;
+  }
+}
+
+void Interpreter::forward(const Action& action, Step& step) {
+  Model& model = model_of(action);
+  Tensor x = action.stage == 0 ? Tensor() : link_.take({Do::RecvX, action.stage, action.micro});
+  PhaseTimer timer(run_.profile(), "forward");
+  ModelInput input = step.input_of(action.micro);
+  MemoryScope use(run_.memory(), MemoryUse::activations);
+  InFlight flight;
+  if (step.training) {
+    input.loss_weight = step.token_weight;
+    if (x.defined()) x.set_node(flight.input = std::make_shared<Boundary>(x));
+  }
+  Tensor out = model.forward(input, std::move(x));
+  flight.output = out.node();
+  if (is_last(action)) {
+    step.result.micro_batches[static_cast<size_t>(action.micro)] = sum(out);
+    if (step.training) flight.loss = out.detach();
+  } else {
+    stream_shape_ = out.shape();
+    stream_dtype_ = out.dtype();
+    link_.made({Do::SendX, action.stage, action.micro}, out);
+  }
+  if (step.training) flights_[{action.stage, action.micro}] = std::move(flight);
+}
+
+void Interpreter::backward(const Action& action, Step& step) {
+  model_of(action);
+  auto found = flights_.find({action.stage, action.micro});
+  MT_CHECK(found != flights_.end(), to_text(action), " before its forward");
+  InFlight& flight = found->second;
+  Tensor dy = output_gradient(action, step, flight);
+  PhaseTimer timer(run_.profile(), "backward");
+  MemoryScope use(run_.memory(), MemoryUse::backward);
+  std::shared_ptr<NodeBase> output = std::exchange(flight.output, {});
+  std::shared_ptr<Boundary> input = std::exchange(flight.input, {});
+  if (input && output == input) {  // a stage without blocks
+    input->grad = dy;
+  } else {
+    mtrain::backward(std::move(output), dy, step.split ? &flight.weights : nullptr);
+    dy = {};
+  }
+  if (input) {
+    MT_CHECK(input->grad.defined(), "stage ", action.stage, " does not use what the stage before hands to it");
+    link_.made({Do::SendG, action.stage, action.micro}, input->take(run_));
+  }
+  if (step.split) return;
+  flights_.erase(found);
+  if (hooks_.after_micro_batch) hooks_.after_micro_batch();
+}
+
+Tensor Interpreter::output_gradient(const Action& action, const Step& step, InFlight& flight) {
+  if (!is_last(action)) return link_.take({Do::RecvG, action.stage, action.micro});
+  MemoryScope use(run_.memory(), MemoryUse::backward);
+  Tensor loss = std::exchange(flight.loss, {});
+  host_.assign(static_cast<size_t>(loss.numel()), step.token_weight);
+  return run_.from_host<float>(host_, loss.shape());
+}
+
+void Interpreter::reduce() {
+  MT_CHECK(run_.open_losses == 0, run_.open_losses,
+           " losses of the head took no part in backward, but their gradients are added up already; for losses that are "
+           "only looked at, call the head with a loss_weight of 0");
+  if (hooks_.reduce) hooks_.reduce();
+  else parameters_.settle_gradients(run_);
+}
+
+/// The last stage knows the losses; whoever has it tells the pipeline.
+void Interpreter::share_losses(Step& step) {
+  std::vector<double>& losses = step.result.micro_batches;
+  const StageMap& map = link_.map();
+  if (link_.ranks() && run_.backend().computes())
+    link_.ranks()->broadcast(losses, static_cast<int>(map.rank(map.stages() - 1)));
+  for (double loss : losses) step.result.loss_sum += loss;
 }
 
 namespace {
@@ -86,12 +241,15 @@ class Evaluating {
 
 }  // namespace
 
-StepLoss Interpreter::evaluate(const ModelInput& input) {
+StepLoss Interpreter::evaluate(int64_t micro_batches, const InputOf& input_of) {
   Evaluating evaluating(run_);
-  MemoryScope use(run_.memory(), MemoryUse::activations);
-  StepLoss result;
-  result.loss_sum = sum(model_.forward(input, {}));
-  return result;
+  Step step{.input_of = input_of, .training = false};
+  execute(forward_only(link_.map(), micro_batches)[static_cast<size_t>(rank_)], step);
+  return std::move(step.result);
+}
+
+StepLoss Interpreter::evaluate(const ModelInput& input) {
+  return evaluate(1, [&](int64_t) { return input; });
 }
 
 }  // namespace mtrain

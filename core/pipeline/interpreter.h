@@ -1,15 +1,18 @@
 // The interpreter: runs one rank's program of a step. There is one step path; gradient accumulation and "no pipeline" are
-// the one-stage program. Refers to the model and the parameters; for the rank's own thread.
+// the one-stage program. Refers to the models, the parameters and the communicator; for the rank's own thread.
 #pragma once
 #include <functional>
+#include <map>
+#include <memory>
 #include <vector>
 
 #include "mtrain/nn/model.h"
 #include "mtrain/pipeline/schedule.h"
+#include "mtrain/pipeline/stage_link.h"
 
 namespace mtrain {
 
-/// What a step left behind, before any update.
+/// What a step left behind, before any update. The same on all ranks of the pipeline.
 struct StepLoss {
   double loss_sum = 0;      // over the targets of all micro-batches, in double, in order
   std::vector<double> micro_batches;  // of each of them
@@ -17,33 +20,76 @@ struct StepLoss {
   double mean() const { return num_targets > 0 ? loss_sum / static_cast<double>(num_targets) : 0; }
 };
 
+/// A rank's place in a pipeline.
+struct PipelinePlace {
+  StageMap map = StageMap::looping(1);
+  int64_t rank = 0;               // of the map
+  std::vector<Model*> stages;     // of map.stages_of(rank), lowest first
+  Communicator* ranks = nullptr;  // see StageLink; null as well where the pipeline has one rank
+  StageLink::Options transfers = {};
+};
+
 class MT_API Interpreter {
  public:
   /// Gives micro-batch `micro` on the device, and sets the run's first_token.
   using InputOf = std::function<ModelInput(int64_t micro)>;
 
-  Interpreter(Run& run, Model& model, ParamList& parameters) : run_(run), model_(model), parameters_(parameters) {}
+  /// The whole model on one rank.
+  Interpreter(Run& run, Model& model, ParamList& parameters);
+  Interpreter(Run& run, PipelinePlace place, ParamList& parameters);
 
-  /// What is to be done with gradients beyond adding them up: `after_micro_batch` when a backward has ended, `reduce` at the
-  /// end of a stage's last one, in place of settle_gradients().
+  /// What is to be done with gradients beyond adding them up: `after_micro_batch` when the last backward (B, or W where the
+  /// program has it) of a stage's micro-batch has ended, `reduce` at the program's last Reduce, in place of
+  /// settle_gradients().
   struct GradientHooks {
     std::function<void()> after_micro_batch, reduce;
   };
   void set_gradient_hooks(GradientHooks hooks) { hooks_ = std::move(hooks); }
 
-  /// Runs the program. Each token's loss is weighted 1/num_targets (of the whole global batch) times `loss_scale`, so the
-  /// result does not depend on how the batch is cut into micro-batches. A failure names the action it happened in.
+  /// Runs the rank's lowered program. Each token's loss is weighted 1/num_targets (of the whole global batch) times
+  /// `loss_scale`, so the result does not depend on how the batch is cut into micro-batches. Collective over the pipeline. A
+  /// failure of the code names the action it happened in, with an arrow into the program.
   StepLoss run(const Program& program, const InputOf& input_of, int64_t num_targets, double loss_scale);
-  /// Forward only, without tape or dropout.
+  /// Forward only, without tape or dropout. Collective over the pipeline.
+  StepLoss evaluate(int64_t micro_batches, const InputOf& input_of);
+  /// The same of one micro-batch.
   StepLoss evaluate(const ModelInput& input);
+  /// What a stage hands on; empty before its first forward. For rehearsals, which give it to the other ranks by expect().
+  const Shape& stream_shape() const { return stream_shape_; }
+  DType stream_dtype() const { return stream_dtype_; }
+  void expect(const Shape& shape, DType dtype) { link_.expect(shape, dtype); }
 
  private:
-  void execute(const Action& action, const InputOf& input_of, float token_weight, StepLoss& result);
+  class Boundary;
+  /// One micro-batch of one stage between its forward and its last backward.
+  struct InFlight {
+    std::shared_ptr<Boundary> input;   // null on the first stage
+    std::shared_ptr<NodeBase> output;  // of the tape
+    Tensor loss;                       // of the last stage
+    DeferredGradients weights;
+  };
+  struct Step;
+
+  void execute(const Program& program, Step& step);
+  void perform(const Action& action, Step& step);
+  void forward(const Action& action, Step& step);
+  void backward(const Action& action, Step& step);
+  Tensor output_gradient(const Action& action, const Step& step, InFlight& flight);
+  void reduce();
+  void share_losses(Step& step);
+  void abandon(const Error& error) noexcept;
+  bool is_last(const Action& action) const { return action.stage + 1 == link_.map().stages(); }
+  Model& model_of(const Action& action) const;
   double sum(const Tensor& loss);
+
   Run& run_;
-  Model& model_;
   ParamList& parameters_;
-  std::vector<Tensor> losses_;  // by micro-batch, alive between forward and backward
+  int64_t rank_;
+  std::vector<Model*> models_;  // by stage; null where another rank has it
+  StageLink link_;
+  std::map<std::pair<int16_t, int32_t>, InFlight> flights_;  // by stage and micro-batch
+  Shape stream_shape_;
+  DType stream_dtype_ = DType::f32;
   std::vector<float> host_;
   GradientHooks hooks_;
 };

@@ -86,7 +86,7 @@ Schedule lower(Schedule schedule, const StageMap& map, const Costs& costs) {
   Plan plan{.stages = map.stages(), .micro_batches = check_places(schedule, map)};
   add_reduces(schedule);
   Schedule early = with_early_transfers(schedule, map, plan, costs);
-  if (costs.transfer == Transfer::asynchronous) return early;
+  if (costs.transfer == TransferMode::asynchronous) return early;
   Schedule meeting = with_meetings(schedule, map, plan, costs);
   return simulate(meeting, plan, costs).makespan < simulate(early, plan, costs).makespan ? meeting : early;
 }

@@ -55,7 +55,7 @@ class Simulation {
           static_cast<int16_t>(rank);
       return false;
     }
-    if (is_transfer(a.what) && costs_.transfer == Transfer::rendezvous) return meet(rank, ready);
+    if (is_transfer(a.what) && costs_.transfer == TransferMode::rendezvous) return meet(rank, ready);
     finish(rank, start, start + duration(a));
     wake({a.what, a.stage, a.micro}, ready);
     return true;
@@ -72,7 +72,7 @@ class Simulation {
       Key need = needs.keys[i];
       double when = done(need);
       if (when < 0) return need;
-      bool under_way = is_send(need.what) && costs_.transfer == Transfer::asynchronous;
+      bool under_way = is_send(need.what) && costs_.transfer == TransferMode::asynchronous;
       if (under_way || needs.implied_transfer[i]) when += costs_.send;
       start = std::max(start, when);
     }

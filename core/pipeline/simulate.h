@@ -19,7 +19,7 @@ struct StageCosts {
 };
 
 /// How an action waits for its transfer.
-enum class Transfer : uint8_t {
+enum class TransferMode : uint8_t {
   asynchronous,  // a send starts it and goes on, a receive only says where to; who needs the data waits for
                  // it
   rendezvous     // both sides stand still until both are there and the data is over
@@ -28,7 +28,7 @@ enum class Transfer : uint8_t {
 struct Costs {
   std::vector<StageCosts> stages;  // by stage; empty: all as StageCosts says
   double send = 0;                 // time of a transfer between ranks
-  Transfer transfer = Transfer::asynchronous;
+  TransferMode transfer = TransferMode::asynchronous;
   const StageCosts& of(int64_t stage) const {
     return stages.empty() ? all : stages[static_cast<size_t>(stage)];
   }

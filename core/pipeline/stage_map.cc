@@ -26,6 +26,13 @@ StageMap StageMap::v_shape(int64_t ranks) {
   return map;
 }
 
+StageMap StageMap::by_stage(int64_t ranks, std::vector<int64_t> rank_of) {
+  StageMap map(ranks, static_cast<int64_t>(rank_of.size()));
+  for (int64_t rank : rank_of) MT_CHECK(rank >= 0 && rank < ranks, "rank ", rank, " of ", ranks);
+  map.rank_of_ = std::move(rank_of);
+  return map;
+}
+
 std::vector<int64_t> StageMap::stages_of(int64_t rank) const {
   std::vector<int64_t> out;
   for (int64_t s = 0; s < stages(); ++s)

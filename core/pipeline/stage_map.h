@@ -17,6 +17,9 @@ class MT_API StageMap {
   /// the model.
   static StageMap v_shape(int64_t ranks);
 
+  /// Any way: the rank of each stage.
+  static StageMap by_stage(int64_t ranks, std::vector<int64_t> rank_of);
+
   int64_t ranks() const { return ranks_; }
   int64_t stages() const { return static_cast<int64_t>(rank_of_.size()); }
   /// REQUIRES: 0 <= stage < stages().

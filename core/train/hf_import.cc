@@ -40,8 +40,13 @@ class Importer {
   void run(const Model& model) {
     std::set<std::string> filled;
     for (const auto& entry : model.hf_parameters()) {
+      untied_ |= entry.parameter == "head.weight";
       Parameter* p = parameters_.find(entry.parameter);
-      if (!p) continue;  // another pipeline stage's
+      if (!p) {  // another pipeline stage's
+        for (const auto& piece : entry.pieces)
+          if (const TensorInfo* t = find(piece.tensor)) used_.insert(t->name);
+        continue;
+      }
       filled.insert(entry.parameter);
       import(*p, entry);
     }
@@ -64,7 +69,7 @@ class Importer {
   // Buffers that some exports keep beside the weights, and the head's second copy of a tied embedding.
   bool ignorable(std::string_view name) const {
     return name.ends_with(".rotary_emb.inv_freq") || name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias") ||
-           (name == "lm_head.weight" && !parameters_.find("head.weight"));
+           (name == "lm_head.weight" && !untied_);
   }
   // Files are written with and without the family's root ("model.", "transformer.").
   const TensorInfo* find(const std::string& name) const {
@@ -129,6 +134,7 @@ class Importer {
   const HfDir& source_;
   ParamList& parameters_;
   std::set<std::string> used_;
+  bool untied_ = false;  // the head has a matrix of its own
   std::vector<std::string> faults_;
 };
 

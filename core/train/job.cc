@@ -1,6 +1,9 @@
 #include "mtrain/train/job.h"
 
+#include <unistd.h>
+
 #include <cstdlib>
+#include <thread>
 
 #include "mtrain/base/log.h"
 #include "mtrain/comm/thread_world.h"
@@ -8,8 +11,20 @@
 namespace mtrain {
 namespace {
 
+/// Ends the process here and now, as its own rank may be anywhere. The launcher then ends what is left of the job: those that
+/// are not to speak wait for a moment, so that the one that does has spoken.
+void end_process(const Error& error, bool speaks) {
+  set_log_level(LogLevel::error);  // what the launcher's signals make ranks say would only confuse
+  if (speaks) log_error(error.message(), error.hint().empty() ? "" : cat("\n  help: ", error.hint()));
+  std::this_thread::sleep_for(std::chrono::milliseconds(speaks ? 250 : 200));
+  _exit(error.exit_status());
+}
+
 CommContext comm_context(const DistSection& dist) {
-  return {.timeout = std::chrono::milliseconds(static_cast<int64_t>(dist.timeout_minutes * 60000))};
+  return {.timeout = std::chrono::milliseconds(static_cast<int64_t>(dist.timeout_minutes * 60000)),
+          .watch = {.silence = std::chrono::milliseconds(static_cast<int64_t>(dist.silence_seconds * 1000)),
+                    .give_up = end_process,
+                    .note = [](const std::string& text) { log_warn(text); }}};
 }
 
 /// Ranks that a launcher started and that do not know of each other would be so many jobs in one folder.

@@ -25,26 +25,35 @@ Batch blank_batch(int64_t rows, int64_t seq_length) {
   return batch;
 }
 
-}  // namespace
+/// What a rehearsal says to the next one.
+struct StageOutput {
+  Shape shape;
+  DType dtype = DType::f32;
+};
 
-MemoryPlan plan_memory(const Recipe& recipe, PluginHost& plugins) {
+/// Steps through the program of one pipeline rank; its figures are added to `plan`.
+void rehearse(const Recipe& recipe, PluginHost& plugins, int64_t pipeline_rank, StageOutput& stream, MemoryPlan& plan) {
   const Settings& s = recipe.settings;
   int64_t copy = s.dist.tp * s.dist.pp * s.dist.cp, ranks = s.dist.nproc % copy == 0 ? s.dist.nproc : copy;
-  PlannedCommunicator world(0, static_cast<int>(ranks));
+  PlannedCommunicator world(static_cast<int>(RankMesh::first_of_stage(recipe, ranks, pipeline_rank)), static_cast<int>(ranks));
   RankMesh mesh(recipe, world);
-  Session session(recipe, plugins, {.initialise = false, .planning = true, .parallel = &mesh.parallel()});
+  Session session(recipe, plugins,
+                  {.initialise = false,
+                   .planning = true,
+                   .parallel = &mesh.parallel(),
+                   .pipeline = &mesh.pipeline(),
+                   .pipeline_rank = pipeline_rank});
   Run& run = *session.run;
   session.parameters.allocate_gradients(run);
   OptimizerContext context{run};
   auto optimizer = plugins.make<Optimizer>(s.optimizer.type, recipe.component("optimizer"), context);
   OptimizerState state(run, session.parameters, *optimizer);
-  Interpreter interpreter(run, *session.model, session.parameters);
+  Interpreter interpreter(run, session.place(), session.parameters);
+  if (pipeline_rank > 0) interpreter.expect(stream.shape, stream.dtype);
   auto alone = make_self_communicator();  // sums take no memory of their own
   GradReducer reducer(*alone, run, session.parameters, s.ddp.in_order);
   interpreter.set_gradient_hooks({[&] { reducer.micro_batch_done(); }, [&] { reducer.reduce(); }});
-  // What two micro-batches need, more need as well; other ranks than the first keep the gradients of each apart.
-  Program program = one_f_one_b({.stages = 1, .micro_batches = std::min<int64_t>(2, s.micro_batches())})[0];
-  size_t kept = s.ddp.in_order ? sizeof(float) * static_cast<size_t>((s.micro_batches() - 1) * session.parameters.numel()) : 0;
+  Program program = mesh.pipeline().rehearsal().program(pipeline_rank);
   Batch batch = blank_batch(s.train.micro_batch_size, s.model.seq_length);
   ParallelContext parallel = mesh.parallel();
   if (parallel.context_tokens > 0) {  // as if all ranks had the most that one can have (context_places)
@@ -54,12 +63,25 @@ MemoryPlan plan_memory(const Recipe& recipe, PluginHost& plugins) {
   // The second step finds the first one's blocks, which may not all fit.
   for (int step = 0; step < 2; ++step)
     interpreter.run(program, [&](int64_t) { return own_part(run, batch, parallel); }, batch.num_target_tokens, 1);
+  stream = {interpreter.stream_shape(), interpreter.stream_dtype()};
+  for (const auto& p : session.parameters.all()) plan.parameters += p.counted ? p.global.numel() : 0;
   const CachingAllocator& memory = run.memory();
-  return {.at_peak = memory.at_peak(),
-          .peak = memory.peak(),
-          .reserved = memory.peak_reserved(),
-          .free = session.device_backend().free_memory({}),
-          .more_elsewhere = kept};
+  plan.stages.push_back(memory.at_peak());
+  if (pipeline_rank > 0) return;
+  plan.at_peak = memory.at_peak(), plan.peak = memory.peak(), plan.reserved = memory.peak_reserved();
+  plan.free = session.device_backend().free_memory({});
+  // Other ranks than the first keep the gradients of each micro-batch apart.
+  if (s.ddp.in_order)
+    plan.more_elsewhere = sizeof(float) * static_cast<size_t>((s.micro_batches() - 1) * session.parameters.numel());
+}
+
+}  // namespace
+
+MemoryPlan plan_memory(const Recipe& recipe, PluginHost& plugins) {
+  MemoryPlan plan;
+  StageOutput stream;
+  for (int64_t r = 0; r < recipe.settings.dist.pp; ++r) rehearse(recipe, plugins, r, stream, plan);
+  return plan;
 }
 
 MemoryPlan require_memory(const Recipe& recipe, PluginHost& plugins) {
@@ -67,7 +89,10 @@ MemoryPlan require_memory(const Recipe& recipe, PluginHost& plugins) {
   const DistSection& dist = recipe.settings.dist;
   bool launched = dist.comm && *dist.comm != "thread";
   auto here = static_cast<size_t>(launched ? cpu::launched_here() : dist.nproc);  // ranks on this machine
-  size_t needed = plan.peak + (here - 1) * (plan.peak + plan.more_elsewhere);
+  // As many of each place in the pipeline as of any.
+  size_t pipelines = std::max<size_t>(1, here / plan.stages.size()), needed = 0;
+  for (const MemoryBreakdown& stage : plan.stages) needed += pipelines * (stage.total() + plan.more_elsewhere);
+  needed -= plan.more_elsewhere;
   MT_USER_CHECK(needed <= plan.free, ErrorClass::config,
                 cat("out of memory: a step needs ", human_bytes(needed), " (", here > 1 ? cat(here, " ranks, each ") : "",
                     plan.at_peak.text(), "), ",

@@ -26,6 +26,7 @@ struct RunInfo {
   double flops_per_token = 0;
   double peak_flops = 0;            // of the device in this dtype; 0: unknown, then there is no mfu
   MemoryBreakdown planned_memory;   // what is in use when most will be
+  std::string pipeline;             // how the model is cut into stages; empty where it is not
   size_t planned_bytes = 0;         // what will be taken from the device, with blocks kept for reuse
 };
 

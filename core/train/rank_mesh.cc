@@ -4,14 +4,15 @@
 
 #include <chrono>
 
+#include "mtrain/comm/planned.h"
 #include "mtrain/dist/parallel_layout.h"
 
 namespace mtrain {
 namespace {
 
-ParallelLayout layout_of(const DistSection& d, Communicator& world) {
+ParallelLayout layout_of(const DistSection& d, int64_t world_size) {
   return parallel_layout(
-      {.world_size = world.size(), .tp = d.tp, .pp = d.pp, .cp = d.cp, .ep = d.ep, .etp = d.etp, .order = d.order});
+      {.world_size = world_size, .tp = d.tp, .pp = d.pp, .cp = d.cp, .ep = d.ep, .etp = d.etp, .order = d.order});
 }
 
 int64_t model_number(const Recipe& recipe, const char* setting) {
@@ -30,7 +31,7 @@ std::string common_token(Communicator& world) {
 }  // namespace
 
 RankMesh::RankMesh(const Recipe& recipe, Communicator& world)
-    : RankMesh(recipe, world, layout_of(recipe.settings.dist, world)) {}
+    : RankMesh(recipe, world, layout_of(recipe.settings.dist, world.size())) {}
 
 RankMesh::RankMesh(const Recipe& recipe, Communicator& world, ParallelLayout layout)
     : world_(world),
@@ -39,6 +40,7 @@ RankMesh::RankMesh(const Recipe& recipe, Communicator& world, ParallelLayout lay
       replicas_(&dense_.joint({"dp", "cp"})),
       copy_(&dense_.joint({"tp", "pp"})),
       expert_copy_(&expert_.joint({"etp", "ep", "pp"})),
+      pipeline_(pipeline_plan(recipe)),
       token_(common_token(world)) {
   const DistSection& dist = recipe.settings.dist;
   parallel_ = {.tp = &dense_["tp"],
@@ -49,6 +51,7 @@ RankMesh::RankMesh(const Recipe& recipe, Communicator& world, ParallelLayout lay
                .expert_group = &expert_.joint({"ep", "etp"}),
                .sequence = dist.sp};
   share_heads(recipe);
+  join_ends();
   share_context(dist);
   choose_savers(dist);
 }
@@ -61,6 +64,26 @@ void RankMesh::share_heads(const Recipe& recipe) {
   MeshLayout shared = dense_.layout().split("tp", {{"kv_head", heads}, {"kv_copy", tp / heads}});
   kv_copies_ = dense_.axis_of(shared, "kv_copy", "kv_copy");
   parallel_.kv_copies = kv_copies_.get();
+}
+
+// The stages that both use a table that embedding and head are tied by.
+void RankMesh::join_ends() {
+  const Axis& pp = dense_["pp"];
+  if (!pipeline_.ends_apart()) return;
+  auto first = static_cast<int>(pipeline_.map.rank(0)), last = static_cast<int>(pipeline_.map.rank(pipeline_.map.stages() - 1));
+  bool is_end = pp.index() == first || pp.index() == last;
+  int place = pp.index() == first ? 0 : 1;
+  std::string name = pp.comm().name() + " ends";
+  std::unique_ptr<Communicator> comm;
+  if (auto* planned = dynamic_cast<const PlannedCommunicator*>(&pp.comm())) comm = is_end ? planned->group(place, 2, name) : nullptr;
+  else comm = pp.comm().split(is_end ? 0 : -1, place, name);
+  if (!comm) return;
+  ends_ = std::make_unique<Axis>("pp ends", std::move(comm));
+  parallel_.ends = ends_.get();
+}
+
+int64_t RankMesh::first_of_stage(const Recipe& recipe, int64_t world_size, int64_t pipeline_rank) {
+  return layout_of(recipe.settings.dist, world_size).dense.stride("pp") * pipeline_rank;
 }
 
 // Of the levels of a2a+p2p the nearest exchanges heads; a ring goes over all others, which need no groups for it.

@@ -8,6 +8,7 @@
 
 #include "mtrain/comm/communicator.h"
 #include "mtrain/nn/parallel.h"
+#include "mtrain/train/pipeline_plan.h"
 #include "mtrain/train/recipe.h"
 
 namespace mtrain {
@@ -25,6 +26,14 @@ class MT_API RankMesh {
   const Mesh& dense() const { return dense_; }
   const Mesh& expert() const { return expert_; }
   const ParallelContext& parallel() const { return parallel_; }
+
+  /// How the model is cut along pp, and which of its stages this rank has.
+  const PipelinePlan& pipeline() const { return pipeline_; }
+  int64_t pipeline_rank() const { return dense_["pp"].index(); }
+  /// The ranks of this pipeline; null where it has one.
+  Communicator* pipeline_ranks() const { return pipeline_.ranks() > 1 ? &dense_["pp"].comm() : nullptr; }
+  /// The rank of a job of `world_size` that is the first to have place `pipeline_rank` in its pipeline.
+  static int64_t first_of_stage(const Recipe& recipe, int64_t world_size, int64_t pipeline_rank);
 
   /// Ranks that take samples of their own.
   const Axis& data() const { return dense_["dp"]; }
@@ -46,13 +55,15 @@ class MT_API RankMesh {
   void share_heads(const Recipe& recipe);
   void share_context(const DistSection& dist);
   void choose_savers(const DistSection& dist);
+  void join_ends();
 
   Communicator& world_;
   Mesh dense_, expert_;
   const Axis* replicas_;
   const Axis* copy_;
   const Axis* expert_copy_;
-  std::unique_ptr<Axis> kv_copies_, cp_near_;
+  std::unique_ptr<Axis> kv_copies_, cp_near_, ends_;
+  PipelinePlan pipeline_;
   ParallelContext parallel_;
   Communicator* savers_ = nullptr;
   std::string token_;

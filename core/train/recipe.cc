@@ -6,6 +6,7 @@
 #include "mtrain/checkpoint/hf_dir.h"
 #include "mtrain/plugin/sidecar.h"
 #include "mtrain/train/hf_import.h"
+#include "mtrain/train/pipeline_plan.h"
 #include "mtrain/train/planned.h"
 #include "mtrain/train/resolvers.h"
 #include "mtrain/train/rules/rules.h"
@@ -76,6 +77,18 @@ void read_settings(const ConfigContainer& config, Settings& settings) {
       if (faulty.error_class() != ErrorClass::config) throw;
     }
   });
+}
+
+/// A schedule that is written down is read and simulated like everything else that can be wrong with a recipe.
+void check_schedule_file(Recipe& recipe) {
+  constexpr const char* kSetting = "dist.schedule_file";
+  if (!recipe.report.ok() || recipe.settings.dist.pp == 1 || recipe.settings.dist.schedule_file.empty()) return;
+  try {
+    (void)pipeline_plan(recipe);
+  } catch (const Error& faulty) {
+    const Node* node = recipe.config.root().find(kSetting);
+    recipe.report.error("schedule-file", kSetting, node ? node->loc() : Location{}, faulty.message()).fix(faulty.hint());
+  }
 }
 
 std::string standard_input() {
@@ -157,6 +170,7 @@ Recipe read_recipe(const RecipeRequest& wanted, const PluginHost& plugins) {
   read_settings(recipe.config, recipe.settings);
   check_rules(recipe.config, catalog, wanted.cluster, recipe.report);
   recipe.config.add_shadows(recipe.report);
+  check_schedule_file(recipe);
   if (!recipe.settings.run.name.empty()) recipe.name = recipe.settings.run.name;
   return recipe;
 }

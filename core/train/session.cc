@@ -65,14 +65,39 @@ Session::Session(const Recipe& r, PluginHost& host, Options options)
                                .initialise = options.initialise && s.model.init_from.empty(),
                                .parallel = options.parallel,
                                .blocks = &blocks});
-  ModelContext context{.scope = Scope(*build_),
-                       .stage = {},
-                       .vocab_size = vocab_size,
-                       .valid_vocab = valid_vocab,
-                       .max_positions = s.model.seq_length};
-  model = plugins.make<Model>(s.model.type, recipe.component("model"), context);
+  build_stages(options);
   if (options.initialise && !s.model.init_from.empty())
     import_hf_weights(HfDir(recipe.resolve(s.model.init_from)), *model, parameters);
+}
+
+void Session::build_stages(const Options& options) {
+  const Settings& s = recipe.settings;
+  PipelinePlan whole;
+  whole.parts = {{.letters = "", .num_layers = -1, .embedding = true, .head = true}};
+  const PipelinePlan& pipeline = options.pipeline ? *options.pipeline : whole;
+  place_ = {.map = pipeline.map, .rank = options.pipeline_rank, .transfers = pipeline.transfers};
+  for (int64_t stage : pipeline.map.stages_of(options.pipeline_rank)) {
+    const StagePart& part = pipeline.parts[static_cast<size_t>(stage)];
+    ModelContext context{.scope = Scope(*build_),
+                         .stage = {.first = part.embedding,
+                                   .last = part.head,
+                                   .stage = stage,
+                                   .stages = pipeline.map.stages(),
+                                   .first_layer = part.first_layer,
+                                   .num_layers = part.num_layers},
+                         .vocab_size = vocab_size,
+                         .valid_vocab = valid_vocab,
+                         .max_positions = s.model.seq_length};
+    stages.push_back(plugins.make<Model>(s.model.type, recipe.component("model"), context));
+    place_.stages.push_back(stages.back().get());
+  }
+  model = stages.front().get();
+}
+
+PipelinePlace Session::place(Communicator* ranks) const {
+  PipelinePlace place = place_;
+  place.ranks = ranks;
+  return place;
 }
 
 Session::~Session() = default;

@@ -5,11 +5,14 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "mtrain/data/loader.h"
 #include "mtrain/data/tokenizer.h"
 #include "mtrain/nn/model.h"
+#include "mtrain/pipeline/interpreter.h"
 #include "mtrain/plugin/plugin_host.h"
+#include "mtrain/train/pipeline_plan.h"
 #include "mtrain/train/recipe.h"
 
 namespace mtrain {
@@ -21,6 +24,8 @@ class MT_API Session {
     int ranks_here = 1;      // that share this process's cores
     bool planning = false;   // true: kernels do nothing and memory is only counted (planning.h)
     const ParallelContext* parallel = nullptr;  // what the model is cut over; null: nothing
+    const PipelinePlan* pipeline = nullptr;  // how it is cut into stages; null: not at all
+    int64_t pipeline_rank = 0;               // whose stages are built
   };
   Session(const Recipe& recipe, PluginHost& plugins, Options options);
   ~Session();
@@ -35,13 +40,19 @@ class MT_API Session {
   std::unique_ptr<Tokenizer> tokenizer;
   BlockPlan blocks;  // what the model keeps for backward; hooks are set before its first step
   ParamList parameters;
-  std::unique_ptr<Model> model;
+  std::vector<std::unique_ptr<Model>> stages;  // of this rank, lowest first
+  Model* model = nullptr;                      // the first of them; the whole model where there is no pipeline
   int64_t vocab_size = 0;   // rows of the embedding
   int64_t valid_vocab = 0;  // ids that can occur
   std::string device;       // "cpu, 2 threads"
 
+  /// For the interpreter. `ranks`: the pipeline's; null for one rank and for rehearsals.
+  PipelinePlace place(Communicator* ranks = nullptr) const;
+
  private:
+  void build_stages(const Options& options);
   std::optional<BuildSettings> build_;
+  PipelinePlace place_;
 };
 
 /// Uploads one micro-batch. `with_targets` false: the model is asked for logits.

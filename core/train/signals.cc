@@ -6,8 +6,10 @@
 #include <csignal>
 #include <cstring>
 #include <ctime>
+#include <utility>
 
 #include "mtrain/base/log.h"
+#include "mtrain/cpu/threads.h"
 
 namespace mtrain {
 namespace {
@@ -16,8 +18,12 @@ sigset_t watched() {
   sigemptyset(&set);
   sigaddset(&set, SIGINT);
   sigaddset(&set, SIGTERM);
+  sigaddset(&set, SIGUSR1);
   return set;
 }
+
+// A launcher also signals the ranks of a job that has failed, which is then told instead (and warnings are off).
+constexpr int kTicksBeforeTelling = 6;
 }  // namespace
 
 SignalWatch::SignalWatch() {
@@ -36,13 +42,23 @@ SignalWatch::~SignalWatch() {
 void SignalWatch::watch(const std::stop_token& stop) {
   sigset_t set = watched();
   const timespec tick{0, 100'000'000};
+  int ticks = 0, untold = 0;
   while (!stop.stop_requested()) {
     int signal = sigtimedwait(&set, nullptr, &tick);
-    if (signal <= 0) continue;
+    if (signal <= 0) {
+      if (untold != 0 && --ticks <= 0) tell(std::exchange(untold, 0));
+      continue;
+    }
     if (received() != 0) _exit(128 + signal);
     received_.store(signal, std::memory_order_relaxed);
-    log_warn(strsignal(signal), ": stopping after this step with a checkpoint; once more ends at once");
+    untold = signal;
+    ticks = cpu::launched_here() > 1 ? kTicksBeforeTelling : 0;
+    if (ticks == 0) tell(std::exchange(untold, 0));
   }
+}
+
+void SignalWatch::tell(int signal) {
+  log_warn(strsignal(signal), ": stopping after this step with a checkpoint; once more ends at once");
 }
 
 }  // namespace mtrain

@@ -1,5 +1,5 @@
-// SignalWatch: turns the first SIGINT or SIGTERM into a wish to stop at the next step edge, the second into an immediate
-// end. Made once, before any other thread exists, so that all threads inherit the blocked mask.
+// SignalWatch: turns the first SIGINT, SIGTERM or SIGUSR1 into a wish to stop at the next step edge, the second into an
+// immediate end. (SIGUSR1 is what mpirun hands on to ranks as it is, and what a batch system sends before its time limit.) Made once, before any other thread exists, so that all threads inherit the blocked mask.
 #pragma once
 #include <atomic>
 #include <thread>
@@ -19,6 +19,7 @@ class MT_API SignalWatch {
 
  private:
   void watch(const std::stop_token& stop);
+  void tell(int signal);
   std::atomic<int> received_{0};
   std::jthread watcher_;
 };

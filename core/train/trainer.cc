@@ -47,13 +47,6 @@ StoreOptions store_options(const Settings& s, const RankMesh& mesh) {
 
 int ranks_here(const Communicator& ranks) { return ranks.kind() == "thread" ? ranks.size() : 1; }
 
-/// Of the whole model, of which a rank may have a part.
-int64_t count_parameters(const ParamList& parameters) {
-  int64_t n = 0;
-  for (const auto& p : parameters.all()) n += p.global.numel();
-  return n;
-}
-
 }  // namespace
 
 struct Trainer::Alone {
@@ -76,7 +69,7 @@ Trainer::Trainer(const Recipe& recipe, PluginHost& plugins, std::function<bool()
       recipe_(recipe),
       stop_(std::move(stop)),
       planned_(first() ? require_memory(recipe, plugins) : MemoryPlan{}),
-      session_(recipe, plugins, {.ranks_here = ranks_here(ranks_), .parallel = &mesh.parallel()}),
+      session_(recipe, plugins, {.ranks_here = ranks_here(ranks_), .parallel = &mesh.parallel(), .pipeline = &mesh.pipeline(), .pipeline_rank = mesh.pipeline_rank()}),
       scaler_(make_scaler(recipe.settings.mixed_precision)) {
   build();
 }
@@ -94,10 +87,10 @@ void Trainer::build() {
   OptimizerContext context{*session_.run};
   optimizer_ = plugins.make<Optimizer>(s.optimizer.type, recipe_.component("optimizer"), context);
   optimizer_state_.emplace(*session_.run, session_.parameters, *optimizer_);
-  interpreter_.emplace(*session_.run, *session_.model, session_.parameters);
+  interpreter_.emplace(*session_.run, session_.place(mesh_.pipeline_ranks()), session_.parameters);
   reducer_.emplace(mesh_.replicas(), *session_.run, session_.parameters, s.ddp.in_order);
   interpreter_->set_gradient_hooks({[this] { reducer_->micro_batch_done(); }, [this] { reducer_->reduce(); }});
-  program_ = one_f_one_b({.stages = 1, .micro_batches = s.micro_batches()})[0];
+  program_ = mesh_.pipeline().program(mesh_.pipeline_rank());
 
   if (mesh_.savers())
     store_.emplace(recipe_.checkpoint_directory(), store_options(s, mesh_));
@@ -118,13 +111,14 @@ void Trainer::fill_info() {
            .directory = recipe_.run_directory().string(),
            .device = ranks_.size() > 1 ? cat(ranks_.size(), " ranks (", ranks_.kind(), "), each ", session_.device) : session_.device,
            .dtype = s.mixed_precision.dtype,
-           .parameters = count_parameters(session_.parameters),
+           .parameters = first() ? planned_.parameters : 0,
            .total_steps = s.train.steps,
            .first_step = state_.step,
            .global_batch_size = s.global_batch(),
            .seq_length = s.model.seq_length,
            .flops_per_token = session_.model->flops_per_token(s.model.seq_length),
            .planned_memory = planned_.at_peak,
+           .pipeline = mesh_.pipeline_ranks() ? mesh_.pipeline().text() : "",
            .planned_bytes = planned_.reserved};
 }
 
@@ -143,6 +137,7 @@ void Trainer::run() {
     end_profile(state_.step == s.train.steps);
     tell([&](Observer& o) { o.on_step(metrics); });
     bool last = state_.step == s.train.steps;
+    if (RankActivity* activity = ranks_.activity()) activity->end_step(state_.step, metrics.step_seconds);
     if (due(s.validation.interval) && !last) evaluate();
     if (due(s.checkpoint.interval) || last) save();
   }
@@ -212,12 +207,17 @@ StepMetrics Trainer::step() {
 }
 
 std::vector<std::pair<std::string, double>> Trainer::end_step(bool updated) {
+  std::vector<StepFigure> all;
+  for (auto& stage : session_.stages) {
+    std::vector<StepFigure> mine = stage->end_step(updated);
+    if (all.empty()) all = mine;
+    else
+      for (size_t i = 0; i < all.size(); ++i) all[i].value = all[i].joined(mine.at(i).value);
+  }
   Communicator& stages = mesh_.dense()["pp"].comm();
   std::vector<std::pair<std::string, double>> out;
-  for (const StepFigure& figure : session_.model->end_step(updated)) {
-    ReduceOp op = figure.join == StepFigure::Join::sum ? ReduceOp::sum : ReduceOp::max;
-    out.emplace_back(figure.name, stages.all_reduce_value(figure.value, op));
-  }
+  for (const StepFigure& figure : all)
+    out.emplace_back(figure.name, stages.all_reduce_value(figure.value, figure.join == StepFigure::Join::sum ? ReduceOp::sum : ReduceOp::max));
   return out;
 }
 
@@ -291,6 +291,7 @@ void Trainer::end_profile(bool last) {
 std::optional<EvalMetrics> Trainer::evaluate() {
   const ValidationSection& v = recipe_.settings.validation;
   if (v.steps == 0) return std::nullopt;
+  LongOperation evaluating(ranks_.activity(), "evaluating");
   EvalMetrics metrics = evaluate_split(session_, *interpreter_, *dataset_, Split::valid, v.steps, &mesh_);
   metrics.step = state_.step;
   tell([&](Observer& o) { o.on_eval(metrics); });
@@ -298,6 +299,7 @@ std::optional<EvalMetrics> Trainer::evaluate() {
 }
 
 void Trainer::save() {
+  LongOperation saving(ranks_.activity(), "saving a checkpoint");
   if (!mesh_.savers()) {
     saved_step_ = state_.step;
     return;
@@ -394,10 +396,13 @@ EvalMetrics evaluate_split(Session& session, Interpreter& interpreter, const Dat
   double sum = 0;
   int64_t tokens = 0;
   for (int64_t i = 0; i < batches; ++i) {
-    for (const Batch& batch : loader.next()) {
-      sum += interpreter.evaluate(mesh ? own_part(*session.run, batch, mesh->parallel()) : to_device(*session.run, batch)).loss_sum;
-      tokens += batch.num_target_tokens;
-    }
+    std::span<const Batch> micro_batches = loader.next();
+    auto input_of = [&](int64_t micro) {
+      const Batch& batch = micro_batches[static_cast<size_t>(micro)];
+      return mesh ? own_part(*session.run, batch, mesh->parallel()) : to_device(*session.run, batch);
+    };
+    for (double loss : interpreter.evaluate(static_cast<int64_t>(micro_batches.size()), input_of).micro_batches) sum += loss;
+    tokens += num_targets(micro_batches);
   }
   if (mesh) sum = mesh->replicas().all_reduce_value(sum), tokens = mesh->data().comm().all_reduce_value(tokens);
   return {.split = name(split),

@@ -6,6 +6,7 @@
 #include "cli.h"
 #include "mtrain/base/error.h"
 #include "mtrain/train/memory_plan.h"
+#include "mtrain/train/pipeline_plan.h"
 #include "recipe_words.h"
 #include "sweeping.h"
 
@@ -16,6 +17,10 @@ struct CheckOptions {
   bool resolved = false, json = false, multirun = false, list = false, memory = false;
   Cluster cluster;
 };
+
+std::string pipeline_line(const Recipe& recipe) {
+  return recipe.settings.dist.pp > 1 ? cat("  pipeline ", pipeline_plan(recipe).text(), '\n') : "";
+}
 
 void check(Cli& cli, const RecipeWords& words, const CheckOptions& options) {
   PluginHost plugins = plugin_host(cli);
@@ -46,10 +51,14 @@ void check(Cli& cli, const RecipeWords& words, const CheckOptions& options) {
             << human_count(static_cast<double>(s.train.steps * s.global_batch() * s.model.seq_length))
             << " tokens, " << s.micro_batches() << " micro-batch" << (s.micro_batches() == 1 ? "" : "es")
             << " per step\n"
+            << pipeline_line(recipe)
             << "  run folder " << recipe.run_directory().string() << '\n';
   if (plan)
     std::cout << "  memory " << human_bytes(plan->peak) << " of " << human_bytes(plan->free) << " free: "
               << plan->at_peak.text() << '\n';
+  for (size_t rank = 1; plan && rank < plan->stages.size(); ++rank)
+    std::cout << "  memory of pipeline rank " << rank << ": " << human_bytes(plan->stages[rank].total()) << ": "
+              << plan->stages[rank].text() << '\n';
 }
 
 }  // namespace

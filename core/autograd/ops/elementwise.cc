@@ -33,7 +33,7 @@ struct AddBias {  // y = x + b + residual;  dx = dresidual = dy, db = column sum
   }
   void backward(Run& run, const Tensor& dy, Grads<3>& g) {
     if (g[0].wanted()) g[0].give(run, dy);
-    if (g[1].wanted()) bias_gradient(run, dy, g[1]);
+    if (g[1].wanted()) g[1].compute([&run, dy](InputGrad& bias) { bias_gradient(run, dy, bias); });
     if (g[2].wanted()) g[2].give(run, dy);
   }
 };

@@ -23,15 +23,17 @@ struct Embedding {
   }
 
   void backward(Run& run, const Tensor& dy, Grads<1>& g) {
-    Tensor d_table = g[0].accumulator(run, {rows, dy.size(1)}, DType::f32);
-    run.kernels().embedding_backward(run.stream(), {.dy = dy.raw(),
-                                                    .ids = ids.data<int32_t>(),
-                                                    .d_table = d_table.data<float>(),
-                                                    .tokens = ids.size(0),
-                                                    .rows = rows,
-                                                    .cols = dy.size(1),
-                                                    .dtype = dy.dtype(),
-                                                    .first_row = first_row});
+    g[0].compute([&run, dy, ids = ids, rows = rows, first_row = first_row](InputGrad& table) {
+      Tensor d_table = table.accumulator(run, {rows, dy.size(1)}, DType::f32);
+      run.kernels().embedding_backward(run.stream(), {.dy = dy.raw(),
+                                                      .ids = ids.data<int32_t>(),
+                                                      .d_table = d_table.data<float>(),
+                                                      .tokens = ids.size(0),
+                                                      .rows = rows,
+                                                      .cols = dy.size(1),
+                                                      .dtype = dy.dtype(),
+                                                      .first_row = first_row});
+    });
   }
 };
 

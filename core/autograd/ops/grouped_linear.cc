@@ -44,8 +44,11 @@ struct GroupedLinear {
           linear_input_gradient(run, dy.slice(0, begin, end), matrix(w, e), dx.slice(0, begin, end), accumulate);
       });
     }
-    if (!g[1].wanted()) return;
-    auto [dw, accumulate] = g[1].slot(run, w.shape(), w.dtype());
+    if (g[1].wanted()) g[1].compute([&run, dy, op = *this](InputGrad& weights) { op.weight_gradient(run, dy, weights); });
+  }
+
+  void weight_gradient(Run& run, const Tensor& dy, InputGrad& weights) const {
+    auto [dw, accumulate] = weights.slot(run, w.shape(), w.dtype());
     each([&, dw = dw, accumulate = accumulate](int64_t e, int64_t begin, int64_t end) {
       Tensor mine = matrix(dw.view(w.shape()), e);
       if (begin < end) linear_weight_gradient(run, dy.slice(0, begin, end), x.slice(0, begin, end), mine, accumulate);
@@ -75,10 +78,11 @@ struct RouterLogits {
       auto [dx, accumulate] = g[0].slot(run, x.shape(), x.dtype());
       linear_input_gradient(run, dy, in_float(run, w), dx, accumulate);
     }
-    if (g[1].wanted()) {
-      auto [dw, accumulate] = g[1].slot(run, w.shape(), w.dtype());
-      linear_weight_gradient(run, dy, in_float(run, x), dw, accumulate);
-    }
+    if (g[1].wanted())
+      g[1].compute([&run, dy, x = x, w = w](InputGrad& weight) {
+        auto [dw, accumulate] = weight.slot(run, w.shape(), w.dtype());
+        linear_weight_gradient(run, dy, in_float(run, x), dw, accumulate);
+      });
   }
 };
 

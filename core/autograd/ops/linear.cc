@@ -21,11 +21,12 @@ struct Linear {
       auto [dx, accumulate] = g[0].slot(run, x.shape(), x.dtype());
       linear_input_gradient(run, dy, w, dx, accumulate);
     }
-    if (g[1].wanted()) {
-      auto [dw, accumulate] = g[1].slot(run, w.shape(), w.dtype());
-      linear_weight_gradient(run, dy, x, dw, accumulate);
-    }
-    if (g[2].wanted()) bias_gradient(run, dy, g[2]);
+    if (g[1].wanted())
+      g[1].compute([&run, dy, x = x, w = w](InputGrad& weight) {
+        auto [dw, accumulate] = weight.slot(run, w.shape(), w.dtype());
+        linear_weight_gradient(run, dy, x, dw, accumulate);
+      });
+    if (g[2].wanted()) g[2].compute([&run, dy](InputGrad& bias) { bias_gradient(run, dy, bias); });
     if (g[3].wanted()) g[3].give(run, dy);
   }
 };

@@ -49,7 +49,7 @@ struct Recompute {
     {
       GradMode on(run, true);
       AsOf then(run, keys);
-      mtrain::backward(block(a, b), dy);
+      mtrain::backward(block(a, b), dy, g[0].later());
     }
     if (end_a->has_grad && g[0].wanted()) g[0].give(run, std::exchange(end_a->grad, {}));
     if (end_b->has_grad && g[1].wanted()) g[1].give(run, std::exchange(end_b->grad, {}));

@@ -142,6 +142,7 @@ class Console final : public Observer {
     print(cat("  steps  ", grouped(i.total_steps), " = ",
               human_count(static_cast<double>(tokens * i.total_steps)), " tokens",
               i.first_step > 0 ? cat(", going on after step ", grouped(i.first_step)) : ""));
+    if (!i.pipeline.empty()) print(cat("  stages ", printable(i.pipeline, kMaxText)));
     if (i.planned_bytes > 0) print(cat("  memory ", human_bytes(i.planned_memory.total()), ": ", i.planned_memory.text()));
     print(cat("  folder ", printable(i.directory, kMaxText)));
   }

@@ -5,8 +5,7 @@ namespace mtrain {
 using enum ResumeClass;
 
 namespace {
-constexpr const char *kPipeline = "pipeline parallelism",
-                     *kExpert = "expert parallelism",
+constexpr const char *kExpert = "expert parallelism",
                      *kSharded = "sharded data parallelism", *kData = "data parallelism",
                      *kOverlap = "communication behind computation";
 }  // namespace
@@ -31,6 +30,12 @@ void DistSection::bind(Fields& f) {
       .unit("min")
       .resume(safe)
       .renamed_from({"distributed_timeout_minutes"});
+  f("silence_seconds", silence_seconds,
+    "the job ends within this time, or three times its slowest steps, after a rank died, stopped or got stuck; 0: only "
+    "timeout_minutes counts")
+      .min(0)
+      .unit("s")
+      .resume(safe);
 }
 
 void DistSection::bind_ranks(Fields& f) {
@@ -44,12 +49,10 @@ void DistSection::bind_ranks(Fields& f) {
       .renamed_from({"tensor_model_parallel_size"});
   f("pp", pp, "pipeline stages")
       .min(1)
-      .needs(kPipeline)
       .resume(safe)
       .renamed_from({"pipeline_model_parallel_size"});
   f("vp", vp, "virtual stages per pipeline rank")
       .min(1)
-      .needs(kPipeline)
       .resume(safe)
       .renamed_from({"virtual_pipeline_model_parallel_size", "num_virtual_stages_per_pipeline_rank"});
   f("cp", cp, "context-parallel ranks")
@@ -77,44 +80,39 @@ void DistSection::bind_ranks(Fields& f) {
 void DistSection::bind_pipeline(Fields& f) {
   f("schedule", schedule, "order of forward and backward passes of a pipeline")
       .one_of({"gpipe", "1f1b", "interleaved", "zb_h1", "zb_v"})
-      .needs(kPipeline)
+      .resume(safe);
+  f("schedule_file", schedule_file, "a schedule written down, one line per pipeline rank; empty: dist.schedule")
+      .example("zb.txt")
       .resume(safe);
   f("layout", layout,
     "what each stage holds: E embedding, t block, m multi-token prediction, L loss, | ends a stage, (…)*n "
     "repeats; "
     "empty: blocks are shared out evenly")
       .example("Et*3|(tt|)*29,m|L")
-      .needs(kPipeline)
       .resume(safe)
       .renamed_from({"pipeline_model_parallel_layout"});
   f("first_stage_layers", first_stage_layers, "blocks of the first stage; 0: as many as any")
       .min(0)
-      .needs(kPipeline)
       .resume(safe)
       .renamed_from({"num_layers_in_first_pipeline_stage", "decoder_first_pipeline_num_layers"});
   f("last_stage_layers", last_stage_layers, "blocks of the last stage; 0: as many as any")
       .min(0)
-      .needs(kPipeline)
       .resume(safe)
       .renamed_from({"num_layers_in_last_pipeline_stage", "decoder_last_pipeline_num_layers"});
   f("account_for_embedding", account_for_embedding,
     "the embedding counts as a block when blocks are shared out")
-      .needs(kPipeline)
       .resume(safe)
       .renamed_from({"account_for_embedding_in_pipeline_split"});
   f("account_for_loss", account_for_loss, "head and loss count as a block when blocks are shared out")
-      .needs(kPipeline)
       .resume(safe)
       .renamed_from({"account_for_loss_in_pipeline_split"});
   f("microbatch_group_size", microbatch_group_size,
     "interleaved: micro-batches that pass one virtual stage before the next one's turn; 0: pp")
       .min(0)
-      .needs(kPipeline)
       .resume(safe)
       .renamed_from(
           {"microbatch_group_size_per_vp_stage", "microbatch_group_size_per_virtual_pipeline_stage"});
   f("variable_seq_lengths", variable_seq_lengths, "stages tell each other the shape of every micro-batch")
-      .needs(kPipeline)
       .resume(safe);
 }
 
@@ -216,8 +214,9 @@ void CommOverlapSection::bind(Fields& f) {
     f(name, value, doc).needs(kOverlap).resume(safe).renamed_from(std::move(old));
   };
   overlap("tp", tp, "tensor-parallel communication behind products", {"enabled", "tp_comm_overlap"});
-  overlap("p2p", p2p, "interleaved pipelines: transfers between stages behind computation",
-          {"overlap_p2p_comm"});
+  f("p2p", p2p, "interleaved pipelines: transfers between stages behind computation")
+      .resume(safe)
+      .renamed_from({"overlap_p2p_comm"});
   overlap("batch_p2p", batch_p2p, "a stage sends and receives in one call", {"batch_p2p_comm"});
   overlap("warmup_flush", warmup_flush, "p2p also in warmup and flush", {"overlap_p2p_comm_warmup_flush"});
   overlap("moe", moe, "exchange of tokens between experts behind another micro-batch",

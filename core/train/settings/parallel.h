@@ -14,7 +14,7 @@ struct DistSection {
   bool sp = false;
   std::string order = "tp-cp-ep-dp-pp";
   // pipeline
-  std::string schedule = "1f1b", layout;
+  std::string schedule = "1f1b", schedule_file, layout;
   int64_t first_stage_layers = 0, last_stage_layers = 0, microbatch_group_size = 0;
   bool account_for_embedding = false, account_for_loss = false, variable_seq_lengths = false;
   // context
@@ -27,7 +27,7 @@ struct DistSection {
   std::string backend = "cpu";
   std::optional<std::string> comm;
   std::vector<std::string> nccl_algo;
-  double timeout_minutes = 10;
+  double timeout_minutes = 10, silence_seconds = 5;
   void bind(Fields& f);
 
  private:

@@ -205,6 +205,7 @@ bool Collective::step_rounds() {
   for (Round& round : rounds_) {
     if (two_phases() && round.phase == 0 && !earlier_in_first_phase && round.batch.done()) {
       finish_scatter(round);
+      data_moved();
       round.phase = 1;
       round.batch = Batch();
       post(round);
@@ -214,6 +215,7 @@ bool Collective::step_rounds() {
   while (!rounds_.empty() && rounds_.front().phase == (two_phases() ? 1 : 0) &&
          rounds_.front().batch.done()) {
     if (call_.kind == CommKind::reduce_scatter) finish_scatter(rounds_.front());
+    data_moved();
     rounds_.pop_front();
   }
   return rounds_.empty() && next_ >= extent_;

@@ -17,6 +17,7 @@ class MpiCommunicator : public Communicator {
   std::string_view kind() const override { return "mpi"; }
   const std::string& name() const override { return group_->name; }
   std::span<const int> world_ranks() const override { return group_->world_ranks; }
+  RankActivity* activity() const override { return group_->job->activity(); }
   using Communicator::abort;
   void abort(std::string_view reason, ErrorClass error_class) noexcept override;
 

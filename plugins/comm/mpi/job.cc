@@ -1,15 +1,19 @@
 #include "job.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstring>
 #include <thread>
 
+#include "mtrain/base/log.h"
 #include "work.h"
 
 namespace mtrain::mpi {
 
 namespace {
-constexpr int kNoticeTag = 0, kPartTag = 1;
+constexpr int kNoticeTag = 0, kPartTag = 1, kHostTag = 2, kDoorTag = 3, kReadyTag = 4, kGoTag = 5;
+constexpr size_t kHostBytes = 64, kDoorBytes = 512;
 using Clock = std::chrono::steady_clock;
 // How long a failed job's processes are given to say what they have to say.
 constexpr auto kGrace = std::chrono::seconds(2);
@@ -33,6 +37,73 @@ Job::Job(const CommContext& context) : context_(context), control_(process_.worl
   seen_.resize(static_cast<size_t>(size()));
   incoming_ = std::make_unique<Notice>();
   listen();
+  if (context_.watch.silence.count() > 0 && size() > 1) start_watch();
+}
+
+/// The name of every rank's machine.
+std::vector<std::string> Job::gather_hosts() {
+  auto n = static_cast<size_t>(size());
+  std::vector<char> all(n * kHostBytes, '\0');
+  char* mine = all.data() + static_cast<size_t>(rank()) * kHostBytes;
+  gethostname(mine, kHostBytes - 1);
+  Batch batch;
+  if (rank() == 0)
+    for (size_t r = 1; r < n; ++r) control_.recv(all.data() + r * kHostBytes, kHostBytes, static_cast<int>(r), kHostTag, batch);
+  else
+    control_.send(mine, kHostBytes, 0, kHostTag, batch);
+  finish(batch, "their machines' names");
+  if (rank() == 0)
+    for (size_t r = 1; r < n; ++r) control_.send(all.data(), all.size(), static_cast<int>(r), kHostTag, batch);
+  else
+    control_.recv(all.data(), all.size(), 0, kHostTag, batch);
+  finish(batch, "their machines' names");
+  std::vector<std::string> hosts;
+  for (size_t r = 0; r < n; ++r) hosts.emplace_back(all.data() + r * kHostBytes);
+  return hosts;
+}
+
+/// All ranks watch, or none: one that cannot be reached would look dead.
+void Job::start_watch() {
+  watch_ = std::make_unique<JobWatch>(rank(), gather_hosts(), context_);
+  std::vector<char> door(kDoorBytes, '\0');
+  Batch batch;
+  if (rank() == 0) {
+    std::string text = watch_->open_door();
+    MT_CHECK(text.size() < kDoorBytes, text);
+    std::memcpy(door.data(), text.data(), text.size());
+    for (int r = 1; r < size(); ++r) control_.send(door.data(), door.size(), r, kDoorTag, batch);
+  } else {
+    control_.recv(door.data(), door.size(), 0, kDoorTag, batch);
+  }
+  finish(batch, "where the first one listens");
+  std::string reason;
+  char ready = rank() == 0 || watch_->connect(door.data(), reason) ? 1 : 0;
+  if (ready == 0)
+    log_warn("rank ", rank(), " cannot reach rank 0 over TCP (", reason,
+             "): ranks that die or stop are only noticed after dist.timeout_minutes");
+  std::vector<char> all(static_cast<size_t>(size()), 1);
+  if (rank() == 0)
+    for (int r = 1; r < size(); ++r) control_.recv(&all[static_cast<size_t>(r)], 1, r, kReadyTag, batch);
+  else
+    control_.send(&ready, 1, 0, kReadyTag, batch);
+  finish(batch, "whether they are connected");
+  char go = *std::min_element(all.begin(), all.end());
+  if (rank() == 0)
+    for (int r = 1; r < size(); ++r) control_.send(&go, 1, r, kGoTag, batch);
+  else
+    control_.recv(&go, 1, 0, kGoTag, batch);
+  finish(batch, "whether all are connected");
+  if (go != 0)
+    watch_->begin();
+  else
+    watch_.reset();
+}
+
+void Job::finish(Batch& batch, const char* what) {
+  auto limit = context_.timeout.count() > 0 ? Clock::duration(context_.timeout) : Clock::duration(std::chrono::hours(24));
+  MT_USER_CHECK(done_within(batch, limit), ErrorClass::peer, cat("rank ", rank(), " waited in vain for the others to tell ", what),
+                "see what the other ranks reported");
+  batch = Batch();
 }
 
 void Job::listen() {
@@ -40,8 +111,12 @@ void Job::listen() {
 }
 
 Job::~Job() {
-  if (!close()) {
+  if (watch_) watch_->activity().end();
+  bool well = close();
+  if (watch_ && well) watch_->end();
+  if (!well) {
     process_.leave();
+    if (failure_->found) process_.abort(static_cast<int>(failure_class_));  // that rank will not say a word
     part();
   }
   listening_.cancel();
@@ -101,6 +176,7 @@ void Job::fail(CommFailure failure, ErrorClass error_class) noexcept {
     if (failed()) return;
     failure_ = std::move(failure);
     failure_class_ = error_class;
+    if (watch_) watch_->tell_failure(failure_->reason, error_class);
     auto memory = std::make_unique<std::byte[]>(sizeof(Notice));
     auto* notice = new (memory.get()) Notice;
     notice->rank = failure_->rank;
@@ -121,6 +197,11 @@ void Job::fail(CommFailure failure, ErrorClass error_class) noexcept {
 
 bool Job::failed() {
   if (failure_) return true;
+  if (watch_ && watch_->failed()) {
+    failure_ = watch_->failure();
+    failure_class_ = ErrorClass::peer;
+    return true;
+  }
   if (!listening_.done()) return false;
   failure_ = CommFailure{incoming_->rank, incoming_->reason};
   failure_class_ = ErrorClass::peer;

@@ -10,6 +10,7 @@
 
 #include "mtrain/comm/communicator.h"
 #include "mtrain/comm/failure.h"
+#include "mtrain/comm/job_watch.h"
 #include "transport.h"
 
 namespace mtrain::mpi {
@@ -29,6 +30,8 @@ class Job {
   int size() const { return control_.size(); }
   const CommContext& context() const { return context_; }
   Channel world() const { return process_.world(); }
+  /// What this rank tells of itself; null where nobody watches.
+  RankActivity* activity() const { return watch_ ? &watch_->activity() : nullptr; }
 
   /// Calls that have been started, oldest first.
   void add(Work& work) { active_.push_back(&work); }
@@ -58,6 +61,9 @@ class Job {
     std::string group;
   };
   void listen();
+  void start_watch();
+  void finish(Batch& batch, const char* what);
+  std::vector<std::string> gather_hosts();
   bool close() noexcept;
   void part() noexcept;
 
@@ -67,6 +73,7 @@ class Job {
   std::unique_ptr<Notice> incoming_;
   Batch listening_;
   std::vector<Work*> active_;
+  std::unique_ptr<JobWatch> watch_;  // null: nobody watches
   std::optional<CommFailure> failure_;
   ErrorClass failure_class_ = ErrorClass::peer;
   std::vector<Sighting> seen_;

@@ -56,7 +56,10 @@ std::string Work::place() const {
 }
 
 bool Work::advance() {
-  if (!complete_) complete_ = step();
+  if (complete_) return true;
+  complete_ = step();
+  if (RankActivity* activity = group_->job->activity(); complete_ && activity)
+    activity->finished(call_, number_, group_->name);
   return complete_;
 }
 
@@ -71,9 +74,19 @@ void Work::wait() {
   Job& job = *group_->job;
   auto limit = job.context().timeout;
   Clock::time_point begin;
+  struct Waiting {  // told once it is no longer a matter of a moment
+    RankActivity* activity = nullptr;
+    ~Waiting() {
+      if (activity) activity->end_wait();
+    }
+  } waiting;
   for (int64_t looks = 0; !done(); ++looks) {
     idle(looks);
-    if (looks == 50) begin = Clock::now();
+    if (looks == 50) {
+      begin = Clock::now();
+      waiting.activity = job.activity();
+      if (waiting.activity) waiting.activity->begin_wait(call_, number_, group_->name);
+    }
     if (looks <= 50 || limit.count() == 0 || looks % 64 != 0) continue;
     if (auto waited = Clock::now() - begin; waited > limit) give_up(waited);
   }

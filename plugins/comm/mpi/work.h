@@ -66,6 +66,10 @@ class Work : public Pending::Work {
   /// what `from` is to send. `sent`, of the uneven form, is what this rank sends there.
   bool fits(int from, const Header& theirs, const CommCall& mine, int64_t sent = 0);
   std::string place() const;
+  /// Part of the call's data has come through: it takes long, but it is not stuck.
+  void data_moved() {
+    if (RankActivity* activity = group_->job->activity()) activity->tick();
+  }
 
   std::shared_ptr<Group> group_;
   CommCall call_;

@@ -83,11 +83,12 @@ class Gpt2 final : public Model {
       embed_.emplace(s / "embed", vocab, c.embed(), c.std());
       positions_.emplace(s / "positions", Dim{"positions", positions()}, c.embed(), c.std());
     }
+    Parameter* table = c.tie_embeddings ? tied_table(s / "embed", context.stage, vocab, c.embed(), c.std()) : nullptr;
     auto [begin, end] = context.stage.layers(c.layers);
     for (int64_t i = begin; i < end; ++i) blocks_.push_back(std::make_unique<Block>(c, s / "layers" / i));
     if (!context.stage.last) return;
     norm_.emplace(s / "norm", Norm::Kind::layer, c.embed(), static_cast<float>(c.norm_eps));
-    head_.emplace(s / "head", vocab, c.embed(), context.valid_vocab, c.tie_embeddings ? &embed_->weight : nullptr, c.std());
+    head_.emplace(s / "head", vocab, c.embed(), context.valid_vocab, table, c.std());
   }
 
   Tensor forward(const ModelInput& input, Tensor x_TD) override {
@@ -143,8 +144,6 @@ class Gpt2 final : public Model {
     MT_USER_CHECK(config_.hidden_size % config_.heads == 0, ErrorClass::config,
                   cat("model.hidden_size (", config_.hidden_size, ") is not a multiple of model.heads (", config_.heads, ")"),
                   "choose a number of heads that divides the width");
-    MT_USER_CHECK(!config_.tie_embeddings || context_.stage.stages == 1, ErrorClass::config,
-                  "tied embeddings across pipeline stages are not built", "set model.tie_embeddings=false or dist.pp=1");
   }
 
   Gpt2Config config_;

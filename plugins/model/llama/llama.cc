@@ -70,11 +70,12 @@ class Llama final : public Model {
     Dim vocab{"vocab", context.vocab_size};
     auto std = static_cast<float>(c.init_std);
     if (context.stage.first) embed_.emplace(s / "embed", vocab, c.embed(), std);
+    Parameter* table = c.tie_embeddings ? tied_table(s / "embed", context.stage, vocab, c.embed(), std) : nullptr;
     auto [begin, end] = context.stage.layers(c.layers);
     for (int64_t i = begin; i < end; ++i) blocks_.push_back(std::make_unique<Block>(c, s / "layers" / i, rope_));
     if (!context.stage.last) return;
     norm_.emplace(s / "norm", Norm::Kind::rms, c.embed(), static_cast<float>(c.norm_eps));
-    head_.emplace(s / "head", vocab, c.embed(), context.valid_vocab, c.tie_embeddings ? &embed_->weight : nullptr, std);
+    head_.emplace(s / "head", vocab, c.embed(), context.valid_vocab, table, std);
   }
 
   Tensor forward(const ModelInput& input, Tensor x_TD) override {
@@ -121,8 +122,6 @@ class Llama final : public Model {
                   "set model.head_dim, or choose a number of heads that divides the width");
     MT_USER_CHECK(h.head_dim % 2 == 0, ErrorClass::config, cat("head dim ", h.head_dim, " is odd"),
                   "rotary positions turn pairs: choose an even head dim");
-    MT_USER_CHECK(!config_.tie_embeddings || context_.stage.stages == 1, ErrorClass::config,
-                  "tied embeddings across pipeline stages are not built", "set model.tie_embeddings=false or dist.pp=1");
   }
 
   LlamaConfig config_;

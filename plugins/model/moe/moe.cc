@@ -47,12 +47,13 @@ class MoeDecoder final : public Model {
     rope_ = make_rope_table(s.run(), c.rope, context.max_positions, c.head_layout().head_dim);
     Dim vocab{"vocab", context.vocab_size};
     if (context.stage.first) embed_.emplace(s / "embed", vocab, c.embed(), c.std());
+    Parameter* table = c.tie_embeddings ? tied_table(s / "embed", context.stage, vocab, c.embed(), c.std()) : nullptr;
     auto [begin, end] = context.stage.layers(c.layers);
     for (int64_t i = begin; i < end; ++i)
       blocks_.push_back(std::make_unique<MoeBlock>(c, s / "layers" / i, rope_, c.sparse(i)));
     if (!context.stage.last) return;
     norm_.emplace(s / "norm", Norm::Kind::rms, c.embed(), static_cast<float>(c.norm_eps));
-    head_.emplace(s / "head", vocab, c.embed(), context.valid_vocab, c.tie_embeddings ? &embed_->weight : nullptr, c.std());
+    head_.emplace(s / "head", vocab, c.embed(), context.valid_vocab, table, c.std());
   }
 
   Tensor forward(const ModelInput& input, Tensor x_TD) override {
@@ -126,8 +127,6 @@ class MoeDecoder final : public Model {
                   "set model.head_dim, or choose a number of heads that divides the width");
     MT_USER_CHECK(h.head_dim % 2 == 0, ErrorClass::config, cat("head dim ", h.head_dim, " is odd"),
                   "rotary positions turn pairs: choose an even head dim");
-    MT_USER_CHECK(!config_.tie_embeddings || context_.stage.stages == 1, ErrorClass::config,
-                  "tied embeddings across pipeline stages are not built", "set model.tie_embeddings=false or dist.pp=1");
   }
 
   MoeDecoderSettings config_;

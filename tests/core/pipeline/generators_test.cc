@@ -120,15 +120,15 @@ TEST_CASE(
     Simulated plain = simulate(schedule, plan);
     REQUIRE_MESSAGE(plain.faults.empty(), plain.faults[0]);
     StageMap map = stage_map(family.name, plan);
-    Costs still{.stages = {}, .send = 0.1, .transfer = Transfer::rendezvous};
+    Costs still{.stages = {}, .send = 0.1, .transfer = TransferMode::rendezvous};
     Schedule lowered = lower(schedule, map), meeting = lower(schedule, map, still);
-    for (Transfer transfer : {Transfer::asynchronous, Transfer::rendezvous})
+    for (TransferMode transfer : {TransferMode::asynchronous, TransferMode::rendezvous})
       for (double send : {0.0, 0.3}) {
         Costs costs{.stages = {}, .send = send, .transfer = transfer};
         Simulated run = simulate(lowered, plan, costs);
         REQUIRE_MESSAGE(run.faults.empty(), run.faults[0]);
         CHECK(run.peak == plain.peak);
-        if (transfer == Transfer::asynchronous)  // as is taken for granted where transfers are no actions
+        if (transfer == TransferMode::asynchronous)  // as is taken for granted where transfers are no actions
           CHECK(run.makespan == simulate(schedule, plan, {.stages = {}, .send = send}).makespan);
         Simulated other = simulate(meeting, plan, costs);
         REQUIRE_MESSAGE(other.faults.empty(), other.faults[0]);

@@ -191,7 +191,7 @@ TEST_CASE("interpreter: losses of the head that backward never sees are refused,
 TEST_CASE("interpreter: a bug is told with the action it happened in, a user's error as it is") {
   Trial trial;
   trial.model.fail = true;
-  CHECK_THROWS_WITH_AS(trial.run(2), doctest::Contains("in action 0 (0F0) of: 0F0"), Error);
+  CHECK_THROWS_WITH_AS(trial.run(2), doctest::Contains("in action 0 (0F0) of 7 of pipeline rank 0:\n  0F0 0B0"), Error);
   trial.model.failure = ErrorClass::data;
   CHECK_THROWS_WITH_AS(trial.run(2), "it broke", Error);
   CHECK_THROWS_AS(trial.interpreter.evaluate(trial.input(0, 1)), Error);
@@ -203,14 +203,19 @@ TEST_CASE("interpreter: a bug is told with the action it happened in, a user's e
   CHECK(trial.gradients() == fresh.gradients());
 }
 
-TEST_CASE("interpreter: what only a pipeline of several ranks does is refused by name") {
+TEST_CASE("interpreter: what cannot be there on a single rank, or not yet, is refused by name") {
   Trial trial;
-  for (Do what : {Do::W, Do::RecvX, Do::SendX, Do::RecvG, Do::SendG}) {
-    Program program = {{Do::F, 0, 0}, {what, 0, 0}};
-    std::string fault = cat("F, B and R, not ", to_text(program[1]));
-    CHECK_THROWS_WITH_AS(trial.interpreter.run(program, [&](int64_t) { return trial.input(0, 2); }, 1, 1),
-                         doctest::Contains(fault.c_str()), Error);
+  auto run = [&](const Program& program) {
+    trial.interpreter.run(program, [&](int64_t) { return trial.input(0, 2); }, 1, 1);
+  };
+  for (Do what : {Do::RecvX, Do::SendX, Do::RecvG, Do::SendG}) {
+    Action transfer{what, 0, 0};
+    std::string fault = cat(to_text(transfer), ", and stage ", what == Do::SendX || what == Do::RecvG ? 1 : -1);
+    CHECK_THROWS_WITH_AS(run({{Do::F, 0, 0}, transfer}), doctest::Contains(fault.c_str()), Error);
   }
+  CHECK_THROWS_WITH_AS(run({{Do::F, 0, 0}, {Do::W, 0, 0}}), doctest::Contains("0W0 before its backward"), Error);
+  CHECK_THROWS_WITH_AS(run({{Do::B, 0, 0}}), doctest::Contains("0B0 before its forward"), Error);
+  CHECK_THROWS_WITH_AS(run({{Do::F, 1, 0}}), doctest::Contains("1F0 of a stage that is not on rank 0"), Error);
 }
 
 }  // namespace

@@ -40,10 +40,10 @@ TEST_CASE("lower: nothing computed changes its order, and each transfer has two 
 
 TEST_CASE("lower: between two ranks receives have the order of the sends") {
   Plan plan{8, 8, 2};
-  for (auto [name, transfer] : {std::pair{"interleaved", Transfer::asynchronous},
-                                {"interleaved", Transfer::rendezvous},
-                                {"zb_v", Transfer::asynchronous},
-                                {"zb_v", Transfer::rendezvous}}) {
+  for (auto [name, transfer] : {std::pair{"interleaved", TransferMode::asynchronous},
+                                {"interleaved", TransferMode::rendezvous},
+                                {"zb_v", TransferMode::asynchronous},
+                                {"zb_v", TransferMode::rendezvous}}) {
     StageMap map = stage_map(name, plan);
     Schedule lowered = lower(make_schedule(name, plan), map, {.stages = {}, .transfer = transfer});
     for (int64_t from = 0; from < 4; ++from)
@@ -65,7 +65,7 @@ TEST_CASE("lower: between two ranks receives have the order of the sends") {
 }
 
 TEST_CASE("lower: ranks that stand still for transfers meet when both are free, if that is quicker") {
-  Costs still{.stages = {}, .send = 0.1, .transfer = Transfer::rendezvous};
+  Costs still{.stages = {}, .send = 0.1, .transfer = TransferMode::rendezvous};
   for (auto [name, virtual_stages, gain] :
        {std::tuple{"interleaved", 2, 0.75}, {"zb_h1", 1, 0.9}, {"zb_v", 2, 0.95}}) {
     Plan plan{8 * virtual_stages, 32, virtual_stages};
@@ -75,7 +75,7 @@ TEST_CASE("lower: ranks that stand still for transfers meet when both are free, 
     CHECK(simulate(meeting, plan, still).makespan < gain * simulate(early, plan, still).makespan);
   }
   // Two ranks, by hand: rank 0 computes its second forward while rank 1 is busy with the first.
-  Costs slow_end{.stages = {{1, 1, 1}, {4, 1, 1}}, .transfer = Transfer::rendezvous};
+  Costs slow_end{.stages = {{1, 1, 1}, {4, 1, 1}}, .transfer = TransferMode::rendezvous};
   CHECK(to_text(lower(gpipe({2, 3}), StageMap::looping(2), slow_end)) ==
         "0F0 0SendX0 0F1 0F2 0SendX1 0SendX2 0RecvG0 0B0 0RecvG1 0B1 0RecvG2 0B2 0R\n"
         "1RecvX0 1F0 1RecvX1 1RecvX2 1F1 1F2 1B0 1SendG0 1B1 1SendG1 1B2 1SendG2 1R\n");
@@ -87,7 +87,7 @@ TEST_CASE("lower: takes its order from the costs, also from those that are nothi
                       Costs{.all = {0, 0, 0}}, Costs{.stages = {{9, 1, 1}, {1, 9, 1}, {1, 1, 9}}, .send = 4}})
     for (const Schedule& schedule : {one_f_one_b(plan), zb_h1(plan), gpipe(plan)}) {
       Schedule lowered = lower(schedule, StageMap::looping(3), costs);
-      for (Transfer transfer : {Transfer::asynchronous, Transfer::rendezvous}) {
+      for (TransferMode transfer : {TransferMode::asynchronous, TransferMode::rendezvous}) {
         costs.transfer = transfer;
         CHECK(simulate(lowered, plan, costs).faults.empty());
         CHECK(simulate(lowered, plan, {.stages = {}, .transfer = transfer}).faults.empty());

@@ -153,7 +153,7 @@ TEST_CASE("mutations: the simulator and a slow second implementation agree on ev
       for (int i = 0; i < 400; ++i) {
         Mutant mutant = mutate(schedule, random);
         INFO(std::string(c.name), ": ", mutant.what);
-        Simulated run = simulate(mutant.schedule, c.plan, {.stages = {}, .transfer = Transfer::rendezvous});
+        Simulated run = simulate(mutant.schedule, c.plan, {.stages = {}, .transfer = TransferMode::rendezvous});
         bool sound = SlowRun(mutant.schedule, c.plan, map).sound();
         CHECK(run.faults.empty() == sound);
         std::string kind = mutant.what.substr(0, mutant.what.find(' '));
@@ -189,7 +189,7 @@ TEST_CASE("mutations: the swaps that can never be right") {
             if (a.what == first && b.what == second && a.stage == b.stage && a.micro == 0 && b.micro == 0)
               std::swap(a, b);
         if (spoilt == lowered) continue;
-        for (Transfer transfer : {Transfer::asynchronous, Transfer::rendezvous})
+        for (TransferMode transfer : {TransferMode::asynchronous, TransferMode::rendezvous})
           CHECK_FALSE(simulate(spoilt, c.plan, {.stages = {}, .transfer = transfer}).faults.empty());
       }
   }

@@ -41,7 +41,7 @@ TEST_CASE("pictures: all lines have the width asked for, however long or short a
 TEST_CASE("pictures: an SVG has a rectangle for each action that takes time, and its name") {
   Plan plan{2, 2};
   Schedule lowered = lower(one_f_one_b(plan), StageMap::looping(2));
-  Simulated run = simulate(lowered, plan, {.stages = {}, .send = 0.5, .transfer = Transfer::rendezvous});
+  Simulated run = simulate(lowered, plan, {.stages = {}, .send = 0.5, .transfer = TransferMode::rendezvous});
   std::string svg = draw_svg(run, 800);
   CHECK(svg.starts_with("<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"800\""));
   CHECK(svg.ends_with("</svg>\n"));

@@ -78,7 +78,7 @@ TEST_CASE(
   Plan plan{2, 2};
   Schedule crossed = schedule(kSendFirst);
   CHECK(simulate(crossed, plan).faults.empty());
-  Simulated run = simulate(crossed, plan, {.stages = {}, .transfer = Transfer::rendezvous});
+  Simulated run = simulate(crossed, plan, {.stages = {}, .transfer = TransferMode::rendezvous});
   REQUIRE(run.faults.size() == 2);
   CHECK(run.faults[0] == "rank 0 waits for ever at 0SendX1 for 1RecvX1 of rank 1");
   CHECK(run.faults[1] == "rank 1 waits for ever at 1SendG0 for 0RecvG0 of rank 0");
@@ -87,7 +87,7 @@ TEST_CASE(
 TEST_CASE("simulate: a rendezvous ends for both sides when the later one has come and the data is over") {
   Plan plan{2, 1};
   Schedule lowered = lower(one_f_one_b(plan), StageMap::looping(2));
-  Simulated run = simulate(lowered, plan, {.stages = {}, .send = 0.25, .transfer = Transfer::rendezvous});
+  Simulated run = simulate(lowered, plan, {.stages = {}, .send = 0.25, .transfer = TransferMode::rendezvous});
   REQUIRE(run.faults.empty());
   CHECK(run.timeline[0][1].action == Action{Do::SendX, 0, 0});
   CHECK(run.timeline[0][1].start == 1);

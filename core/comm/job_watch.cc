@@ -1,0 +1,346 @@
+#include "mtrain/comm/job_watch.h"
+
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "mtrain/base/log.h"
+#include "mtrain/base/text.h"
+#include "mtrain/comm/job_judge.h"
+#include "mtrain/comm/watch_socket.h"
+
+namespace mtrain {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+enum MessageType : uint32_t { kHello = 1, kStatus, kTable, kAsk, kFound, kFailed };
+
+// The first rank hears of everybody this often; of more ranks than kManyRanks, less often.
+constexpr milliseconds kBeat{50}, kSlowBeat{200}, kTableBeat{250};
+constexpr int kManyRanks = 64;
+constexpr double kTableBytesPerSecond = 20e6;  // of the first rank, however many the others are
+constexpr milliseconds kToFlush{200};
+constexpr double kFinishShare = 0.6;  // of the limit: for ranks that are to end by themselves
+constexpr size_t kMostText = 60000;
+
+std::string bytes_of(const RankStatus& status) {
+  return {reinterpret_cast<const char*>(&status), sizeof status};
+}
+bool read_status(std::string_view bytes, RankStatus& status) {
+  if (bytes.size() < sizeof status) return false;
+  std::memcpy(static_cast<void*>(&status), bytes.data(), sizeof status);
+  // Their ends, whatever came.
+  status.waits.group[sizeof(status.waits.group) - 1] = status.last.group[sizeof(status.last.group) - 1] = '\0';
+  status.doing[sizeof(status.doing) - 1] = '\0';
+  return true;
+}
+
+/// A failure as it travels.
+struct FailureHead {
+  int32_t rank = -1, error_class = 0, num_found = 0;
+};
+std::string bytes_of(const CommFailure& failure, const std::vector<int>& found) {
+  FailureHead head{failure.rank, static_cast<int32_t>(failure.error_class), static_cast<int32_t>(found.size())};
+  std::string bytes(reinterpret_cast<const char*>(&head), sizeof head);
+  for (int32_t rank : found) bytes.append(reinterpret_cast<const char*>(&rank), sizeof rank);
+  return bytes + failure.reason.substr(0, kMostText);
+}
+bool read_failure(std::string_view bytes, CommFailure& failure, std::vector<int>& found) {
+  FailureHead head;
+  if (bytes.size() < sizeof head) return false;
+  std::memcpy(&head, bytes.data(), sizeof head);
+  bytes.remove_prefix(sizeof head);
+  if (head.num_found < 0 || bytes.size() / sizeof(int32_t) < static_cast<size_t>(head.num_found)) return false;
+  for (int32_t i = 0, rank = 0; i < head.num_found; ++i, bytes.remove_prefix(sizeof rank)) {
+    std::memcpy(&rank, bytes.data(), sizeof rank);
+    found.push_back(rank);
+  }
+  failure = {.rank = head.rank, .reason = std::string(bytes), .error_class = static_cast<ErrorClass>(head.error_class)};
+  return true;
+}
+
+}  // namespace
+
+/// What the watching thread has for itself.
+class JobWatch::Watcher {
+ public:
+  explicit Watcher(JobWatch& job)
+      : job_(job),
+        judge_(num_ranks(), {job.context_.watch.silence, job.context_.timeout}, true, Clock::now()),
+        wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+    for (int r = 0; r < num_ranks(); ++r) judge_.set_host(r, job_.hosts_[static_cast<size_t>(r)]);
+  }
+  ~Watcher() { ::close(wake_); }
+
+  void open_door() {
+    bool one_machine = std::all_of(job_.hosts_.begin(), job_.hosts_.end(), [this](const auto& h) { return h == job_.hosts_[0]; });
+    listener_.emplace(one_machine);
+  }
+  std::string door() const { return listener_->door().text(); }
+
+  bool connect(const std::string& text, std::string& reason) {
+    auto door = WatchDoor::parse(text);
+    if (!door) {
+      reason = "the first rank said nothing about where it listens";
+      return false;
+    }
+    WatchSocket socket = connect_to(*door, reason);
+    if (!socket.open()) return false;
+    socket.send(kHello, cat(door->word, " ", job_.rank_));
+    socket.pump();
+    links_.push_back({.socket = std::move(socket), .rank = 0});
+    return true;
+  }
+
+  void run();
+  void wake() const {
+    uint64_t one = 1;
+    [[maybe_unused]] ssize_t written = ::write(wake_, &one, sizeof one);
+  }
+
+ private:
+  struct Link {
+    WatchSocket socket;
+    int rank = -1;  // who is at the other end; -1: has not said
+  };
+  bool first() const { return job_.rank_ == 0; }
+  int num_ranks() const { return static_cast<int>(job_.hosts_.size()); }
+  void await_something();
+  void receive();
+  void take(Link& link, const WatchSocket::Message& message);
+  void take_hello(Link& link, const std::string& text);
+  void take_table(const std::string& table);
+  void beat(Clock::time_point now);
+  void send_all(uint32_t type, const std::string& content, int except = -1);
+  void flush();
+  void look(Clock::time_point now);
+  void conclude(const CommFailure& failure, const std::vector<int>& found);
+  void take_failure(const CommFailure& failure, int from);
+
+  JobWatch& job_;
+  JobJudge judge_;
+  std::optional<WatchListener> listener_;
+  std::vector<Link> links_;
+  int wake_;
+  Clock::time_point next_beat_, next_table_;
+  bool over_ = false;                               // the job has failed
+  std::optional<Clock::time_point> end_by_;         // when who is left is ended
+  std::optional<CommFailure> failure_;
+};
+
+void JobWatch::Watcher::run() {
+  // Ranks that were not yet here had no way to be heard.
+  for (int r = 0; r < num_ranks(); ++r) judge_.heard(r, {}, Clock::now());
+  for (;;) {
+    bool last = job_.ending_.load();
+    std::optional<CommFailure> to_tell;
+    {
+      std::lock_guard lock(job_.mutex_);
+      to_tell.swap(job_.to_tell_);
+    }
+    receive();
+    if (to_tell) take_failure(*to_tell, -1);
+    auto now = Clock::now();
+    if (now >= next_beat_ || last) beat(now);
+    if (last) return flush();
+    look(now);
+    await_something();
+  }
+}
+
+void JobWatch::Watcher::await_something() {
+  std::vector<pollfd> all{{wake_, POLLIN, 0}};
+  if (listener_) all.push_back({listener_->descriptor(), POLLIN, 0});
+  for (const Link& link : links_) {
+    short events = link.socket.has_unsent() ? POLLIN | POLLOUT : POLLIN;
+    if (link.socket.open()) all.push_back({link.socket.descriptor(), events, 0});
+  }
+  ::poll(all.data(), all.size(), 50);
+  uint64_t rung = 0;
+  [[maybe_unused]] ssize_t read = ::read(wake_, &rung, sizeof rung);
+}
+
+void JobWatch::Watcher::receive() {
+  if (listener_)
+    for (WatchSocket socket = listener_->accept(); socket.open(); socket = listener_->accept())
+      links_.push_back({.socket = std::move(socket)});
+  bool lost = false;
+  for (Link& link : links_) {
+    if (!link.socket.open()) continue;
+    bool open = link.socket.pump();
+    while (auto message = link.socket.next()) take(link, *message);
+    if (open && link.socket.open()) continue;
+    link.socket.close();
+    if (link.rank < 0) continue;
+    judge_.lost(link.rank, Clock::now());
+    lost = true;
+  }
+  std::erase_if(links_, [](const Link& link) { return !link.socket.open(); });
+  if (lost && first()) send_all(kAsk, "");  // what is told of the others shall be of this moment
+}
+
+void JobWatch::Watcher::take(Link& link, const WatchSocket::Message& message) {
+  CommFailure failure;
+  std::vector<int> found;
+  RankStatus status;
+  if (link.rank < 0) {
+    if (message.type == kHello) take_hello(link, message.content);
+    if (link.rank < 0) link.socket.close();  // a stranger
+  } else if (message.type == kStatus) {
+    if (read_status(message.content, status)) judge_.heard(link.rank, status, Clock::now());
+  } else if (message.type == kAsk) {
+    beat(Clock::now());
+  } else if (message.type == kTable) {
+    take_table(message.content);
+  } else if (message.type == kFound && !over_) {
+    if (read_failure(message.content, failure, found)) conclude(failure, found);
+  } else if (message.type == kFailed) {
+    if (read_failure(message.content, failure, found)) take_failure(failure, link.rank);
+  }
+}
+
+void JobWatch::Watcher::take_hello(Link& link, const std::string& text) {
+  const std::string& word = listener_->door().word;
+  if (text.size() <= word.size() || text.compare(0, word.size(), word) != 0) return;
+  int rank = std::atoi(text.c_str() + word.size());
+  bool known = std::any_of(links_.begin(), links_.end(), [rank](const Link& l) { return l.rank == rank; });
+  if (rank <= 0 || rank >= num_ranks() || known) return;
+  link.rank = rank;
+  if (failure_) link.socket.send(kFailed, bytes_of(*failure_, {}));  // told before this rank was known
+}
+
+// What the others were doing when the first rank was last heard of: that is what is left when it dies.
+void JobWatch::Watcher::take_table(const std::string& table) {
+  auto now = Clock::now();
+  RankStatus status;
+  for (int r = 0; r < num_ranks(); ++r) {
+    size_t at = static_cast<size_t>(r) * sizeof status;
+    if (at + sizeof status > table.size()) return;
+    if (r != 0 && r != job_.rank_ && read_status(std::string_view(table).substr(at), status)) judge_.heard(r, status, now);
+  }
+}
+
+void JobWatch::Watcher::beat(Clock::time_point now) {
+  next_beat_ = now + (num_ranks() > kManyRanks ? kSlowBeat : kBeat);
+  RankStatus mine = job_.activity_.status();
+  judge_.heard(job_.rank_, mine, now);
+  send_all(kStatus, bytes_of(mine));
+  if (!first() || now < next_table_) return;
+  std::string table;
+  for (int r = 0; r < num_ranks(); ++r) table += bytes_of(judge_.status(r));
+  auto seconds = static_cast<double>(table.size()) * static_cast<double>(links_.size()) / kTableBytesPerSecond;
+  next_table_ = now + std::max(kTableBeat, milliseconds(static_cast<int64_t>(seconds * 1000)));
+  send_all(kTable, table);
+}
+
+void JobWatch::Watcher::send_all(uint32_t type, const std::string& content, int except) {
+  for (Link& link : links_)
+    if (link.rank >= 0 && link.rank != except) link.socket.send(type, content);
+  for (Link& link : links_) link.socket.pump();
+}
+
+void JobWatch::Watcher::flush() {
+  auto until = Clock::now() + kToFlush;
+  auto unsent = [](const Link& link) { return link.socket.has_unsent(); };
+  while (std::any_of(links_.begin(), links_.end(), unsent) && Clock::now() < until) {
+    for (Link& link : links_) link.socket.pump();
+    std::this_thread::sleep_for(milliseconds(2));
+  }
+}
+
+void JobWatch::Watcher::look(Clock::time_point now) {
+  const WatchOptions& options = job_.context_.watch;
+  if (end_by_ && now >= *end_by_ && options.give_up) {
+    end_by_.reset();
+    std::string who = failure_->rank < 0 ? "" : cat("rank ", failure_->rank, " failed: ");
+    options.give_up(Error(failure_->error_class, cat(who, failure_->reason)), false);
+  }
+  if (over_) return;
+  if (!first()) {
+    // Of the others only the first rank knows whether they live.
+    for (int r = 1; r < num_ranks(); ++r) judge_.heard(r, r == job_.rank_ ? job_.activity_.status() : judge_.status(r), now);
+  } else if (auto slow = judge_.slow_rank(); slow && options.note) {
+    options.note(*slow);
+  }
+  auto found = judge_.look(now, first());
+  if (!found) return;
+  CommFailure failure{.rank = found->ranks.empty() ? -1 : found->ranks[0], .reason = found->message, .found = true};
+  send_all(kFound, bytes_of(failure, found->ranks));  // to the first rank too, which may yet wake up
+  flush();
+  conclude(failure, found->ranks);
+}
+
+void JobWatch::Watcher::conclude(const CommFailure& failure, const std::vector<int>& found) {
+  over_ = true;
+  int speaker = 0;
+  while (std::find(found.begin(), found.end(), speaker) != found.end()) ++speaker;
+  {
+    std::lock_guard lock(job_.mutex_);
+    job_.failure_ = failure;
+    job_.failure_->found = true;
+  }
+  Error error = peer_error(*job_.failure_, job_.rank_, "");
+  if (const auto& give_up = job_.context_.watch.give_up)
+    give_up(error, job_.rank_ == speaker);
+  else
+    job_.failed_.store(true);
+}
+
+void JobWatch::Watcher::take_failure(const CommFailure& failure, int from) {
+  if (over_) return;
+  over_ = true;
+  failure_ = failure;
+  end_by_ = Clock::now() + std::chrono::duration_cast<milliseconds>(job_.context_.watch.silence * kFinishShare);
+  send_all(kFailed, bytes_of(failure, {}), from);
+  flush();
+}
+
+JobWatch::JobWatch(int rank, std::vector<std::string> hosts, const CommContext& context)
+    : rank_(rank), hosts_(std::move(hosts)), context_(context), watcher_(std::make_unique<Watcher>(*this)) {}
+
+JobWatch::~JobWatch() {
+  end();
+}
+
+std::string JobWatch::open_door() {
+  watcher_->open_door();
+  return watcher_->door();
+}
+
+bool JobWatch::connect(const std::string& door, std::string& reason) {
+  return watcher_->connect(door, reason);
+}
+
+void JobWatch::begin() {
+  thread_ = std::thread([this] { watcher_->run(); });
+}
+
+std::optional<CommFailure> JobWatch::failure() const {
+  std::lock_guard lock(mutex_);
+  return failed() ? failure_ : std::nullopt;
+}
+
+void JobWatch::tell_failure(const std::string& reason, ErrorClass error_class) {
+  activity_.end(true);
+  {
+    std::lock_guard lock(mutex_);
+    to_tell_ = CommFailure{.rank = rank_, .reason = reason, .error_class = error_class};
+  }
+  watcher_->wake();
+}
+
+void JobWatch::end() {
+  if (!thread_.joinable()) return;
+  activity_.end();
+  ending_.store(true);
+  watcher_->wake();
+  thread_.join();
+}
+
+}  // namespace mtrain

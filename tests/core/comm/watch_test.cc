@@ -1,0 +1,180 @@
+// Jobs that are watched: ranks that are threads and get stuck, and processes' watchers over real sockets.
+#include <doctest/doctest.h>
+
+#include <arpa/inet.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <future>
+#include <thread>
+
+#include "mtrain/comm/job_watch.h"
+#include "mtrain/comm/thread_world.h"
+
+namespace mtrain {
+namespace {
+
+using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
+
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+double seconds_since(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+void some_steps(Communicator& comm, int count) {
+  for (int i = 1; i <= count; ++i) {
+    comm.all_reduce_value(1.0f);
+    comm.activity()->end_step(i, 0.001);
+  }
+}
+
+TEST_CASE("watch: a thread that is stuck fails the job and is named, with where the others are") {
+  std::atomic<bool> release{false};
+  std::promise<std::string> given_up;
+  CommContext context{.timeout = 1min,
+                      .watch = {.silence = 1500ms, .give_up = [&](const Error& e, bool speaks) {
+                        CHECK(e.error_class() == ErrorClass::peer);
+                        CHECK(speaks);
+                        given_up.set_value(e.message());
+                        release = true;  // in a job the process would end here
+                      }, .note = {}}};
+  auto begin = Clock::now();
+  CHECK_THROWS_AS(run_ranks(3, [&](Communicator& comm) {
+    some_steps(comm, 30);
+    if (comm.rank() == 1)
+      while (!release) std::this_thread::sleep_for(1ms);
+    comm.barrier();
+  }, context), Error);
+  CHECK(seconds_since(begin) < 5);
+  std::string message = given_up.get_future().get();
+  INFO(message);
+  CHECK(contains(message, "rank 1 on "));
+  CHECK(contains(message, "has not come to its next call"));
+  CHECK(contains(message, "ranks 0, 2 on "));
+  CHECK(contains(message, "30 steps done, in barrier (#31 of group 'world')"));
+  CHECK(contains(message, "30 steps done, computing after all_reduce sum of 1 fp32 (#30 of group 'world')"));
+}
+
+TEST_CASE("watch: a thread that throws ends the job also when another one computes on") {
+  std::atomic<bool> release{false};
+  std::atomic<int> status{0};
+  CommContext context{.timeout = 1min, .watch = {.silence = 1s, .give_up = [&](const Error& e, bool) {
+    CHECK(contains(e.message(), "rank 2 failed: the file ends early"));
+    status = e.exit_status();
+    release = true;
+  }, .note = {}}};
+  CHECK_THROWS_WITH_AS(run_ranks(3, [&](Communicator& comm) {
+    comm.barrier();
+    if (comm.rank() == 2) throw Error(ErrorClass::data, "the file ends early");
+    if (comm.rank() == 0)
+      while (!release) std::this_thread::sleep_for(1ms);
+    comm.barrier();
+  }, context), "the file ends early", Error);
+  CHECK(status == static_cast<int>(ErrorClass::data));
+}
+
+TEST_CASE("watch: ranks that are slow in something they announce are left alone") {
+  CommContext context{.timeout = 1min, .watch = {.silence = 1200ms, .give_up = [](const Error& e, bool) { FAIL(e.message()); }, .note = {}}};
+  run_ranks(2, [&](Communicator& comm) {
+    some_steps(comm, 30);
+    if (comm.rank() == 0) {
+      LongOperation saving(comm.activity(), "saving a checkpoint");
+      std::this_thread::sleep_for(2500ms);
+    }
+    comm.barrier();
+  }, context);
+}
+
+/// Watchers of a job of `n` ranks, each as in a process of its own.
+struct Watched {
+  explicit Watched(int n, std::chrono::milliseconds silence) {
+    std::vector<std::string> hosts;
+    for (int r = 0; r < n; ++r) hosts.push_back("host" + std::to_string(r % 2));
+    for (int r = 0; r < n; ++r)
+      ranks.push_back(std::make_unique<JobWatch>(r, hosts, CommContext{.timeout = 1min, .watch = {.silence = silence, .give_up = {}, .note = {}}}));
+    door = ranks[0]->open_door();
+    std::string reason;
+    for (int r = 1; r < n; ++r) REQUIRE_MESSAGE(ranks[static_cast<size_t>(r)]->connect(door, reason), reason);
+    for (auto& rank : ranks) rank->begin();
+  }
+  std::string failure(int rank) {
+    for (int i = 0; i < 1000 && !ranks[static_cast<size_t>(rank)]->failed(); ++i) std::this_thread::sleep_for(10ms);
+    auto failure = ranks[static_cast<size_t>(rank)]->failure();
+    return failure ? failure->reason : "none";
+  }
+  std::string door;
+  std::vector<std::unique_ptr<JobWatch>> ranks;
+};
+
+TEST_CASE("watch: one rank's stuckness is told to all processes") {
+  Watched job(3, 1500ms);
+  CommCall call{.kind = CommKind::barrier};
+  for (int r = 0; r < 3; ++r) {
+    RankActivity& a = job.ranks[static_cast<size_t>(r)]->activity();
+    for (int i = 1; i <= 20; ++i) a.end_step(i, 0.001);
+    if (r != 1) a.begin_wait(call, 4, "dp");
+  }
+  for (int r = 0; r < 3; ++r) {
+    std::string message = job.failure(r);
+    INFO(message);
+    CHECK(contains(message, "rank 1 on host1 has not come to its next call"));
+    CHECK(contains(message, "rank 2 on host0: 20 steps done, in barrier (#4 of group 'dp')") ==
+          contains(message, "rank 0 on host0: 20 steps done, in barrier (#4 of group 'dp')"));
+  }
+}
+
+TEST_CASE("watch: an error that a rank tells itself silences the judges, and who does not end is ended with its class") {
+  std::atomic<int> ended{0};
+  std::vector<std::unique_ptr<JobWatch>> ranks;
+  CommContext context{.timeout = 1min, .watch = {.silence = 1s, .give_up = [&](const Error& e, bool speaks) {
+    CHECK(e.message() == "rank 1 failed: the disk is full");
+    CHECK(e.error_class() == ErrorClass::io);
+    CHECK_FALSE(speaks);
+    ++ended;
+  }, .note = {}}};
+  for (int r = 0; r < 3; ++r) ranks.push_back(std::make_unique<JobWatch>(r, std::vector<std::string>(3, "h"), context));
+  std::string door = ranks[0]->open_door(), reason;
+  for (int r = 1; r < 3; ++r) REQUIRE(ranks[static_cast<size_t>(r)]->connect(door, reason));
+  for (auto& rank : ranks) rank->begin();
+  ranks[1]->tell_failure("the disk is full", ErrorClass::io);
+  for (int i = 0; i < 500 && ended < 3; ++i) std::this_thread::sleep_for(10ms);
+  CHECK(ended.load() == 3);
+}
+
+TEST_CASE("watch: ranks that end well say farewell, in any order") {
+  for (int first_to_go : {0, 2}) {
+    Watched job(3, 1s);
+    for (auto& rank : job.ranks) rank->activity().end();
+    job.ranks[static_cast<size_t>(first_to_go)]->end();
+    std::this_thread::sleep_for(400ms);
+    for (auto& rank : job.ranks) {
+      CHECK_FALSE(rank->failed());
+      rank->end();
+    }
+  }
+}
+
+TEST_CASE("watch: strangers at the door are shown out") {
+  Watched job(2, 2s);
+  uint16_t port = static_cast<uint16_t>(std::stoi(job.door));
+  for (std::string words : {std::string("GET / HTTP/1.0\r\n\r\n"), std::string(100000, '\xff'), std::string("CWTM\1\0\0\0\4\0\0\0word", 16)}) {
+    int s = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    sockaddr_in at{};
+    at.sin_family = AF_INET;
+    at.sin_port = htons(port);
+    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    REQUIRE(::connect(s, reinterpret_cast<sockaddr*>(&at), sizeof at) == 0);
+    [[maybe_unused]] ssize_t sent = ::send(s, words.data(), words.size(), MSG_NOSIGNAL);
+    char byte;
+    CHECK(::recv(s, &byte, 1, 0) <= 0);  // closed
+    ::close(s);
+  }
+  std::this_thread::sleep_for(100ms);
+  for (auto& rank : job.ranks) CHECK_FALSE(rank->failed());
+}
+
+}  // namespace
+}  // namespace mtrain
