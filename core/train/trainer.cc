@@ -69,7 +69,12 @@ Trainer::Trainer(const Recipe& recipe, PluginHost& plugins, std::function<bool()
       recipe_(recipe),
       stop_(std::move(stop)),
       planned_(first() ? require_memory(recipe, plugins) : MemoryPlan{}),
-      session_(recipe, plugins, {.ranks_here = ranks_here(ranks_), .parallel = &mesh.parallel(), .pipeline = &mesh.pipeline(), .pipeline_rank = mesh.pipeline_rank()}),
+      session_(recipe, plugins,
+               {.ranks_here = ranks_here(ranks_),
+                .defer_memory = recipe.settings.dist.zero > 0,
+                .parallel = &mesh.parallel(),
+                .pipeline = &mesh.pipeline(),
+                .pipeline_rank = mesh.pipeline_rank()}),
       scaler_(make_scaler(recipe.settings.mixed_precision)) {
   build();
 }
@@ -83,12 +88,12 @@ void Trainer::build() {
   dataset_ = plugins.make<Dataset>(s.dataset.type, recipe_.component("dataset"), data);
   train_source_ = dataset_->split(Split::train, std::max<int64_t>(1, s.train.steps) * s.global_batch());
 
-  session_.parameters.allocate_gradients(*session_.run);
   OptimizerContext context{*session_.run};
   optimizer_ = plugins.make<Optimizer>(s.optimizer.type, recipe_.component("optimizer"), context);
-  optimizer_state_.emplace(*session_.run, session_.parameters, *optimizer_);
+  buckets_.emplace(*session_.run, session_.parameters, sharding_options(s, mesh_, *optimizer_));
+  optimizer_state_.emplace(*session_.run, *buckets_, *optimizer_);
   interpreter_.emplace(*session_.run, session_.place(mesh_.pipeline_ranks()), session_.parameters);
-  reducer_.emplace(mesh_.replicas(), *session_.run, session_.parameters, s.ddp.in_order);
+  reducer_.emplace(*buckets_, ReduceOptions{.in_order = s.ddp.in_order, .overlap = s.ddp.overlap_grad_reduce});
   interpreter_->set_gradient_hooks({[this] { reducer_->micro_batch_done(); }, [this] { reducer_->reduce(); }});
   program_ = mesh_.pipeline().program(mesh_.pipeline_rank());
 
@@ -175,7 +180,7 @@ StepMetrics Trainer::step() {
   double grad_norm = 0;
   {
     PhaseTimer timer(session_.run->profile(), "gradient norm");
-    grad_norm = optimizer_state_->grad_norm(1 / scaler_.scale(), &mesh_.copy());
+    grad_norm = optimizer_state_->grad_norm(1 / scaler_.scale(), &mesh_.world());
   }
   // 3. update the shards I own
   double lr = learning_rate(s.scheduler, s.optimizer.lr, state_.step, s.train.steps);
@@ -228,6 +233,7 @@ StepLoss Trainer::forward_backward(std::span<const Batch> batches) {
     return own_part(run, batch, mesh_.parallel());
   };
   int64_t targets = mesh_.data().comm().all_reduce_value(num_targets(batches));
+  reducer_->begin_step(num_backwards(program_));
   StepLoss loss = interpreter_->run(program_, input_of, targets, scaler_.scale());
   if (failpoint("train.loss").action == FaultAction::nan) loss.micro_batches[0] = std::nan("");
   loss.loss_sum = reducer_->sum(loss.micro_batches);
@@ -293,6 +299,7 @@ std::optional<EvalMetrics> Trainer::evaluate() {
   if (v.steps == 0) return std::nullopt;
   LongOperation evaluating(ranks_.activity(), "evaluating");
   EvalMetrics metrics = evaluate_split(session_, *interpreter_, *dataset_, Split::valid, v.steps, &mesh_);
+  buckets_->release_values();
   metrics.step = state_.step;
   tell([&](Observer& o) { o.on_eval(metrics); });
   return metrics;

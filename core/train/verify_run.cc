@@ -33,17 +33,17 @@ std::vector<float> on_host(const Tensor& tensor) {
   return values;
 }
 
-/// Puts what this rank counts of one parameter's tensor into the whole one.
-void place(const Parameter& p, const Tensor& tensor, std::map<std::string, WholeTensor>& wholes) {
+/// Puts what this rank counts of one parameter's tensor, which begins at an element of its part, into the whole one.
+void place(const Parameter& p, int64_t begin, const Tensor& tensor, std::map<std::string, WholeTensor>& wholes) {
   std::vector<float> local = on_host(tensor);
   auto [entry, first] = wholes.try_emplace(p.name);
   WholeTensor& whole = entry->second;
   if (first) whole = whole_of(p.global);
-  for (const ParamBox& box : p.boxes()) {
+  for (const ParamBox& box : p.boxes_of(begin, begin + tensor.numel())) {
     if (!box.counted) continue;
-    for_each_run(box, p.global, tensor.shape(), [&](int64_t to, int64_t from, int64_t count) {
+    for_each_run(box, p.global, p.local, [&](int64_t to, int64_t from, int64_t count) {
       for (int64_t i = 0; i < count; ++i) {
-        whole.values[static_cast<size_t>(to + i)] = local[static_cast<size_t>(from + i)];
+        whole.values[static_cast<size_t>(to + i)] = local[static_cast<size_t>(from - begin + i)];
         ++whole.given[static_cast<size_t>(to + i)];
       }
     });
@@ -51,34 +51,30 @@ void place(const Parameter& p, const Tensor& tensor, std::map<std::string, Whole
 }
 
 /// How many elements of this rank's part, copies of others' included, are not the whole's bits.
-int64_t apart_from(const WholeTensor& whole, const Parameter& p) {
-  std::vector<float> local = on_host(p.master);
+int64_t apart_from(const WholeTensor& whole, const ParamSlice& slice) {
+  const Parameter& p = *slice.parameter;
+  std::vector<float> local = on_host(slice.master);
   int64_t apart = 0;
-  for (const ParamBox& box : p.boxes())
-    for_each_run(box, p.global, p.master.shape(), [&](int64_t in_whole, int64_t here, int64_t count) {
+  for (const ParamBox& box : p.boxes_of(slice.begin, slice.begin + slice.count))
+    for_each_run(box, p.global, p.local, [&](int64_t in_whole, int64_t here, int64_t count) {
       for (int64_t i = 0; i < count; ++i)
         apart += std::bit_cast<uint32_t>(whole.values[static_cast<size_t>(in_whole + i)]) !=
-                 std::bit_cast<uint32_t>(local[static_cast<size_t>(here + i)]);
+                 std::bit_cast<uint32_t>(local[static_cast<size_t>(here - slice.begin + i)]);
     });
   return apart;
 }
 
-/// True on the one rank that stands for all replicas of a parameter.
-bool stands_for(const Parameter& p, const RankMesh& mesh) {
-  return (p.expert ? mesh.expert_replicas() : mesh.replicas()).rank() == 0;
-}
-
-void compare_copies(ParamList& parameters, const RankMesh& mesh, Shared& shared) {
+void compare_copies(std::span<const OptimizerState::Entry> slices, const RankMesh& mesh, Shared& shared) {
   {
     std::lock_guard lock(shared.results);
-    for (const Parameter& p : parameters.all())
-      if (stands_for(p, mesh)) place(p, p.master, shared.weights);
+    for (const auto& slice : slices)
+      if (slice.counted) place(*slice.parameter, slice.begin, slice.master, shared.weights);
   }
   mesh.world().barrier();
   std::lock_guard lock(shared.results);
-  for (const Parameter& p : parameters.all())
-    if (int64_t n = apart_from(shared.weights.at(p.name), p); n > 0)
-      shared.figures.drifted.push_back(cat("the copy of ", p.name, " on ", mesh.place(), " has ", n, " elements that are not those of the rank that counts"));
+  for (const auto& slice : slices)
+    if (int64_t n = apart_from(shared.weights.at(slice.parameter->name), slice); n > 0)
+      shared.figures.drifted.push_back(cat("the copy of ", slice.parameter->name, " on ", mesh.place(), " has ", n, " elements that are not those of the rank that counts"));
 }
 
 void train_rank(const Recipe& recipe, PluginHost& plugins, const LayoutRunOptions& options, Communicator& ranks,
@@ -98,10 +94,10 @@ void train_rank(const Recipe& recipe, PluginHost& plugins, const LayoutRunOption
       shared.figures.norms.push_back(metrics.grad_norm);
     }
     if (step > 0) continue;
-    for (const Parameter& p : parameters.all())
-      if (stands_for(p, mesh)) place(p, p.main_grad, shared.figures.gradients);
+    for (const auto& slice : trainer->slices())
+      if (slice.counted) place(*slice.parameter, slice.begin, slice.grad, shared.figures.gradients);
   }
-  compare_copies(parameters, mesh, shared);
+  compare_copies(trainer->slices(), mesh, shared);
   std::lock_guard lock(shared.results);
   shared.figures.memory.resize(static_cast<size_t>(ranks.size()));
   shared.figures.memory[static_cast<size_t>(ranks.rank())] = static_cast<int64_t>(trainer->context().memory().peak());
