@@ -39,6 +39,7 @@ Moe::Moe(const Scope& s, Dim embed, const MoeOptions& options)
       record_(std::make_unique<RouterRecord>()) {
   if (options.shared_ffn > 0)
     shared_.emplace(s / "shared", embed, Dim{"mlp", options.shared_ffn}, options.init_std, options.out_init_std);
+  if (options.shared_gate) shared_gate_ = &s.param("shared.scale.weight", {{"router", 1}, embed}, Init::normal(options.init_std), true);
   if (options.bias) bias_ = &s.buffer("router.bias", options.experts, 0);
   if (has_terms(BalanceTerm::Over::given)) load_ = &s.buffer("router.load", options.experts, 1);
   MT_USER_CHECK(!has_terms(BalanceTerm::Over::sequence) || parallel_->context_tokens == 0, ErrorClass::config,
@@ -72,8 +73,18 @@ void Moe::drop(Routed& routed, Run& run) const {
 
 Tensor Moe::beside(const Tensor& x, const Tensor& residual) const {
   if (!shared_) return residual;
-  if (!plan_->recomputes(RecomputePart::shared_experts)) return (*shared_)(x, residual);
-  return recompute([this](const Tensor& a, const Tensor& b) { return (*shared_)(a, b); }, x, residual);
+  if (!plan_->recomputes(RecomputePart::shared_experts)) return shared(x, residual);
+  return recompute([this](const Tensor& a, const Tensor& b) { return shared(a, b); }, x, residual);
+}
+
+// The gate is a router of one expert, to which every token goes, and the scaled sum is that of a token's only choice.
+Tensor Moe::shared(const Tensor& x, const Tensor& residual) const {
+  if (!shared_gate_) return (*shared_)(x, residual);
+  Tensor weights = route(router_logits(x, shared_gate_->use()), {.score = RouterRule::Score::sigmoid, .top_k = 1}, {}, nullptr).weights_TK;
+  std::vector<int32_t> each(static_cast<size_t>(x.size(0)));
+  std::iota(each.begin(), each.end(), 0);
+  Tensor ids = x.run().from_host<int32_t>(each, {x.size(0)});
+  return combine_rows((*shared_)(x), weights, {{ids, ids.view({x.size(0), 1})}, ids, 1}, residual);
 }
 
 Tensor Moe::experts(const Tensor& x, const RowCounts& rows) const {

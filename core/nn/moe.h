@@ -16,7 +16,8 @@ namespace mtrain {
 struct MoeOptions {
   int64_t experts = 8;
   int64_t ffn = 0;
-  int64_t shared_ffn = 0;  // 0: no shared expert
+  int64_t shared_ffn = 0;    // 0: no shared expert
+  bool shared_gate = false;  // the shared expert's output is scaled by sigmoid(x · w), w [embed] (Qwen2-MoE)
   RouterRule rule;
   std::vector<BalanceTerm> terms;  // losses that balance the router; those over given loads take the last step's
   double z_coefficient = 0;
@@ -52,6 +53,7 @@ class MT_API Moe {
   void drop(Routed& routed, Run& run) const;
   bool has_terms(BalanceTerm::Over over) const;
   Tensor beside(const Tensor& x_TD, const Tensor& residual_TD) const;
+  Tensor shared(const Tensor& x_TD, const Tensor& residual_TD) const;
   RouterBalance balance(const ModelInput& input, int64_t tokens, std::vector<int32_t>& sequence_of) const;
 
   MoeOptions options_;
@@ -60,6 +62,7 @@ class MT_API Moe {
   ExpertRanks ranks_;
   Parameter &router_, &gate_, &up_, &down_;
   std::optional<GatedMlp> shared_;
+  Parameter* shared_gate_ = nullptr;
   std::unique_ptr<RouterRecord> record_;  // the tape points to it
   StateBuffer* bias_ = nullptr;           // [E]; null: the router has none
   StateBuffer* load_ = nullptr;           // [E]: shares of the last step's choices, for terms over the global batch

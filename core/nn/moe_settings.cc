@@ -70,8 +70,7 @@ void MoeSettings::bind(Fields& f) {
       .renamed_from({"moe_shared_expert_intermediate_size"});
   f("shared_gate", shared_gate, "a learnt gate scales the shared expert")
       .resume(impossible)
-      .renamed_from({"moe_shared_expert_gate"})
-      .needs("gates of shared experts");
+      .renamed_from({"moe_shared_expert_gate"});
   f("shared_overlap", shared_overlap, "the shared expert works behind the exchange of tokens")
       .resume(safe)
       .renamed_from({"moe_shared_expert_overlap"})
@@ -174,6 +173,7 @@ MoeOptions MoeSettings::options(int64_t ffn) const {
   return {.experts = experts,
           .ffn = ffn_hidden_size > 0 ? ffn_hidden_size : ffn,
           .shared_ffn = shared_ffn_hidden_size,
+          .shared_gate = shared_gate,
           .rule = {.score = score(router.score),
                    .top_k = top_k,
                    .pre_softmax = router.pre_softmax,

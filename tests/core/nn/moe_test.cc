@@ -67,9 +67,12 @@ std::vector<Choice> choices_of(const Values& z, const MoeOptions& o) {
 /// One expert and one token after another.
 Values plain(const Named& p, const Values& x, const MoeOptions& o) {
   Values y = x;  // the residual
-  if (o.shared_ffn > 0)
-    y = reference::add(y, gated(x, p.at("shared.gate.weight"), p.at("shared.up.weight"), p.at("shared.down.weight"), kTokens,
-                                o.shared_ffn));
+  if (o.shared_ffn > 0) {
+    Values shared = gated(x, p.at("shared.gate.weight"), p.at("shared.up.weight"), p.at("shared.down.weight"), kTokens, o.shared_ffn);
+    Values gate = o.shared_gate ? reference::linear(x, p.at("shared.scale.weight"), {}, kTokens, kWidth, 1) : Values();
+    for (size_t i = 0; i < shared.size(); ++i)
+      y[i] += shared[i] * (o.shared_gate ? 1 / (1 + std::exp(-gate[i / kWidth])) : 1);
+  }
   Values z = reference::linear(x, p.at("router.weight"), {}, kTokens, kWidth, kExperts);
   for (const Choice& choice : choices_of(z, o)) {
     auto matrix = [&](const char* name) { return rows(p.at(name), static_cast<int64_t>(choice.expert), 1, kFfn * kWidth); };
@@ -190,6 +193,7 @@ TEST_CASE("moe: value and every gradient are those of a plain loop over experts,
   for (const RouterRule& rule : rules())
     for (int variant : {0, 1, 2, 3}) {
       MoeOptions options = options_of(rule, variant == 0 ? 0 : 6);
+      options.shared_gate = variant == 1;
       if (variant >= 2) options.capacity.factor = 0.75;
       if (variant == 3) options.capacity.keep = ExpertCapacity::Keep::first;
       Outcome got = play(options, {}, kX, kDy);
@@ -248,6 +252,7 @@ TEST_CASE("moe: over ranks, value, gradients, balancing losses and biases are th
     options.z_coefficient = 0.05;
     options.bias = true;
     options.bias_update_rate = 0.2;
+    options.shared_gate = true;
     Outcome first = play(options, {}, kX, kDy), one = play(options, {}, kX, kDy, 3);
     CHECK(one.buffers.at("router.bias") != first.buffers.at("router.bias"));
     CHECK(one.y != first.y);  // the bias has moved choices
