@@ -392,6 +392,10 @@ class Evaluator {
       if (!list) fail_at(cat(name, " takes one list"), begin);
       return fold(name == "sum" ? '+' : '*', *list, begin);
     }
+    if (name == "first") {
+      if (!list || list->empty()) fail_at("first takes one list that is not empty", begin);
+      return widened(list->front());
+    }
     if (name == "str") return want(1), to_text(arguments[0]);
     if (name == "len") {
       want(1);

@@ -3,10 +3,10 @@
 // infinite. Stateless.
 //
 //   or  and  not  == != < <= > >= in  + -  * / // %  unary -  **      a if c else b      (…)  [a, b]
-//   min max abs ceil floor round sqrt int float str len sum product     true false null  1e6  'text'
+//   min max abs ceil floor round sqrt int float str len sum product first     true false null  1e6  'text'
 //   model.layers  model.head_dim ?? 0  ${…}
 // a / b of integers is an integer when it is exact, else a number; // and % round down. Lists hold scalars;
-// min, max, len, sum and product take one, and `x in list` asks whether it has x. `name ?? value` is the value
+// min, max, len, sum, product and first take one, and `x in list` asks whether it has x. `name ?? value` is the value
 // where there is no such name.
 #pragma once
 #include <cstdint>

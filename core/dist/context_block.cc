@@ -31,8 +31,10 @@ Tensor ContextBlock::pack(Run& run, const Tensor& qkv) const {
   auto* to = static_cast<char*>(packed.raw());
   for (int64_t row = 0; row < qkv.size(0); ++row)
     for (int64_t g = 0; g < layout.groups; ++g, to += bytes)
-      std::memcpy(to, static_cast<char*>(from.data) + static_cast<size_t>(row * from.row_stride + g * from.group_stride) * element,
-                  bytes);
+      std::memcpy(
+          to,
+          static_cast<char*>(from.data) + static_cast<size_t>(row * from.row_stride + g * from.group_stride) * element,
+          bytes);
   return packed;
 }
 

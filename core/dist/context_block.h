@@ -24,8 +24,8 @@ struct ContextBlock {
     std::span<const AttentionSpan> spans;
     bool causal = false;
   };
-  /// Queries of `qkv` meet the keys in `packed`, or their own where it is undefined. `add`: o is float, and it and lse take
-  /// these keys in.
+  /// Queries of `qkv` meet the keys in `packed`, or their own where it is undefined. `add`: o is float, and it and lse
+  /// take these keys in.
   void forward(Run& run, const Tensor& qkv, const Tensor& packed, Meeting meeting, const Tensor& o, const Tensor& lse,
                bool add) const;
   /// Adds the gradients of such a meeting to d_qkv and d_packed (undefined where `packed` is); both float.
@@ -33,7 +33,8 @@ struct ContextBlock {
                 const Tensor& d_o, const Tensor& d_qkv, const Tensor& d_packed) const;
 
  private:
-  AttentionArgs args(const Tensor& qkv, const Tensor& packed, Meeting meeting, const Tensor& o, const Tensor& lse) const;
+  AttentionArgs args(const Tensor& qkv, const Tensor& packed, Meeting meeting, const Tensor& o,
+                     const Tensor& lse) const;
   HeadsView fused(const Tensor& t, int64_t first_head) const;
   HeadsView keys(const Tensor& qkv, const Tensor& packed, int64_t which) const;
 };

@@ -1,5 +1,5 @@
-// Keys and values of all ranks are gathered and put in the order of the sequences; the rank's queries are then two pieces of
-// each. Backward gathers them again rather than keep them, and scatters the sums of their gradients.
+// Keys and values of all ranks are gathered and put in the order of the sequences; the rank's queries are then two
+// pieces of each. Backward gathers them again rather than keep them, and scatters the sums of their gradients.
 #include "mtrain/dist/context_gather.h"
 
 #include "mtrain/dist/reorder_rows.h"
@@ -29,7 +29,8 @@ struct GatherAttention {
     for (int64_t s = 0, start = 0; s < ring.sequences(); ++s) {
       int64_t length = 0;
       for (int rank = 0; rank < ring.ranks(); ++rank) length += ring.length(rank, s);
-      int64_t row = ring.row(me, s) + (early ? 0 : ring.early(me, s)), rows = early ? ring.early(me, s) : ring.late(me, s);
+      int64_t row = ring.row(me, s) + (early ? 0 : ring.early(me, s)),
+              rows = early ? ring.early(me, s) : ring.late(me, s);
       int64_t at = early ? ring.early_at(me, s) : ring.late_at(me, s);
       if (rows > 0)
         all.push_back({static_cast<int32_t>(row), static_cast<int32_t>(rows), static_cast<int32_t>(start),
@@ -51,7 +52,8 @@ struct GatherAttention {
   }
 
   void backward(Run& run, const Tensor& dy, Grads<1>& g) {
-    Tensor keys = gathered(run), d_keys = run.zeros(keys.shape(), DType::f32), d_qkv = run.zeros(qkv.shape(), DType::f32);
+    Tensor keys = gathered(run), d_keys = run.zeros(keys.shape(), DType::f32),
+           d_qkv = run.zeros(qkv.shape(), DType::f32);
     for (bool early : {true, false})  // two calls, since both look at the same keys
       block.backward(run, qkv, keys, {spans(early), block.causal}, o, lse, dy, d_qkv, d_keys);
     keys = {};

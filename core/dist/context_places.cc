@@ -9,10 +9,13 @@ namespace mtrain {
 namespace {
 
 // Rows of a rank once it has a share of a sequence.
-int64_t share(int64_t tokens, int ranks) { return (tokens + ranks - 1) / ranks; }
+int64_t share(int64_t tokens, int ranks) {
+  return (tokens + ranks - 1) / ranks;
+}
 
 // Longest first, each to the group of its size that has fewest rows.
-std::vector<ContextPlace> places(std::span<const int32_t> lengths, std::span<const int> sizes, int ranks, std::vector<int64_t>& rows) {
+std::vector<ContextPlace> places(std::span<const int32_t> lengths, std::span<const int> sizes, int ranks,
+                                 std::vector<int64_t>& rows) {
   std::vector<size_t> order(lengths.size());
   std::iota(order.begin(), order.end(), size_t{0});
   std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {

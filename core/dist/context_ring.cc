@@ -1,6 +1,6 @@
-// Ring attention (Liu et al. 2023, arXiv:2310.01889) on balanced chunks. In step t a rank computes with the keys and values
-// of the member t places before it, while those of the next step are on their way. Backward goes the same round again;
-// gradients of a member's keys start at the next member, gather what each adds, and come home after n-1 steps.
+// Ring attention (Liu et al. 2023, arXiv:2310.01889) on balanced chunks. In step t a rank computes with the keys and
+// values of the member t places before it, while those of the next step are on their way. Backward goes the same round
+// again; gradients of a member's keys start at the next member, gather what each adds, and come home after n-1 steps.
 #include "mtrain/dist/context_ring.h"
 
 namespace mtrain {
@@ -54,8 +54,8 @@ class Round {
     }
   }
 
-  /// What this rank's queries meet of the keys in step t: with causal attention all of an earlier member's earlier chunk,
-  /// nothing of its later one; of a later member's, this rank's later chunk meets both.
+  /// What this rank's queries meet of the keys in step t: with causal attention all of an earlier member's earlier
+  /// chunk, nothing of its later one; of a later member's, this rank's later chunk meets both.
   std::vector<AttentionSpan> spans(int t) const {
     const ContextRing& ring = part_.ring;
     std::vector<AttentionSpan> all;
@@ -65,8 +65,8 @@ class Round {
       if (block_.causal && other > me) queries = {queries.row + ring.early(me, s), ring.late(me, s)};
       if (block_.causal && other < me) keys.rows = ring.early(other, s);
       if (queries.rows > 0 && keys.rows > 0)
-        all.push_back({static_cast<int32_t>(queries.row), static_cast<int32_t>(queries.rows), static_cast<int32_t>(keys.row),
-                       static_cast<int32_t>(keys.rows), 0});
+        all.push_back({static_cast<int32_t>(queries.row), static_cast<int32_t>(queries.rows),
+                       static_cast<int32_t>(keys.row), static_cast<int32_t>(keys.rows), 0});
     }
     return all;
   }
@@ -112,7 +112,8 @@ struct RingAttention {
     g[0].give(run, rounded(run, d_qkv, qkv.dtype()));
   }
 
-  void add_gradients(Run& run, const RingPart& part, const Tensor& part_lse, const Tensor& dy, const Tensor& all) const {
+  void add_gradients(Run& run, const RingPart& part, const Tensor& part_lse, const Tensor& dy,
+                     const Tensor& all) const {
     Round round(run, block, part, *comm);
     Tensor mine = rows_of(qkv, part), out = rows_of(o, part), d_out = rows_of(dy, part), d_mine = rows_of(all, part);
     Tensor gathered;  // gradients of the keys of this step, from the members before

@@ -51,7 +51,9 @@ void ContextRing::place() {
   }
 }
 
-bool ContextRing::even() const { return std::all_of(rows_.begin(), rows_.end(), [&](int64_t n) { return n == rows_[0]; }); }
+bool ContextRing::even() const {
+  return std::all_of(rows_.begin(), rows_.end(), [&](int64_t n) { return n == rows_[0]; });
+}
 
 ContextRing ContextRing::of_groups(int near) const {
   MT_CHECK(near >= 1 && ranks_ % near == 0, near, " of ", ranks_);
@@ -68,7 +70,8 @@ ContextRing ContextRing::of_groups(int near) const {
 std::vector<RowRange> ContextRing::in_order(int first, int count) const {
   MT_CHECK(count >= 1 && first % count == 0 && first + count <= ranks_, first, " and ", count, " of ", ranks_);
   std::vector<int64_t> begin(static_cast<size_t>(count));
-  for (int i = 1; i < count; ++i) begin[static_cast<size_t>(i)] = begin[static_cast<size_t>(i - 1)] + rows(first + i - 1);
+  for (int i = 1; i < count; ++i)
+    begin[static_cast<size_t>(i)] = begin[static_cast<size_t>(i - 1)] + rows(first + i - 1);
   std::vector<RowRange> ranges;
   auto add = [&](int64_t row, int64_t n) {
     if (!ranges.empty() && ranges.back().row + ranges.back().rows == row)
@@ -94,8 +97,8 @@ ContextSlice::ContextSlice(std::span<const int32_t> cu_seqlens, int ranks, int r
 }
 
 ContextSlice ContextSlice::sized(std::span<const int32_t> cu_seqlens, int ranks, int rank, int64_t max_tokens) {
-  MT_CHECK(max_tokens > 0 && !cu_seqlens.empty() && rank >= 0 && rank < ranks, "rank ", rank, " of ", ranks, ", ", max_tokens,
-           " tokens");
+  MT_CHECK(max_tokens > 0 && !cu_seqlens.empty() && rank >= 0 && rank < ranks, "rank ", rank, " of ", ranks, ", ",
+           max_tokens, " tokens");
   std::vector<int32_t> lengths;
   for (size_t s = 0; s + 1 < cu_seqlens.size(); ++s) lengths.push_back(cu_seqlens[s + 1] - cu_seqlens[s]);
   std::vector<ContextPlace> at = context_places(lengths, ranks, max_tokens);

@@ -1,8 +1,8 @@
-// How the tokens of a micro-batch lie on the ranks of a context-parallel axis. Each sequence is cut into 2n chunks for n
-// ranks; rank r holds chunk r and chunk 2n-1-r, one behind the other, so that causal attention is the same work on every
-// rank (Llama 3, arXiv:2407.21783, section 3.3.2). Chunks need not be equal: what a sequence
-// has beyond a multiple of 2n goes to the ranks in turn, a token each, through all sequences, so that nothing is padded and
-// ranks differ by one token at most. Values; any thread.
+// How the tokens of a micro-batch lie on the ranks of a context-parallel axis. Each sequence is cut into 2n chunks for
+// n ranks; rank r holds chunk r and chunk 2n-1-r, one behind the other, so that causal attention is the same work on
+// every rank (Llama 3, arXiv:2407.21783, section 3.3.2). Chunks need not be equal: what a sequence has beyond a
+// multiple of 2n goes to the ranks in turn, a token each, through all sequences, so that nothing is padded and ranks
+// differ by one token at most. Values; any thread.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -38,8 +38,8 @@ class MT_API ContextRing {
   bool even() const;
   /// The ring of groups of `near` neighbouring ranks, each as one. REQUIRES: near divides ranks().
   ContextRing of_groups(int near) const;
-  /// Where the rows of ranks [first, first + count), laid behind each other, are to be read to have each sequence in order:
-  /// the rows of rank first / count of of_groups(count). REQUIRES: count divides first.
+  /// Where the rows of ranks [first, first + count), laid behind each other, are to be read to have each sequence in
+  /// order: the rows of rank first / count of of_groups(count). REQUIRES: count divides first.
   std::vector<RowRange> in_order(int first, int count) const;
 
  private:
@@ -57,8 +57,8 @@ class MT_API ContextRing {
   std::vector<int64_t> rows_;  // by rank
 };
 
-/// One rank's rows of a micro-batch: those of one ring over the whole axis, or, where sequences take as many ranks as their
-/// lengths ask for, those of a ring for each size.
+/// One rank's rows of a micro-batch: those of one ring over the whole axis, or, where sequences take as many ranks as
+/// their lengths ask for, those of a ring for each size.
 class MT_API ContextSlice {
  public:
   struct Part {

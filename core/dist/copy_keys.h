@@ -1,5 +1,5 @@
-// Key/value heads for more ranks than there are groups: each group becomes several, which share out its queries and have a
-// copy of its key and value each. Host memory.
+// Key/value heads for more ranks than there are groups: each group becomes several, which share out its queries and
+// have a copy of its key and value each. Host memory.
 #pragma once
 #include "mtrain/autograd/ops.h"
 

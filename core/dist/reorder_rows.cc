@@ -11,7 +11,8 @@ Tensor ordered(Run& run, const Tensor& x, const std::vector<RowRange>& ranges, b
   size_t row_bytes = static_cast<size_t>(x.numel() / x.size(0)) * size_of(x.dtype()), at = 0;
   for (const RowRange& range : ranges) {
     size_t bytes = static_cast<size_t>(range.rows) * row_bytes, there = static_cast<size_t>(range.row) * row_bytes;
-    std::memcpy(static_cast<char*>(y.raw()) + (back ? there : at), static_cast<const char*>(x.raw()) + (back ? at : there), bytes);
+    std::memcpy(static_cast<char*>(y.raw()) + (back ? there : at),
+                static_cast<const char*>(x.raw()) + (back ? at : there), bytes);
     at += bytes;
   }
   MT_CHECK(at == row_bytes * static_cast<size_t>(x.size(0)), "ranges of ", at, " bytes for ", x.shape());

@@ -15,6 +15,7 @@ struct BuildSettings {
   ParamList& parameters;
   DType dtype = DType::f32;  // of values and activations
   bool initialise = true;    // false: values come from a checkpoint anyway
+  bool defer_memory = false;  // parameters get theirs, and their start values, from ParamBuckets
   const ParallelContext* parallel = nullptr;  // null: nothing is cut
   const BlockPlan* blocks = nullptr;          // null: everything is kept for backward
 };

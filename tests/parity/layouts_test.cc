@@ -81,5 +81,6 @@ TEST_CASE("a pairwise subset holds every two choices that go together") {
                        [&](const auto& l) { return l.tp == tp && l.sp == sp && l.recompute == recompute; });
   };
   for (int64_t tp : {1, 2, 4})
-    for (const char* recompute : {"none", "full"}) CHECK(together(few, tp, tp > 1, recompute) == together(all, tp, tp > 1, recompute));
+    for (const char* recompute : {"none", "full"})
+      CHECK(together(few, tp, tp > 1, recompute) == together(all, tp, tp > 1, recompute));
 }

@@ -28,7 +28,9 @@ std::vector<Cutting> cuttings() {
   return all;
 }
 
-int32_t cut_at(double share, int32_t length) { return static_cast<int32_t>(std::lround(share * length)); }
+int32_t cut_at(double share, int32_t length) {
+  return static_cast<int32_t>(std::lround(share * length));
+}
 
 /// One call for each piece of the queries and part of the keys; without `causal` every piece meets all keys.
 std::vector<std::vector<AttentionSpan>> calls_of(const Cutting& c, bool causal) {
@@ -45,7 +47,8 @@ std::vector<std::vector<AttentionSpan>> calls_of(const Cutting& c, bool causal) 
         if (causal && first > from) continue;  // its keys come with those of the part before
         bool ends = causal && part + 2 < parts.size() && cut_at(parts[part + 1], n) > from;
         if (ends) last = to;
-        if (first < last && from < to) spans.push_back({start + from, to - from, start + first, last - first, from - first});
+        if (first < last && from < to)
+          spans.push_back({start + from, to - from, start + first, last - first, from - first});
       }
       if (!spans.empty()) calls.push_back(spans);
     }
@@ -70,8 +73,10 @@ void check_cutting(const Cutting& cutting, bool causal, Level& level) {
   AttentionWant want = reference_attention_backward(d, grads.d_o);
   // Values are rounded to T on the way in, and a bf16 kernel rounds probabilities, but the parts are added in float.
   double factor = kRounding<T> / kRounding<float> * 2;
-  check_close(o, [&](int64_t i) { return want.o[static_cast<size_t>(i)]; }, "o", 0.5, factor);
-  check_close(lse, [&](int64_t i) { return want.lse[static_cast<size_t>(i)]; }, "lse", 1);
+  check_close(
+      o, [&](int64_t i) { return want.o[static_cast<size_t>(i)]; }, "o", 0.5, factor);
+  check_close(
+      lse, [&](int64_t i) { return want.lse[static_cast<size_t>(i)]; }, "lse", 1);
   for (int64_t i = 0; i < o.count(); ++i) d.o.set(i, o[i]);
   args.o = d.o.data();
   for (const auto& spans : calls) {
@@ -81,8 +86,13 @@ void check_cutting(const Cutting& cutting, bool causal, Level& level) {
     back.dq = view(0), back.dk = view(d.per_group * e), back.dv = view((d.per_group + 1) * e);
     level.kernels.attention_backward(*level.stream, back);
   }
-  check_close(d_qkv, [&](int64_t i) { double w = want.d_qkv[static_cast<size_t>(i)]; return std::isnan(w) ? 0 : w; },
-              "d_qkv", 1, kRounding<T> / kRounding<float> * (std::is_same_v<T, float> ? 4 : 3));
+  check_close(
+      d_qkv,
+      [&](int64_t i) {
+        double w = want.d_qkv[static_cast<size_t>(i)];
+        return std::isnan(w) ? 0 : w;
+      },
+      "d_qkv", 1, kRounding<T> / kRounding<float> * (std::is_same_v<T, float> ? 4 : 3));
 }
 
 }  // namespace

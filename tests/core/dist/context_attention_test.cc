@@ -27,8 +27,9 @@ struct Setting {
   int64_t most = 0;  // tokens of a sequence on a rank; 0: all ranks share each
   int64_t tokens() const { return bounds.back(); }
   std::string text() const {
-    return cat(name(kind), " on ", ranks, near > 1 ? cat(" near ", near) : "", ", heads ", layout.heads, "/", layout.groups, " x ",
-               layout.head_dim, ", ", tokens(), " tokens in ", bounds.size() - 1, causal ? ", causal " : ", ", name(dtype));
+    return cat(name(kind), " on ", ranks, near > 1 ? cat(" near ", near) : "", ", heads ", layout.heads, "/",
+               layout.groups, " x ", layout.head_dim, ", ", tokens(), " tokens in ", bounds.size() - 1,
+               causal ? ", causal " : ", ", name(dtype));
   }
 };
 
@@ -47,7 +48,9 @@ struct Whole {
   Rows qkv, dy, o, d_qkv;
 };
 
-float scale_of(const Setting& s) { return 1 / std::sqrt(static_cast<float>(s.layout.head_dim)); }
+float scale_of(const Setting& s) {
+  return 1 / std::sqrt(static_cast<float>(s.layout.head_dim));
+}
 
 Whole on_one_rank(const Setting& s) {
   Lab lab(1);
@@ -80,8 +83,9 @@ Sent play(Communicator& world, const Setting& s, const Whole& whole, std::mutex&
     int64_t near = groups.near ? groups.near->comm().counters().total().bytes_sent : 0;
     return axis.comm().counters().total().bytes_sent + near;
   };
-  auto slice = std::make_shared<const ContextSlice>(s.most > 0 ? ContextSlice::sized(s.bounds, s.ranks, axis.index(), s.most)
-                                                               : ContextSlice(s.bounds, s.ranks, axis.index()));
+  auto slice =
+      std::make_shared<const ContextSlice>(s.most > 0 ? ContextSlice::sized(s.bounds, s.ranks, axis.index(), s.most)
+                                                      : ContextSlice(s.bounds, s.ranks, axis.index()));
   auto caught = std::make_shared<Catcher>();
   Tensor x = make(lab.run(), whole.qkv.take(slice->tokens()), {slice->rows(), s.layout.width()}, s.dtype);
   x.set_node(caught);
@@ -153,7 +157,8 @@ TEST_CASE("context attention: sequences on as many ranks as they ask for") {
   for (int ranks : {2, 4, 8})
     for (const auto& bounds : packs())
       for (bool causal : {true, false})
-        for (int64_t most : {8, 20, 70}) check_setting({{4, 2, 16}, bounds, ranks, ContextKind::p2p, 1, causal, DType::f32, most});
+        for (int64_t most : {8, 20, 70})
+          check_setting({{4, 2, 16}, bounds, ranks, ContextKind::p2p, 1, causal, DType::f32, most});
   for (const Sent& s : check_setting({{4, 2, 16}, {0, 16, 32, 48, 64}, 4, ContextKind::p2p, 1, true, DType::f32, 16}))
     CHECK(s.forward + s.backward == 0);
 }
@@ -197,13 +202,16 @@ TEST_CASE("context attention: what cannot be shared out is refused on every rank
     return std::string("nothing");
   };
   CHECK(message({{4, 2, 8}, {0, 63}, 2, ContextKind::all_gather}) ==
-        "all_gather needs the same number of tokens on all 2 context-parallel ranks, but 63 tokens cannot be shared out so | "
+        "all_gather needs the same number of tokens on all 2 context-parallel ranks, but 63 tokens cannot be shared "
+        "out so | "
         "use dist.cp_comm=p2p, or make the tokens of a micro-batch a multiple of 2");
   CHECK(message({{3, 1, 8}, {0, 64}, 2, ContextKind::a2a}) ==
-        "a2a cannot share out 3 heads over 2 context-parallel ranks | choose a number of ranks that divides the 3 heads of a "
+        "a2a cannot share out 3 heads over 2 context-parallel ranks | choose a number of ranks that divides the 3 "
+        "heads of a "
         "rank, or dist.cp_comm=p2p");
   CHECK_THROWS_AS(parse_context_kind("ring"), Error);
-  for (const char* text : {"p2p", "all_gather", "a2a", "a2a+p2p"}) CHECK(name(parse_context_kind(text)) == std::string(text));
+  for (const char* text : {"p2p", "all_gather", "a2a", "a2a+p2p"})
+    CHECK(name(parse_context_kind(text)) == std::string(text));
 }
 
 TEST_CASE("context attention: planning computes and sends nothing, and takes the memory that a run takes") {
@@ -225,7 +233,8 @@ TEST_CASE("context attention: planning computes and sends nothing, and takes the
           Tensor y = context_attention(x, layout, slice, groups, kind, 1, true);
           backward(y, run.zeros(y.shape(), DType::f32));
           if (world.rank() == 0) (planning ? planned : measured) = run.memory().peak();
-          if (planning && mesh["cp"].comm().counters().total().bytes_sent != 0) throw Error(ErrorClass::bug, "a plan sent bytes");
+          if (planning && mesh["cp"].comm().counters().total().bytes_sent != 0)
+            throw Error(ErrorClass::bug, "a plan sent bytes");
         }
       });
     CHECK(planned == measured);

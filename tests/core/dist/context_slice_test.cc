@@ -24,7 +24,8 @@ std::vector<int32_t> random_lengths(int32_t total, uint64_t key) {
   RngStream rng(key, "lengths");
   std::vector<int32_t> lengths;
   for (uint64_t i = 0; total > 0; ++i) {
-    auto n = static_cast<int32_t>(rng.uniform(2 * i) < 0.4f ? 1 + rng.words(2 * i + 1)[0] % 7 : 1 + rng.words(2 * i + 1)[0] % 90);
+    auto n = static_cast<int32_t>(rng.uniform(2 * i) < 0.4f ? 1 + rng.words(2 * i + 1)[0] % 7
+                                                            : 1 + rng.words(2 * i + 1)[0] % 90);
     lengths.push_back(std::min(n, total));
     total -= lengths.back();
   }
@@ -131,7 +132,8 @@ TEST_CASE("context places: a sequence takes the ranks that its length asks for")
   CHECK(places_of({17, 8, 9}, 4, 16) == std::vector<ContextPlace>{{0, 2}, {3, 1}, {2, 1}});
   CHECK(places_of({100}, 1, 16) == std::vector<ContextPlace>{{0, 1}});
   CHECK(places_of({1000, 0}, 6, 16) == std::vector<ContextPlace>{{0, 6}, {0, 1}});
-  CHECK(places_of({60, 30, 10}, 6, 30) == std::vector<ContextPlace>{{0, 6}, {0, 1}, {1, 1}});  // no rank is left without
+  CHECK(places_of({60, 30, 10}, 6, 30) ==
+        std::vector<ContextPlace>{{0, 6}, {0, 1}, {1, 1}});  // no rank is left without
   CHECK(places_of({16}, 4, 16) == std::vector<ContextPlace>{{0, 4}});
 }
 

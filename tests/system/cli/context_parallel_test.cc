@@ -18,7 +18,9 @@ std::string recipe_text(const std::string& model, const std::string& dataset) {
   return "model: {" + model +
          ", layers: 2, hidden_size: 64, heads: 4, ffn_hidden_size: 128, seq_length: 64}\n"
          "tokenizer: byte\n"
-         "dataset: " + dataset + "\n"
+         "dataset: " +
+         dataset +
+         "\n"
          "train: {steps: 10, micro_batch_size: 2, global_batch_size: 4}\n"
          "optimizer: {lr: 2e-3}\n"
          "scheduler: {warmup_steps: 4}\n"
@@ -85,19 +87,20 @@ void check_layouts(const Scratch& scratch, const std::string& recipe, const std:
 TEST_CASE("context-parallel ranks lose what one rank loses") {
   Scratch scratch("mtrain-cp");
   std::string llama = scratch.write("llama.yaml", recipe_text("type: llama, kv_heads: 2", "mock"));
-  check_layouts(scratch, llama,
-                {{"dist.nproc=2", "dist.cp=2"},
-                 {"dist.nproc=2", "dist.cp=2", "dist.cp_comm=[all_gather]"},
-                 {"dist.nproc=2", "dist.cp=2", "dist.cp_comm=[a2a]"},
-                 {"dist.nproc=2", "dist.cp=2", "dist.cp_comm=[p2p,a2a]", "model.recompute=full"},
-                 {"dist.nproc=2", "dist.cp=2", "model.recompute=selective", "model.recompute_modules=[core_attn,layernorm]"},
-                 {"dist.nproc=4", "dist.cp=4"},
-                 {"dist.nproc=4", "dist.cp=4", "dist.cp_comm=[a2a]"},
-                 {"dist.nproc=4", "dist.cp=4", "dist.cp_comm=['a2a+p2p']", "dist.cp_hierarchy=[2,2]"},
-                 {"dist.nproc=4", "dist.cp=2", "train.micro_batch_size=1"},
-                 {"dist.nproc=4", "dist.cp=2", "dist.tp=2"},
-                 {"dist.nproc=4", "dist.cp=2", "dist.tp=2", "dist.sp=true", "dist.cp_comm=[all_gather]"},
-                 {"dist.nproc=8", "dist.cp=2", "dist.tp=2", "dist.sp=true", "dist.cp_comm=[a2a]", "dist.order=cp-tp-ep-dp-pp"}});
+  check_layouts(
+      scratch, llama,
+      {{"dist.nproc=2", "dist.cp=2"},
+       {"dist.nproc=2", "dist.cp=2", "dist.cp_comm=[all_gather]"},
+       {"dist.nproc=2", "dist.cp=2", "dist.cp_comm=[a2a]"},
+       {"dist.nproc=2", "dist.cp=2", "dist.cp_comm=[p2p,a2a]", "model.recompute=full"},
+       {"dist.nproc=2", "dist.cp=2", "model.recompute=selective", "model.recompute_modules=[core_attn,layernorm]"},
+       {"dist.nproc=4", "dist.cp=4"},
+       {"dist.nproc=4", "dist.cp=4", "dist.cp_comm=[a2a]"},
+       {"dist.nproc=4", "dist.cp=4", "dist.cp_comm=['a2a+p2p']", "dist.cp_hierarchy=[2,2]"},
+       {"dist.nproc=4", "dist.cp=2", "train.micro_batch_size=1"},
+       {"dist.nproc=4", "dist.cp=2", "dist.tp=2"},
+       {"dist.nproc=4", "dist.cp=2", "dist.tp=2", "dist.sp=true", "dist.cp_comm=[all_gather]"},
+       {"dist.nproc=8", "dist.cp=2", "dist.tp=2", "dist.sp=true", "dist.cp_comm=[a2a]", "dist.order=cp-tp-ep-dp-pp"}});
 }
 
 TEST_CASE("context- and sequence-parallel ranks drop what one rank drops") {
@@ -124,7 +127,8 @@ TEST_CASE("packed sequences are shared out one by one, and dynamically") {
 TEST_CASE("the memory plan of a context-parallel rank is what the rank takes") {
   Scratch scratch("mtrain-cp-memory");
   std::string recipe = scratch.write("cp.yaml", recipe_text("type: llama, kv_heads: 2", "mock"));
-  for (const Layout& layout : {Layout{"dist.nproc=2", "dist.cp=2"}, {"dist.nproc=2", "dist.cp=2", "dist.cp_comm=[a2a]"},
+  for (const Layout& layout : {Layout{"dist.nproc=2", "dist.cp=2"},
+                               {"dist.nproc=2", "dist.cp=2", "dist.cp_comm=[a2a]"},
                                {"dist.nproc=4", "dist.cp=4", "dist.cp_comm=['a2a+p2p']", "dist.cp_hierarchy=[2,2]"}}) {
     std::vector<std::string> words = {"bench", recipe, "--steps", "2", "--warmup", "1", "--json", "--plain"};
     words.insert(words.end(), layout.begin(), layout.end());
