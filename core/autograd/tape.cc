@@ -32,6 +32,14 @@ class InBackward {
 
 }  // namespace
 
+LeafUse::LeafUse(GradTarget& leaf) : leaf_(as_leaf(&leaf)) { ++leaf_->uses; }
+
+LeafUse::~LeafUse() {
+  if (leaf_) --leaf_->uses;
+}
+
+void LeafUse::end() { count_done(*std::exchange(leaf_, nullptr)); }
+
 void before_values(const TapeNode& node) {
   for (const auto& input : node.inputs)
     if (Leaf* leaf = as_leaf(input.get()); leaf && leaf->watch) leaf->watch->before_value(leaf->number);

@@ -50,6 +50,21 @@ class MT_API Leaf final : public GradTarget {
   int64_t uses = 0;    // ops on tapes that read it and have not run backward
 };
 
+/// A use of a parameter that outlives its op on the tape: its gradient is not complete before it ends.
+class MT_API LeafUse {
+ public:
+  explicit LeafUse(GradTarget& leaf);
+  /// What goes before end() was never added.
+  ~LeafUse();
+  LeafUse(const LeafUse&) = delete;
+  LeafUse& operator=(const LeafUse&) = delete;
+  /// The gradient has been added.
+  void end();
+
+ private:
+  Leaf* leaf_;
+};
+
 /// Gradients of parameters that a backward has left for later: the W of a pipeline schedule that has it apart (Qi et al. 2023,
 /// arXiv:2401.10241). Holds what they are computed from: inputs of products and gradients of their outputs. For the thread of
 /// the tape; the parameters outlive it.
@@ -105,7 +120,10 @@ class MT_API InputGrad {
   void compute(Work work) {
     InputGrad now(target_);
     if (later_ == nullptr || !target_->is_leaf) return work(now);
-    later_->add([now, work = std::move(work)]() mutable { work(now); });
+    later_->add([now, use = std::make_shared<LeafUse>(*target_), work = std::move(work)]() mutable {
+      work(now);
+      use->end();
+    });
   }
   /// Where this backward puts gradients of parameters off to, null when it does not.
   DeferredGradients* later() const { return later_; }

@@ -305,5 +305,35 @@ TEST_CASE("tape: gradients of parameters that are put off come to the same bits,
     }
 }
 
+TEST_CASE("tape: the gradient of a parameter is complete when what was put off has been added, not before") {
+  struct Seen final : LeafWatch {
+    void before_value(int64_t) override {}
+    void before_gradient(int64_t) override { ++written; }
+    void gradient_complete(int64_t) override { ++complete; }
+    int written = 0, complete = 0;
+  } seen;
+  Lab lab;
+  Run& run = lab.run();
+  auto leaf = leaf_of(run, {3, 3});
+  leaf->watch = &seen;
+  auto put_off = [&](DeferredGradients& later) {
+    Tensor w = make(run, random_values(9, "w"), {3, 3}, DType::f32);
+    w.set_node(leaf);
+    Caught x(run, kX);
+    backward(linear(x.tensor, w), make(run, kDy, kShape, DType::f32), &later);
+  };
+  DeferredGradients first, second;
+  put_off(first), put_off(second);
+  CHECK(seen.written == 0);
+  first.run();
+  CHECK(seen.written == 1);
+  CHECK(seen.complete == 0);
+  second.run();
+  CHECK(seen.complete == 1);
+  { DeferredGradients dropped; put_off(dropped); }  // of a step that failed
+  CHECK(leaf->uses == 0);
+  CHECK(seen.complete == 1);
+}
+
 }  // namespace
 }  // namespace mtrain

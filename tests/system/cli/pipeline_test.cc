@@ -185,3 +185,22 @@ TEST_CASE("the memory plan of a pipeline's first rank is what the rank takes, bu
     CHECK(seen["planned_memory"]["uses"]["optimizer"] == seen["tensor_memory"]["uses"]["optimizer"]);
   }
 }
+
+TEST_CASE("check tells bubble and memory of a pipeline, and refuses what it cannot run") {
+  Scratch scratch("mtrain-pp-check");
+  std::string recipe = scratch.write("pp.yaml", recipe_text("type: llama, kv_heads: 2"));
+  auto told = [&](const Words& words, const char* what) {
+    Words all = {"check", recipe, "dist.nproc=2", "dist.pp=2"};
+    all.insert(all.end(), words.begin(), words.end());
+    Outcome out = cli(all);
+    CHECK_MESSAGE((out.out + out.err).find(what) != std::string::npos, out.out + out.err);
+    return out.status;
+  };
+  CHECK(told({}, "pipeline 1f1b, 2 ranks, stages Etttt|ttttL, 8 micro-batches: bubble 11.1 %, ranks keep activations of at most 1, 0.5 ") == 0);
+  CHECK(told({"dist.schedule=zb_h1"}, "bubble 4.0 %") == 0);  // (p-1)/(3m+p-1)
+  CHECK(told({"dist.vp=2", "dist.schedule=zb_v"}, "bubble 2.0 %") == 0);  // (p-1)/(6m+p-1)
+  CHECK(told({"--memory"}, "memory of pipeline rank 1: ") == 0);
+  CHECK(told({"dist.schedule=zb_h1", "ddp.in_order=true"}, "cannot be kept apart under this schedule") == 10);
+  CHECK(told({"dist.schedule_file=none.txt"}, "none.txt") == 10);
+  CHECK(told({"dist.pp=1", "dist.schedule_file=none.txt"}, "there is no pipeline to schedule") == 10);
+}
