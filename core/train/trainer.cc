@@ -48,10 +48,10 @@ StoreOptions store_options(const Settings& s, const RankMesh& mesh) {
 
 int ranks_here(const Communicator& ranks) { return ranks.kind() == "thread" ? ranks.size() : 1; }
 
-/// As a faulty machine does: one step of the last place of one weight.
+/// As a faulty machine does: the last bit of one weight.
 void flip_a_bit(ParamList& parameters) {
-  float& weight = parameters.all().front().master.data<float>()[0];
-  weight = std::nextafter(weight, 1.0f);
+  const Parameter& p = parameters.all().front();
+  *static_cast<char*>((p.master.defined() ? p.master : p.use()).raw()) ^= 1;
 }
 
 }  // namespace
