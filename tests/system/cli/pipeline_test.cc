@@ -193,7 +193,8 @@ TEST_CASE("check tells bubble and memory of a pipeline, and refuses what it cann
     Words all = {"check", recipe, "dist.nproc=2", "dist.pp=2"};
     all.insert(all.end(), words.begin(), words.end());
     Outcome out = cli(all);
-    CHECK_MESSAGE((out.out + out.err).find(what) != std::string::npos, out.out + out.err);
+    std::string text = out.out + out.err;
+    CHECK_MESSAGE(text.find(what) != std::string::npos, text);
     return out.status;
   };
   CHECK(told({}, "pipeline 1f1b, 2 ranks, stages Etttt|ttttL, 8 micro-batches: bubble 11.1 %, ranks keep activations of at most 1, 0.5 ") == 0);
