@@ -1,5 +1,6 @@
-// Each loop is compiled for several sets of vector instructions, of which the CPU's best runs. They do the same operations on
-// each element, so the bits are the same: there is nothing to contract, and rounding to bf16 and fp16 is integer work.
+// Each loop is compiled for several sets of vector instructions, of which the CPU's best runs. They do the
+// same operations on each element, so the bits are the same: there is nothing to contract, and rounding to
+// bf16 and fp16 is integer work.
 #include "mtrain/comm/reduce.h"
 
 #include <algorithm>
@@ -58,7 +59,8 @@ struct Min {
 };
 
 template <class T, class Op>
-MT_INLINE void reduce_blocks(std::span<const void* const> inputs, std::span<void* const> outputs, int64_t count) {
+MT_INLINE void reduce_blocks(std::span<const void* const> inputs, std::span<void* const> outputs,
+                             int64_t count) {
   using A = typename Accumulator<T>::type;
   alignas(64) A sums[kBlock];
   alignas(64) T rounded[kBlock];
@@ -93,17 +95,19 @@ MT_INLINE void reduce_type(std::span<const void* const> inputs, std::span<void* 
   }
 }
 
-using Reduce = void (*)(std::span<const void* const> inputs, std::span<void* const> outputs, int64_t count, ReduceOp op);
+using Reduce = void (*)(std::span<const void* const> inputs, std::span<void* const> outputs, int64_t count,
+                        ReduceOp op);
 
 template <class T>
-void reduce_base(std::span<const void* const> inputs, std::span<void* const> outputs, int64_t count, ReduceOp op) {
+void reduce_base(std::span<const void* const> inputs, std::span<void* const> outputs, int64_t count,
+                 ReduceOp op) {
   reduce_type<T>(inputs, outputs, count, op);
 }
 
 #if defined(__x86_64__)
 template <class T>
-[[gnu::target("avx2")]] void reduce_avx2(std::span<const void* const> inputs, std::span<void* const> outputs, int64_t count,
-                                         ReduceOp op) {
+[[gnu::target("avx2")]] void reduce_avx2(std::span<const void* const> inputs, std::span<void* const> outputs,
+                                         int64_t count, ReduceOp op) {
   reduce_type<T>(inputs, outputs, count, op);
 }
 template <class T>
@@ -145,8 +149,8 @@ Reduce reduce_of(ReduceLevel level, DType dtype) {
 
 ReduceLevel best_reduce_level() {
 #if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
-      __builtin_cpu_supports("avx512vl"))
+  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
     return ReduceLevel::avx512;
   if (__builtin_cpu_supports("avx2")) return ReduceLevel::avx2;
 #endif
@@ -159,8 +163,8 @@ void reduce_in_order(std::span<const void* const> inputs, std::span<void* const>
   reduce_in_order_at(kLevel, inputs, outputs, count, dtype, op);
 }
 
-void reduce_in_order_at(ReduceLevel level, std::span<const void* const> inputs, std::span<void* const> outputs, int64_t count,
-                        DType dtype, ReduceOp op) {
+void reduce_in_order_at(ReduceLevel level, std::span<const void* const> inputs,
+                        std::span<void* const> outputs, int64_t count, DType dtype, ReduceOp op) {
   reduce_of(level, dtype)(inputs, outputs, count, op);
 }
 

@@ -12,6 +12,11 @@ Parameter& ParamList::add(Parameter parameter) {
   return parameters_.emplace_back(std::move(parameter));
 }
 
+StateBuffer& ParamList::add_buffer(StateBuffer buffer) {
+  for (const StateBuffer& other : buffers_) MT_CHECK(other.name != buffer.name, "two buffers named ", buffer.name);
+  return buffers_.emplace_back(std::move(buffer));
+}
+
 Parameter* ParamList::find(std::string_view name) {
   for (auto& p : parameters_)
     if (p.name == name) return &p;
@@ -154,6 +159,12 @@ const ParallelContext& Scope::parallel() const {
 const BlockPlan& Scope::blocks() const {
   static const BlockPlan everything_kept;
   return settings_->blocks ? *settings_->blocks : everything_kept;
+}
+
+StateBuffer& Scope::buffer(std::string_view name, int64_t count, float value) const {
+  const ParallelContext& p = parallel();
+  bool first = axis_index(p.tp) == 0 && axis_index(p.cp) == 0 && axis_index(p.expert_group) == 0 && axis_index(p.edp) == 0;
+  return settings_->parameters.add_buffer({(*this / name).path(), std::vector<float>(static_cast<size_t>(count), value), first});
 }
 
 namespace {

@@ -10,6 +10,7 @@
 #include "mtrain/autograd/tape.h"
 #include "mtrain/nn/init.h"
 #include "mtrain/nn/parallel.h"
+#include "mtrain/nn/state_buffer.h"
 
 namespace mtrain {
 
@@ -100,12 +101,15 @@ class MT_API ParamList {
   std::deque<Parameter>& all() { return parameters_; }
   const std::deque<Parameter>& all() const { return parameters_; }
   Parameter* find(std::string_view name);
+  StateBuffer& add_buffer(StateBuffer buffer);
+  std::deque<StateBuffer>& buffers() { return buffers_; }
   int64_t numel() const;
   /// All main gradients, in the order of the parameters.
   const Tensor& gradient_buffer() const { return gradients_; }
 
  private:
   std::deque<Parameter> parameters_;
+  std::deque<StateBuffer> buffers_;
   Tensor gradients_;
 };
 

@@ -81,7 +81,7 @@ std::vector<BucketPlan> plan_buckets(std::deque<Parameter>& parameters, const Bu
       for (Parameter& p : parameters) {
         int unit = unit_of[index++];
         if (p.expert != expert || !p.partial.empty() != late) continue;
-        bool fits = open && (zero == 3 ? buckets.back().unit == unit : filled < most);
+        bool fits = open && filled < most && (zero < 2 || buckets.back().unit == unit);
         if (!fits) {
           buckets.push_back({.expert = expert, .late = late, .zero = zero, .unit = unit, .size = 0, .items = {}});
           open = true, filled = 0;

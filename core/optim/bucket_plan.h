@@ -23,14 +23,14 @@ struct BucketPlan {
   /// Holds gradients of which ranks of other axes have summands (Parameter::partial): they are complete only at the end of a step.
   bool late = false;
   int zero = 0;     // what ranks share of it: 0 nothing, 1 optimizer state, 2 gradients too, 3 values too
-  int unit = 0;     // zero 3: buckets of one unit have their values at the same time
+  int unit = 0;      // the block of the first parameter; zero 3: buckets of one unit have their values at the same time
   int64_t size = 0;  // elements with what lies between parameters; a multiple of the number of shards
   std::vector<BucketItem> items;
 };
 
 struct BucketRules {
   int zero = 0;
-  int64_t bucket_size = 0;        // a bucket of zero < 3 closes when it has as many elements; 0: default_bucket_size()
+  int64_t bucket_size = 0;        // a bucket closes when it has as many elements; 0: default_bucket_size()
   int dense_shards = 1, expert_shards = 1;
   bool whole_parameters = false;  // no shard has a part of a parameter only
 };
@@ -40,8 +40,8 @@ struct BucketRules {
 MT_API int64_t default_bucket_size(int ranks);
 /// "layers.3" of "layers.3.attn.qkv.weight"; "" for what is in no numbered block.
 MT_API std::string_view block_of(std::string_view parameter);
-/// Dense buckets before those of experts, each in the order of the parameters. With zero 3 a block is a unit, as is what comes before,
-/// between and behind blocks.
+/// Dense buckets before those of experts, each in the order of the parameters. From zero 2 on, where a bucket's memory comes and goes,
+/// none reaches over a block, nor over what comes before, between and behind blocks.
 MT_API std::vector<BucketPlan> plan_buckets(std::deque<Parameter>& parameters, const BucketRules& rules);
 
 }  // namespace mtrain

@@ -52,8 +52,10 @@ void add_program(JobIdentity& identity) {
   auto visit = [](dl_phdr_info* info, size_t, void* to) {
     auto& builds = static_cast<JobIdentity*>(to)->builds;
     std::string_view name = info->dlpi_name;
-    if (name.empty() && builds.empty()) builds.emplace_back("executable", identity_of(*info, "/proc/self/exe"));
-    if (name.find(kCoreLibrary) != std::string_view::npos) builds.emplace_back("core library", identity_of(*info, info->dlpi_name));
+    if (name.empty() && builds.empty())
+      builds.emplace_back("executable", identity_of(*info, "/proc/self/exe"));
+    if (name.find(kCoreLibrary) != std::string_view::npos)
+      builds.emplace_back("core library", identity_of(*info, info->dlpi_name));
     return 0;
   };
   dl_iterate_phdr(visit, &identity);  // the executable comes first, under no name
@@ -97,7 +99,8 @@ std::string own_differences(const JobIdentity& mine, const JobIdentity& first) {
     return std::string("missing");
   };
   for (const auto& [what, build] : mine.builds)
-    if (std::string there = build_of(first, what); there != build) found.push_back(cat("its ", what, " is ", build, ", on rank 0 ", there));
+    if (std::string there = build_of(first, what); there != build)
+      found.push_back(cat("its ", what, " is ", build, ", on rank 0 ", there));
   size_t more = found.size() > kMostShown ? found.size() - kMostShown : 0;
   found.resize(found.size() - more);
   return cat(join(found, "; "), more > 0 ? cat("; and ", more, " more") : std::string());
@@ -109,8 +112,10 @@ JobIdentity job_identity(const Recipe& recipe, const PluginHost& plugins) {
   JobIdentity identity{.recipe = recipe.config.to_yaml(), .builds = {}};
   add_program(identity);
   const Settings& s = recipe.settings;
-  std::vector<std::pair<std::string, std::string>> used = {
-      {"model", s.model.type}, {"tokenizer", s.tokenizer.type}, {"dataset", s.dataset.type}, {"optimizer", s.optimizer.type}};
+  std::vector<std::pair<std::string, std::string>> used = {{"model", s.model.type},
+                                                           {"tokenizer", s.tokenizer.type},
+                                                           {"dataset", s.dataset.type},
+                                                           {"optimizer", s.optimizer.type}};
   if (s.dist.comm) used.emplace_back("comm", *s.dist.comm);
   for (const auto& [kind, name] : used)
     if (!name.empty() && name != "thread")
@@ -124,7 +129,8 @@ std::string identity_differences(Communicator& ranks, const JobIdentity& mine) {
   std::vector<uint8_t> own(hash.begin(), hash.end()), hashes(own.size() * n);
   ranks.all_gather(own, hashes);
   bool same = true;
-  for (size_t r = 1; r < n; ++r) same &= std::equal(own.begin(), own.end(), hashes.begin() + static_cast<std::ptrdiff_t>(r * own.size()));
+  for (size_t r = 1; r < n; ++r)
+    same &= std::equal(own.begin(), own.end(), hashes.begin() + static_cast<std::ptrdiff_t>(r * own.size()));
   if (ranks.all_reduce_value<int32_t>(same ? 1 : 0, ReduceOp::min) != 0) return {};
 
   auto length = static_cast<int64_t>(text.size());
@@ -142,7 +148,8 @@ std::string identity_differences(Communicator& ranks, const JobIdentity& mine) {
   ranks.all_gather(record, records);
   std::string all;
   for (size_t r = 0; r < n; ++r)
-    if (const char* one = reinterpret_cast<const char*>(records.data() + r * kRecordBytes); *one) all += cat("\n  ", one);
+    if (const char* one = reinterpret_cast<const char*>(records.data() + r * kRecordBytes); *one)
+      all += cat("\n  ", one);
   return all;
 }
 

@@ -9,14 +9,19 @@
 namespace mtrain {
 namespace {
 
+std::span<const std::byte> bytes_of(const Tensor& t) {
+  return {static_cast<const std::byte*>(t.raw()), static_cast<size_t>(t.numel()) * size_of(t.dtype())};
+}
+
+/// Of masters where every rank has all of them, of values where ranks share the masters out.
 std::vector<int64_t> hashes_of(std::span<const Parameter* const> parameters) {
   std::vector<int64_t> hashes;
-  for (const Parameter* p : parameters)
-    hashes.push_back(crc32c(std::as_bytes(std::span(p->master.data<float>(), static_cast<size_t>(p->numel())))));
+  for (const Parameter* p : parameters) hashes.push_back(crc32c(bytes_of(p->master.defined() ? p->master : p->use())));
   return hashes;
 }
 
-/// The ranks whose hash of one parameter is not the one that most have; of two that are as frequent, the first rank's counts.
+/// The ranks whose hash of one parameter is not the one that most have; of two that are as frequent, the
+/// first rank's counts.
 std::vector<size_t> outsiders(const std::vector<int64_t>& hashes) {
   std::map<int64_t, size_t> count;
   for (int64_t hash : hashes) ++count[hash];
@@ -41,8 +46,10 @@ std::string replica_differences(std::span<const Parameter* const> parameters, Co
     std::vector<std::string> names;
     for (size_t r : outsiders(of_one)) names.push_back(cat("rank ", replicas.world_ranks()[r]));
     if (names.empty()) continue;
-    std::string others = n == 2 ? cat("rank ", replicas.world_ranks()[0]) : cat("the other ", n - names.size(), " replicas");
-    return cat(join(names, ", "), names.size() == 1 ? " holds" : " hold", " another '", parameters[p]->name, "' than ", others);
+    std::string others =
+        n == 2 ? cat("rank ", replicas.world_ranks()[0]) : cat("the other ", n - names.size(), " replicas");
+    return cat(join(names, ", "), names.size() == 1 ? " holds" : " hold", " another '", parameters[p]->name,
+               "' than ", others);
   }
   return {};
 }
@@ -53,7 +60,8 @@ void require_equal_replicas(const ParamList& parameters, const RankMesh& mesh, i
   std::string found = replica_differences(dense, mesh.replicas());
   if (found.empty()) found = replica_differences(experts, mesh.expert_replicas());
   MT_USER_CHECK(found.empty(), ErrorClass::numeric, cat("replicas differ after step ", step, ": ", found),
-                "a bit was flipped or a core computes wrongly: continue from a checkpoint before, without that rank's machine");
+                "a bit was flipped or a core computes wrongly: continue from a checkpoint before, without "
+                "that rank's machine");
 }
 
 }  // namespace mtrain

@@ -42,6 +42,12 @@ class Staging {
         boxes_.push_back({&t, box});
       }
   }
+  /// A model's buffers go whole, as they lie in memory.
+  void add(std::deque<StateBuffer>& buffers, bool counted_only) {
+    for (StateBuffer& b : buffers)
+      if (b.counted || !counted_only)
+        slices_.push_back(whole_slice(b.name, DType::f32, {static_cast<int64_t>(b.values.size())}, std::as_writable_bytes(std::span(b.values))));
+  }
   std::vector<Slice>& slices() { return slices_; }
 
   void from_device() {
@@ -85,12 +91,14 @@ class Staging {
 
 SaveResult save_state(CheckpointStore& store, ParamList& parameters, OptimizerState* optimizer, const CheckpointMeta& meta) {
   Staging staging(state_tensors(parameters, optimizer), true);
+  staging.add(parameters.buffers(), true);
   staging.from_device();
   return store.save(meta.state.step, staging.slices(), to_json(meta));
 }
 
 void load_state(const CheckpointStore& store, int64_t step, ParamList& parameters, OptimizerState* optimizer) {
   Staging staging(state_tensors(parameters, optimizer), false);
+  staging.add(parameters.buffers(), false);
   store.load(step, staging.slices());
   staging.to_device();
   if (optimizer) return optimizer->masters_changed();

@@ -48,10 +48,10 @@ StoreOptions store_options(const Settings& s, const RankMesh& mesh) {
 
 int ranks_here(const Communicator& ranks) { return ranks.kind() == "thread" ? ranks.size() : 1; }
 
-/// As a faulty machine does: one step of the last place of one weight.
+/// As a faulty machine does: the last bit of one weight.
 void flip_a_bit(ParamList& parameters) {
-  float& weight = parameters.all().front().master.data<float>()[0];
-  weight = std::nextafter(weight, 1.0f);
+  const Parameter& p = parameters.all().front();
+  *static_cast<char*>((p.master.defined() ? p.master : p.use()).raw()) ^= 1;
 }
 
 }  // namespace
@@ -195,6 +195,7 @@ StepMetrics Trainer::step() {
   double lr = learning_rate(s.scheduler, s.optimizer.lr, state_.step, s.train.steps);
   double scale = scaler_.scale();
   bool updated = update(loss, grad_norm, lr);
+  auto figures = end_step(updated);
 
   if (failpoint("train.flip").action == FaultAction::nan) flip_a_bit(session_.parameters);
   ++state_.step;
@@ -216,7 +217,23 @@ StepMetrics Trainer::step() {
           .tokens_per_second = static_cast<double>(tokens) / seconds,
           .tflops = flops / 1e12,
           .mfu = info_.peak_flops > 0 ? flops / info_.peak_flops : 0,
-          .memory_bytes = session_.run->memory().peak()};
+          .memory_bytes = session_.run->memory().peak(),
+          .figures = std::move(figures)};
+}
+
+std::vector<std::pair<std::string, double>> Trainer::end_step(bool updated) {
+  std::vector<StepFigure> all;
+  for (auto& stage : session_.stages) {
+    std::vector<StepFigure> mine = stage->end_step(updated);
+    if (all.empty()) all = mine;
+    else
+      for (size_t i = 0; i < all.size(); ++i) all[i].value = all[i].joined(mine.at(i).value);
+  }
+  Communicator& stages = mesh_.dense()["pp"].comm();
+  std::vector<std::pair<std::string, double>> out;
+  for (const StepFigure& figure : all)
+    out.emplace_back(figure.name, stages.all_reduce_value(figure.value, figure.join == StepFigure::Join::sum ? ReduceOp::sum : ReduceOp::max));
+  return out;
 }
 
 StepLoss Trainer::forward_backward(std::span<const Batch> batches) {

@@ -64,6 +64,8 @@ class MT_API Trainer {
   void build();
   StepLoss forward_backward(std::span<const Batch> batches);
   bool update(const StepLoss& loss, double grad_norm, double lr);
+  /// What the model does once per step by itself, and tells of it.
+  std::vector<std::pair<std::string, double>> end_step(bool updated);
   void resume();
   void save();
   /// Before and after a step: keeps the profile that the recipe asks for, and writes it when its steps are done.

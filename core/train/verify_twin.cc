@@ -59,12 +59,18 @@ void shrink_experts(Shrinker& moe, int64_t ranks, int64_t hidden) {
   moe.at_most("router.group_top_k", 1);
 }
 
+/// As many as stages, and twice that where it is not too many.
+int64_t num_blocks(int64_t ranks) {
+  if (ranks == 1) return 2;
+  return 2 * ranks <= kMaxBlocks ? 2 * ranks : std::min(ranks, kMaxBlocks);
+}
+
 void shrink_model(Node& tree, int64_t ranks) {
   Shrinker model(tree, "model"), moe(tree, "model.moe");
   int64_t heads = round_up(4, ranks);
   shrink_heads(model, heads);
-  model.set("layers", ranks == 1 ? 2 : std::min(2 * ranks, kMaxBlocks));
-  model.set("seq_length", std::max<int64_t>(16, 4 * ranks));
+  model.set("layers", num_blocks(ranks));
+  model.set("seq_length", round_up(16, 4 * ranks));
   model.set("vocab_size", 0);
   model.set("vocab_multiple", 1);
   model.set("recompute_layers", 1);

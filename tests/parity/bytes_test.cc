@@ -85,3 +85,48 @@ TEST_CASE("data parallelism sends every gradient once each way, however many mic
       CHECK(all <= gradients + 1024);  // the number of targets and the losses
     }
 }
+
+TEST_CASE("zero parallelism: sharing optimizer state costs no more than adding gradients up everywhere") {
+  for (int64_t n : {2, 4}) {
+    CAPTURE(n);
+    Sent plain = sent_in({cat("dist.nproc=", n)}), shared = sent_in({cat("dist.nproc=", n), "dist.zero=1"});
+    int64_t all = plain.along.at("replicas").total().bytes_sent, both = shared.along.at("replicas").total().bytes_sent;
+    CHECK(both >= all - 1024);
+    CHECK(both <= all + all / 50);  // shards are of equal size, so that buckets end in some padding
+    int64_t half = (n - 1) * shared.sizes.parameters * 4 / n;
+    CHECK(shared.bytes("replicas", CommKind::reduce_scatter) >= half);
+    CHECK(shared.bytes("replicas", CommKind::all_gather) >= half);
+  }
+}
+
+TEST_CASE("pipeline parallelism sends each boundary's stream once each way for every micro-batch") {
+  struct Case {
+    std::vector<std::string> settings;
+    int64_t sends;  // of the first rank, per micro-batch
+  };
+  const std::vector<Case> cases = {
+      {{"dist.schedule=1f1b"}, 1},                     // the output of its stage
+      {{"dist.schedule=zb_h1"}, 1},
+      {{"dist.schedule=interleaved", "dist.vp=2"}, 3},  // those of both, and the gradient of the third stage's input
+      {{"dist.schedule=zb_v", "dist.vp=2"}, 2},         // that of the first, and the gradient of the last one's input
+  };
+  for (const Case& c : cases) {
+    CAPTURE(c.settings[0]);
+    std::vector<std::string> settings = c.settings;
+    settings.insert(settings.end(), {"dist.nproc=2", "dist.pp=2"});
+    Sent sent = sent_in(settings);
+    const Sizes& z = sent.sizes;
+    CHECK(sent.bytes("pp", CommKind::send) == c.sends * z.micro_batches * z.tokens * z.hidden * 4);
+  }
+}
+
+TEST_CASE("context parallelism: the ring passes on keys, values and their gradients, n - 1 times each") {
+  for (int64_t n : {2, 4}) {
+    CAPTURE(n);
+    Sent sent = sent_in({cat("dist.nproc=", n), cat("dist.cp=", n), "model.kv_heads=4"});
+    const Sizes& z = sent.sizes;
+    int64_t held = z.tokens / n * 2 * z.hidden * 4;  // as many key/value heads as heads: keys and values of a rank's tokens
+    int64_t forward = (n - 1) * held, backward = 2 * (n - 1) * held;
+    CHECK(sent.bytes("cp", CommKind::send) == z.micro_batches * z.layers * (forward + backward));
+  }
+}

@@ -47,7 +47,8 @@ std::string version_of(const std::string& program) {
   ::close(pipe[1]);
   std::string text;
   char buffer[4096];
-  for (ssize_t got; child > 0 && (got = ::read(pipe[0], buffer, sizeof buffer)) > 0;) text.append(buffer, static_cast<size_t>(got));
+  for (ssize_t got; child > 0 && (got = ::read(pipe[0], buffer, sizeof buffer)) > 0;)
+    text.append(buffer, static_cast<size_t>(got));
   ::close(pipe[0]);
   if (child > 0) ::waitpid(child, nullptr, 0);
   return text;
@@ -88,13 +89,15 @@ sigset_t handed_on() {
 }
 
 [[noreturn]] void become(std::vector<std::string>& command, pid_t parent) {
-  // A terminal's interrupt goes to this program alone, which then lets the ranks save; mpirun would end them at once.
+  // A terminal's interrupt goes to this program alone, which then lets the ranks save; mpirun would end them
+  // at once.
   ::setpgid(0, 0);
   ::prctl(PR_SET_PDEATHSIG, SIGTERM);  // nothing is left of the job when this program is killed
   if (::getppid() != parent) ::_exit(1);
   sigset_t set = handed_on();
   sigprocmask(SIG_UNBLOCK, &set, nullptr);
-  if (int nothing = ::open("/dev/null", O_RDONLY); nothing >= 0) ::dup2(nothing, 0);  // reading a terminal would stop it
+  if (int nothing = ::open("/dev/null", O_RDONLY); nothing >= 0)
+    ::dup2(nothing, 0);  // reading a terminal would stop it
   std::vector<char*> argv;
   for (auto& word : command) argv.push_back(word.data());
   argv.push_back(nullptr);
@@ -119,8 +122,8 @@ int await(pid_t child, int& told) {
 
 }  // namespace
 
-std::vector<std::string> launch_command(const std::string& mpirun, const std::string& version, int64_t nproc, int cores,
-                                        bool as_root, const std::vector<std::string>& words) {
+std::vector<std::string> launch_command(const std::string& mpirun, const std::string& version, int64_t nproc,
+                                        int cores, bool as_root, const std::vector<std::string>& words) {
   std::vector<std::string> command = {mpirun, "-n", std::to_string(nproc)};
   auto add = [&](std::initializer_list<std::string> more) { command.insert(command.end(), more); };
   if (version.find("Open MPI") != std::string::npos) {
@@ -140,12 +143,13 @@ std::vector<std::string> launch_command(const std::string& mpirun, const std::st
 
 int launch_ranks(const Cli& cli, int64_t nproc) {
   MT_USER_CHECK(launched_ranks() == 1, ErrorClass::usage,
-                cat("--nproc starts ranks, and a launcher has started ", launched_ranks(), " already"), "leave --nproc out");
+                cat("--nproc starts ranks, and a launcher has started ", launched_ranks(), " already"),
+                "leave --nproc out");
   std::string mpirun = find_mpirun();
   MT_USER_CHECK(!mpirun.empty(), ErrorClass::usage, "--nproc needs mpirun, which is not in the PATH",
                 cat("install Open MPI (tools/setup.sh --mpi), or let ranks be threads: dist.nproc=", nproc));
-  std::vector<std::string> command = launch_command(mpirun, version_of(mpirun), nproc, physical_cores(), ::geteuid() == 0,
-                                                    words_for_ranks(cli.words));
+  std::vector<std::string> command = launch_command(mpirun, version_of(mpirun), nproc, physical_cores(),
+                                                    ::geteuid() == 0, words_for_ranks(cli.words));
   std::cout.flush();
   sigset_t set = handed_on(), before;
   sigprocmask(SIG_BLOCK, &set, &before);
@@ -158,7 +162,9 @@ int launch_ranks(const Cli& cli, int64_t nproc) {
   if (told != 0) return 128 + told;
   int code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
   if (code <= 128) return code;
-  std::cerr << headline(name(ErrorClass::peer), cat(WIFSIGNALED(status) ? "mpirun" : "a rank", " was ended by signal ", code - 128, " (", strsignal(code - 128), ")"))
+  std::cerr << headline(name(ErrorClass::peer),
+                        cat(WIFSIGNALED(status) ? "mpirun" : "a rank", " was ended by signal ", code - 128,
+                            " (", strsignal(code - 128), ")"))
             << "  help: see above for what is known; the same command continues from the newest checkpoint\n";
   return static_cast<int>(ErrorClass::peer);
 }

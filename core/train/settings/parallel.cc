@@ -5,8 +5,7 @@ namespace mtrain {
 using enum ResumeClass;
 
 namespace {
-constexpr const char *kExpert = "expert parallelism",
-                     *kSharded = "sharded data parallelism", *kData = "data parallelism",
+constexpr const char *kSharded = "sharded data parallelism", *kData = "data parallelism",
                      *kOverlap = "communication behind computation";
 }  // namespace
 
@@ -61,12 +60,10 @@ void DistSection::bind_ranks(Fields& f) {
       .renamed_from({"context_parallel_size"});
   f("ep", ep, "expert-parallel ranks")
       .min(1)
-      .needs(kExpert)
       .resume(safe)
       .renamed_from({"expert_model_parallel_size"});
   f("etp", etp, "tensor-parallel ranks of experts")
       .min(1)
-      .needs(kExpert)
       .resume(safe)
       .renamed_from({"expert_tensor_parallel_size"});
   f("sp", sp, "sequence parallel: the residual stream is split over tp")

@@ -17,7 +17,8 @@ std::vector<ReduceLevel> levels() {
   return out;
 }
 
-/// Every bit pattern as input 0, each paired with random patterns; NaN, infinities and subnormals are among them.
+/// Every bit pattern as input 0, each paired with random patterns; NaN, infinities and subnormals are among
+/// them.
 void check_all_levels(DType dtype, size_t ranks, int64_t count, uint64_t seed) {
   size_t bytes = static_cast<size_t>(count) * size_of(dtype);
   std::mt19937_64 random(seed);
@@ -59,7 +60,8 @@ TEST_CASE("reduce: the bits do not depend on the CPU") {
 }
 
 TEST_CASE("reduce: bf16 and fp16 are combined in float and rounded once") {
-  std::vector<bf16> a = {bf16(256.0f), bf16(1.0f)}, b = {bf16(1.0f), bf16(2.0f)}, c = {bf16(1.0f), bf16(3.0f)}, sum(2);
+  std::vector<bf16> a = {bf16(256.0f), bf16(1.0f)}, b = {bf16(1.0f), bf16(2.0f)},
+                    c = {bf16(1.0f), bf16(3.0f)}, sum(2);
   std::vector<const void*> in = {a.data(), b.data(), c.data()};
   void* out = sum.data();
   reduce_in_order(in, {&out, 1}, 2, DType::bf16, ReduceOp::sum);

@@ -1,5 +1,5 @@
-// Jobs that lose a rank: they end in time, say which rank, where and at what, leave nothing behind, and continue to the bits of
-// a job that lost none. MTRAIN_FAIL_MOMENTS: how many random moments.
+// Jobs that lose a rank: they end in time, say which rank, where and at what, leave nothing behind, and
+// continue to the bits of a job that lost none. MTRAIN_FAIL_MOMENTS: how many random moments.
 #include <doctest/doctest.h>
 
 #include <random>
@@ -23,7 +23,9 @@ std::vector<std::string> launched(const std::string& recipe, const fs::path& fol
 
 }  // namespace
 
-TEST_CASE("any rank killed or stopped at any moment: the job ends in time with the right words, and continues to the same bits") {
+TEST_CASE(
+    "any rank killed or stopped at any moment: the job ends in time with the right words, and continues to "
+    "the same bits") {
   MT_NEEDS_MPI();
   Scratch scratch("mtrain-lost-rank");
   std::string recipe = scratch.write("job.yaml", job_recipe());
@@ -79,8 +81,9 @@ TEST_CASE("a process that is stuck in what it computes ends the job") {
   std::string recipe = scratch.write("job.yaml", job_recipe());
   fs::path folder = scratch / "run";
   auto begin = Clock::now();
-  Outcome out = run({.arguments = mpirun_command(3, "[ $rank = 1 ] && export MTRAIN_FAULT=train.step:35:delay=60000",
-                                                 {recipe, "-q", "run.dir=" + folder.string()})});
+  Outcome out =
+      run({.arguments = mpirun_command(3, "[ $rank = 1 ] && export MTRAIN_FAULT=train.step:35:delay=60000",
+                                       {recipe, "-q", "run.dir=" + folder.string()})});
   double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
   INFO(out.err);
   CHECK(out.status == 15);
@@ -96,7 +99,9 @@ TEST_CASE("a thread that is stuck, or throws, ends the job") {
   Scratch scratch("mtrain-stuck-thread");
   std::string recipe = scratch.write("job.yaml", job_recipe());
   auto train = [&](const std::string& name, const std::string& fault) {
-    return run({.arguments = {mtrain_binary(), recipe, "-q", "dist.nproc=3", "run.dir=" + (scratch / name).string()}, .environment = {"MTRAIN_FAULT=" + fault}});
+    return run(
+        {.arguments = {mtrain_binary(), recipe, "-q", "dist.nproc=3", "run.dir=" + (scratch / name).string()},
+         .environment = {"MTRAIN_FAULT=" + fault}});
   };
   auto begin = Clock::now();
   Outcome stuck = train("stuck", "train.step:100:delay=60000");
@@ -114,8 +119,10 @@ TEST_CASE("a rank that takes twice as long is named within twenty steps") {
   MT_NEEDS_MPI();
   Scratch scratch("mtrain-slow-rank");
   std::string recipe = scratch.write("job.yaml", job_recipe());
-  Outcome out = run({.arguments = mpirun_command(3, "export MTRAIN_FAULT=train.step:0:delay=$((rank == 2 ? 120 : 60))",
-                                                 {recipe, "-q", "train.steps=20", "scheduler.warmup_steps=1", "run.dir=" + (scratch / "run").string()})});
+  Outcome out =
+      run({.arguments = mpirun_command(3, "export MTRAIN_FAULT=train.step:0:delay=$((rank == 2 ? 120 : 60))",
+                                       {recipe, "-q", "train.steps=20", "scheduler.warmup_steps=1",
+                                        "run.dir=" + (scratch / "run").string()})});
   INFO(out.err);
   CHECK(out.status == 0);
   CHECK(has(out.err, "rank 2 on "));

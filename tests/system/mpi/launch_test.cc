@@ -18,7 +18,8 @@ void other_build(const fs::path& folder, const std::string& plugin) {
   size_t at = sidecar.find("build-id:");
   REQUIRE(at != std::string::npos);
   std::string id = sidecar.substr(at + 9, 40), bytes;
-  for (size_t i = 0; i < id.size(); i += 2) bytes += static_cast<char>(std::stoi(id.substr(i, 2), nullptr, 16));
+  for (size_t i = 0; i < id.size(); i += 2)
+    bytes += static_cast<char>(std::stoi(id.substr(i, 2), nullptr, 16));
   size_t place = code.find(bytes);
   REQUIRE(place != std::string::npos);
   std::string other = id;
@@ -38,7 +39,8 @@ TEST_CASE("--nproc and mpirun train what threads train, and mpirun says how many
   Outcome threads = cli({recipe, "-q", "dist.nproc=3", run_dir(scratch / "threads")});
   REQUIRE_MESSAGE(threads.status == 0, threads.err);
   std::string expected = digest(scratch / "threads");
-  Outcome launched = cli({"--nproc", "3", recipe, run_dir(scratch / "launched"), "run.name=of-${world_size:}"});
+  Outcome launched =
+      cli({"--nproc", "3", recipe, run_dir(scratch / "launched"), "run.name=of-${world_size:}"});
   REQUIRE_MESSAGE(launched.status == 0, launched.err);
   CHECK(has(launched.out, "3 ranks (mpi)"));
   CHECK(has(launched.out, "of-3"));
@@ -46,7 +48,8 @@ TEST_CASE("--nproc and mpirun train what threads train, and mpirun says how many
   Outcome by_hand = run({.arguments = mpirun_command(3, ":", {recipe, "-q", run_dir(scratch / "by-hand")})});
   REQUIRE_MESSAGE(by_hand.status == 0, by_hand.err);
   CHECK(digest(scratch / "by-hand") == expected);
-  Outcome other = run({.arguments = mpirun_command(3, ":", {recipe, "-q", "dist.nproc=2", run_dir(scratch / "other")})});
+  Outcome other =
+      run({.arguments = mpirun_command(3, ":", {recipe, "-q", "dist.nproc=2", run_dir(scratch / "other")})});
   CHECK(other.status == 10);
   CHECK_MESSAGE(has(other.err, "3 ranks were started, and dist.nproc is 2"), other.err);
 }
@@ -87,9 +90,10 @@ TEST_CASE("nothing is left of a job whose --nproc is killed") {
   Scratch scratch("mtrain-launch-killed");
   std::string recipe = scratch.write("job.yaml", job_recipe());
   fs::path folder = scratch / "run";
-  Outcome killed = run({.arguments = {mtrain_binary(), "--nproc", "3", recipe, "-q", run_dir(folder), "train.steps=5000"},
-                        .signal_after = 0.2,
-                        .signal_file = folder / "metrics.jsonl"});
+  Outcome killed =
+      run({.arguments = {mtrain_binary(), "--nproc", "3", recipe, "-q", run_dir(folder), "train.steps=5000"},
+           .signal_after = 0.2,
+           .signal_file = folder / "metrics.jsonl"});
   CHECK(killed.status == 128 + SIGKILL);
   CHECK(all_gone(folder.string()));
 }
@@ -107,7 +111,8 @@ TEST_CASE("ranks that are not alike are refused by name before anything is built
     for (const auto& part : parts) CHECK(has(out.err, part));
     CHECK_FALSE(fs::exists(folder / "metrics.jsonl"));
   };
-  refused("[ $rank = 2 ] && set -- \"$@\" optimizer.lr=0.5", {"rank 2 on ", "optimizer.lr is 0.5, on rank 0 0.002"});
+  refused("[ $rank = 2 ] && set -- \"$@\" optimizer.lr=0.5",
+          {"rank 2 on ", "optimizer.lr is 0.5, on rank 0 0.002"});
   other_build(scratch / "plugins", "optimizer_adamw");
   refused("[ $rank = 1 ] && export MTRAIN_PLUGIN_PATH=" + (scratch / "plugins").string(),
           {"rank 1 on ", "its plugin optimizer/adamw is build-id:", ", on rank 0 build-id:"});

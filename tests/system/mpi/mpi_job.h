@@ -1,5 +1,5 @@
-// Jobs of several processes, for the tests beside it: starting them, finding their ranks among the system's processes, and
-// seeing that nothing is left of them.
+// Jobs of several processes, for the tests beside it: starting them, finding their ranks among the system's
+// processes, and seeing that nothing is left of them.
 #pragma once
 #include <dirent.h>
 
@@ -21,12 +21,12 @@ inline std::optional<std::string> mpirun() {
     if (::access((folder + "/mpirun").c_str(), X_OK) == 0) return folder + "/mpirun";
   return std::nullopt;
 }
-#define MT_NEEDS_MPI()                                           \
-  do {                                                           \
-    if (!mpirun()) {                                             \
+#define MT_NEEDS_MPI()                                             \
+  do {                                                             \
+    if (!mpirun()) {                                               \
       MESSAGE("skipped: no mpirun in the PATH, or no mpi plugin"); \
-      return;                                                    \
-    }                                                            \
+      return;                                                      \
+    }                                                              \
   } while (false)
 
 inline bool has(const std::string& text, const std::string& part) {
@@ -59,11 +59,16 @@ inline bool all_gone(const std::string& mark) {
   return false;
 }
 
-/// Starts one rank each with this program as mpirun does, with environment of its own: `for_rank` in the shell's words.
-inline std::vector<std::string> mpirun_command(int ranks, const std::string& for_rank, const std::vector<std::string>& words) {
-  std::vector<std::string> command = {*mpirun(), "--oversubscribe", "--bind-to", "none", "-n", std::to_string(ranks)};
+/// Starts one rank each with this program as mpirun does, with environment of its own: `for_rank` in the
+/// shell's words.
+inline std::vector<std::string> mpirun_command(int ranks, const std::string& for_rank,
+                                               const std::vector<std::string>& words) {
+  std::vector<std::string> command = {*mpirun(), "--oversubscribe",    "--bind-to", "none",
+                                      "-n",      std::to_string(ranks)};
   if (::geteuid() == 0) command.emplace_back("--allow-run-as-root");
-  command.insert(command.end(), {"/bin/sh", "-c", "rank=$OMPI_COMM_WORLD_RANK; " + for_rank + "; exec \"$0\" \"$@\"", mtrain_binary()});
+  command.insert(
+      command.end(),
+      {"/bin/sh", "-c", "rank=$OMPI_COMM_WORLD_RANK; " + for_rank + "; exec \"$0\" \"$@\"", mtrain_binary()});
   command.insert(command.end(), words.begin(), words.end());
   return command;
 }
@@ -71,10 +76,11 @@ inline std::vector<std::string> mpirun_command(int ranks, const std::string& for
 /// A job under way.
 class RunningJob {
  public:
-  explicit RunningJob(Command command) : outcome_(std::async(std::launch::async, [command] {
-    Outcome out = run(command);
-    return std::pair{out, Clock::now()};
-  })) {}
+  explicit RunningJob(Command command)
+      : outcome_(std::async(std::launch::async, [command] {
+          Outcome out = run(command);
+          return std::pair{out, Clock::now()};
+        })) {}
   bool ended() const { return outcome_.wait_for(std::chrono::seconds(0)) == std::future_status::ready; }
   /// Sends `signal` to the process; when that was.
   static Clock::time_point strike(pid_t pid, int signal) {
@@ -95,7 +101,8 @@ class RunningJob {
 
 /// A recipe for three ranks, quick enough to be slowed down by a failpoint.
 inline std::string job_recipe() {
-  return "model: {type: llama, layers: 2, hidden_size: 32, heads: 4, kv_heads: 2, ffn_hidden_size: 80, seq_length: 32}\n"
+  return "model: {type: llama, layers: 2, hidden_size: 32, heads: 4, kv_heads: 2, ffn_hidden_size: 80, "
+         "seq_length: 32}\n"
          "dataset: mock\n"
          "train: {steps: 60, micro_batch_size: 1, global_batch_size: 6}\n"
          "optimizer: {lr: 2e-3}\n"
