@@ -29,7 +29,7 @@ struct RouterRule {
 struct BalanceTerm {
   enum class Over : uint8_t { micro_batch, sequence, given } over = Over::micro_batch;
   double coefficient = 0;
-  std::span<const int64_t> counts;  // given: choices of each expert that stand for f; read in forward only
+  std::span<const float> load;  // given: f of each expert, known from elsewhere; read in forward only
 };
 
 /// What balances a router. `add_up` makes sums over all ranks that share the tokens of the micro-batch; empty: one rank.

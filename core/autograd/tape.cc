@@ -6,7 +6,56 @@ namespace mtrain {
 
 GradTarget::~GradTarget() = default;
 Leaf::~Leaf() = default;
-TapeNode::~TapeNode() = default;
+LeafWatch::~LeafWatch() = default;
+
+namespace {
+
+Leaf* as_leaf(NodeBase* node) {
+  auto target = static_cast<GradTarget*>(node);
+  return target && target->is_leaf ? static_cast<Leaf*>(target) : nullptr;
+}
+
+void count_done(Leaf& leaf) {
+  if (--leaf.uses == 0 && leaf.watch) leaf.watch->gradient_complete(leaf.number);
+}
+
+class InBackward {
+ public:
+  explicit InBackward(Run& run) : run_(run) { ++run_.backwards; }
+  ~InBackward() { --run_.backwards; }
+  InBackward(const InBackward&) = delete;
+  InBackward& operator=(const InBackward&) = delete;
+
+ private:
+  Run& run_;
+};
+
+}  // namespace
+
+LeafUse::LeafUse(GradTarget& leaf) : leaf_(as_leaf(&leaf)) { ++leaf_->uses; }
+
+LeafUse::~LeafUse() {
+  if (leaf_) --leaf_->uses;
+}
+
+void LeafUse::end() { count_done(*std::exchange(leaf_, nullptr)); }
+
+void before_values(const TapeNode& node) {
+  for (const auto& input : node.inputs)
+    if (Leaf* leaf = as_leaf(input.get()); leaf && leaf->watch) leaf->watch->before_value(leaf->number);
+}
+
+// An op whose backward never ran.
+TapeNode::~TapeNode() {
+  for (const auto& input : inputs)
+    if (Leaf* leaf = as_leaf(input.get())) --leaf->uses;
+}
+
+void TapeNode::record(std::vector<std::shared_ptr<NodeBase>> nodes) {
+  inputs = std::move(nodes);
+  for (const auto& input : inputs)
+    if (Leaf* leaf = as_leaf(input.get())) ++leaf->uses;
+}
 
 // A gradient that another holder still reads must not be added to in place.
 void InputGrad::own(Run& run) {
@@ -17,6 +66,7 @@ void InputGrad::own(Run& run) {
 }
 
 InputGrad::Slot InputGrad::slot(Run& run, const Shape& shape, DType dtype) {
+  if (Leaf* leaf = as_leaf(target_); leaf && leaf->watch) leaf->watch->before_gradient(leaf->number);
   bool accumulate = std::exchange(target_->has_grad, true);
   if (accumulate) own(run);
   else if (!target_->is_leaf) target_->grad = run.empty(shape, dtype);
@@ -74,14 +124,20 @@ void backward(std::shared_ptr<NodeBase> output, const Tensor& gradient, Deferred
   MT_CHECK(!root->spent, "backward of this tape ran already");
   auto older = [](const std::shared_ptr<TapeNode>& a, const std::shared_ptr<TapeNode>& b) { return a->order < b->order; };
   std::priority_queue<std::shared_ptr<TapeNode>, std::vector<std::shared_ptr<TapeNode>>, decltype(older)> ready(older);
+  InBackward in_backward(gradient.run());
   MT_CHECK(root->shape.numel() == gradient.numel(), root->shape, " vs ", gradient.shape());
   InputGrad(root.get()).give(gradient.run(), gradient);
   ready.push(std::move(root));
   while (!ready.empty()) {
     std::shared_ptr<TapeNode> node = ready.top();
     ready.pop();
+    before_values(*node);
     node->run_backward(take_gradient(*node), later);
     for (auto& input : std::exchange(node->inputs, {})) {
+      if (Leaf* leaf = as_leaf(input.get())) {
+        if (later) later->add([use = std::static_pointer_cast<Leaf>(input)] { count_done(*use); });
+        else count_done(*leaf);
+      }
       auto next = std::dynamic_pointer_cast<TapeNode>(input);
       if (!next || !next->has_grad) continue;
       MT_CHECK(!next->spent, "two results share a part of the tape, and backward of one ran already");

@@ -25,11 +25,44 @@ class MT_API GradTarget : public NodeBase {
   bool is_leaf = false;
 };
 
+/// Who keeps values or gradients of parameters only while they are needed, or wants to know when a gradient is complete.
+/// `leaf` is the number that it gave the leaf. Called on the rank's thread, in the order in which ops run, which is the same on
+/// all ranks of one program.
+class MT_API LeafWatch {
+ public:
+  virtual ~LeafWatch();
+  /// The value is about to be read.
+  virtual void before_value(int64_t leaf) = 0;
+  /// The gradient is about to be written.
+  virtual void before_gradient(int64_t leaf) = 0;
+  /// A backward has run the last op on any tape that reads the parameter: nothing more is added to its gradient, unless further
+  /// ops are recorded.
+  virtual void gradient_complete(int64_t leaf) = 0;
+};
+
 /// A parameter's end of the tape: `grad` is its float main gradient, allocated by its owner.
 class MT_API Leaf final : public GradTarget {
  public:
   Leaf() { is_leaf = true; }
   ~Leaf() override;
+  LeafWatch* watch = nullptr;
+  int64_t number = 0;  // watch's
+  int64_t uses = 0;    // ops on tapes that read it and have not run backward
+};
+
+/// A use of a parameter that outlives its op on the tape: its gradient is not complete before it ends.
+class MT_API LeafUse {
+ public:
+  explicit LeafUse(GradTarget& leaf);
+  /// What goes before end() was never added.
+  ~LeafUse();
+  LeafUse(const LeafUse&) = delete;
+  LeafUse& operator=(const LeafUse&) = delete;
+  /// The gradient has been added.
+  void end();
+
+ private:
+  Leaf* leaf_;
 };
 
 /// Gradients of parameters that a backward has left for later: the W of a pipeline schedule that has it apart (Qi et al. 2023,
@@ -60,6 +93,8 @@ class MT_API TapeNode : public GradTarget {
   DType dtype = DType::f32;
   bool queued = false, spent = false;
   std::vector<std::shared_ptr<NodeBase>> inputs;
+  /// Sets the inputs, and counts the use of those that are leaves.
+  void record(std::vector<std::shared_ptr<NodeBase>> nodes);
 };
 
 /// Backward's view of one input.
@@ -85,7 +120,10 @@ class MT_API InputGrad {
   void compute(Work work) {
     InputGrad now(target_);
     if (later_ == nullptr || !target_->is_leaf) return work(now);
-    later_->add([now, work = std::move(work)]() mutable { work(now); });
+    later_->add([now, use = std::make_shared<LeafUse>(*target_), work = std::move(work)]() mutable {
+      work(now);
+      use->end();
+    });
   }
   /// Where this backward puts gradients of parameters off to, null when it does not.
   DeferredGradients* later() const { return later_; }
@@ -133,7 +171,7 @@ Tensor apply(Op op, const Inputs&... in) {
   node->order = run.next_node++;
   node->shape = out.shape();
   node->dtype = out.dtype();
-  node->inputs = {in.node()...};
+  node->record({in.node()...});
   out.set_node(std::move(node));
   return out;
 }
@@ -144,6 +182,9 @@ Tensor apply(Op op, const Inputs&... in) {
 MT_API void backward(const Tensor& output, const Tensor& gradient, DeferredGradients* later = nullptr);
 /// The same from the node of an output whose values are not needed any more.
 MT_API void backward(std::shared_ptr<NodeBase> output, const Tensor& gradient, DeferredGradients* later = nullptr);
+
+/// Tells those who keep values of parameters that the op of this node is about to read them.
+MT_API void before_values(const TapeNode& node);
 
 /// Throws Error(config) when the backend has no such kernel.
 MT_API void require_kernel(const Run& run, bool present, std::string_view kernel);

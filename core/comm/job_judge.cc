@@ -77,9 +77,10 @@ std::string JobJudge::table() const {
   for (size_t r = 0; r < ranks_.size(); ++r) {
     const Rank& rank = ranks_[r];
     bool gone = rank.lost || (signs_ && last_look_ - rank.sign > kOwnStop);
-    std::string key = cat(rank.host.empty() ? "" : cat(" on ", rank.host), gone ? ", when last heard of: " : ": ",
-                          state_text(rank.status));
-    auto found = std::find_if(lines.begin(), lines.end(), [&](const auto& line) { return line.first == key; });
+    std::string key = cat(rank.host.empty() ? "" : cat(" on ", rank.host),
+                          gone ? ", when last heard of: " : ": ", state_text(rank.status));
+    auto found =
+        std::find_if(lines.begin(), lines.end(), [&](const auto& line) { return line.first == key; });
     if (found == lines.end()) found = lines.insert(lines.end(), {key, {}});
     found->second.push_back(static_cast<int>(r));
   }
@@ -125,7 +126,8 @@ std::optional<WatchFinding> JobJudge::look_for_dead(Time now) {
     if (!r.lost && now - r.sign > limits_.silence * kSignShare) still.push_back(static_cast<int>(i));
   }
   if (!dead.empty())
-    return finding(dead, cat(who(dead[0]), " has died without a word: it was killed, crashed, or lost its machine"));
+    return finding(
+        dead, cat(who(dead[0]), " has died without a word: it was killed, crashed, or lost its machine"));
   if (still.empty()) return std::nullopt;
   return finding(still, cat(who(still[0]), " has given no sign of life for ",
                             seconds_text(now - ranks_[static_cast<size_t>(still[0])].sign),
@@ -153,8 +155,9 @@ std::optional<WatchFinding> JobJudge::look_for_stuck(Time now) {
     const Rank& r = ranks_[static_cast<size_t>(stuck[0])];
     if (r.status.ended) return finding(stuck, cat(who(stuck[0]), " has ended, and others wait for it"));
     std::erase_if(stuck, [this](int i) { return status(i).ended; });
-    return finding(stuck, cat(who(stuck[0]), " has not come to its next call for ", seconds_text(now - r.progress),
-                              ", and others wait for it: it is stuck in what it computes, reads or writes"));
+    return finding(stuck,
+                   cat(who(stuck[0]), " has not come to its next call for ", seconds_text(now - r.progress),
+                       ", and others wait for it: it is stuck in what it computes, reads or writes"));
   }
   if (moving) return std::nullopt;
   return finding({}, cat("all ranks have waited for each other for more than ", seconds_text(most)));
@@ -181,9 +184,10 @@ std::optional<std::string> JobJudge::slow_rank() {
     if (r.told || r.status.step - r.slow_since < static_cast<int64_t>(RankActivity::kBusySteps)) continue;
     r.told = true;
     auto tenths = static_cast<int64_t>(times * 10 + 0.5);
-    return cat(who(static_cast<int>(i)), " is slow: after step ", r.status.step, " its own work takes ", tenths / 10, ".",
-               tenths % 10, " times as long as that of the others (", seconds_text(Seconds(r.status.busy_step)), " of a step, ",
-               seconds_text(Seconds(*middle)), "); all ranks wait for it");
+    return cat(who(static_cast<int>(i)), " is slow: after step ", r.status.step, " its own work takes ",
+               tenths / 10, ".", tenths % 10, " times as long as that of the others (",
+               seconds_text(Seconds(r.status.busy_step)), " of a step, ", seconds_text(Seconds(*middle)),
+               "); all ranks wait for it");
   }
   return std::nullopt;
 }

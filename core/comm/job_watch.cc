@@ -36,7 +36,8 @@ bool read_status(std::string_view bytes, RankStatus& status) {
   if (bytes.size() < sizeof status) return false;
   std::memcpy(static_cast<void*>(&status), bytes.data(), sizeof status);
   // Their ends, whatever came.
-  status.waits.group[sizeof(status.waits.group) - 1] = status.last.group[sizeof(status.last.group) - 1] = '\0';
+  status.waits.group[sizeof(status.waits.group) - 1] = status.last.group[sizeof(status.last.group) - 1] =
+      '\0';
   status.doing[sizeof(status.doing) - 1] = '\0';
   return true;
 }
@@ -46,7 +47,8 @@ struct FailureHead {
   int32_t rank = -1, error_class = 0, num_found = 0;
 };
 std::string bytes_of(const CommFailure& failure, const std::vector<int>& found) {
-  FailureHead head{failure.rank, static_cast<int32_t>(failure.error_class), static_cast<int32_t>(found.size())};
+  FailureHead head{failure.rank, static_cast<int32_t>(failure.error_class),
+                   static_cast<int32_t>(found.size())};
   std::string bytes(reinterpret_cast<const char*>(&head), sizeof head);
   for (int32_t rank : found) bytes.append(reinterpret_cast<const char*>(&rank), sizeof rank);
   return bytes + failure.reason.substr(0, kMostText);
@@ -56,12 +58,15 @@ bool read_failure(std::string_view bytes, CommFailure& failure, std::vector<int>
   if (bytes.size() < sizeof head) return false;
   std::memcpy(&head, bytes.data(), sizeof head);
   bytes.remove_prefix(sizeof head);
-  if (head.num_found < 0 || bytes.size() / sizeof(int32_t) < static_cast<size_t>(head.num_found)) return false;
+  if (head.num_found < 0 || bytes.size() / sizeof(int32_t) < static_cast<size_t>(head.num_found))
+    return false;
   for (int32_t i = 0, rank = 0; i < head.num_found; ++i, bytes.remove_prefix(sizeof rank)) {
     std::memcpy(&rank, bytes.data(), sizeof rank);
     found.push_back(rank);
   }
-  failure = {.rank = head.rank, .reason = std::string(bytes), .error_class = static_cast<ErrorClass>(head.error_class)};
+  failure = {.rank = head.rank,
+             .reason = std::string(bytes),
+             .error_class = static_cast<ErrorClass>(head.error_class)};
   return true;
 }
 
@@ -79,7 +84,8 @@ class JobWatch::Watcher {
   ~Watcher() { ::close(wake_); }
 
   void open_door() {
-    bool one_machine = std::all_of(job_.hosts_.begin(), job_.hosts_.end(), [this](const auto& h) { return h == job_.hosts_[0]; });
+    bool one_machine = std::all_of(job_.hosts_.begin(), job_.hosts_.end(),
+                                   [this](const auto& h) { return h == job_.hosts_[0]; });
     listener_.emplace(one_machine);
   }
   std::string door() const { return listener_->door().text(); }
@@ -129,8 +135,8 @@ class JobWatch::Watcher {
   std::vector<Link> links_;
   int wake_;
   Clock::time_point next_beat_, next_table_;
-  bool over_ = false;                               // the job has failed
-  std::optional<Clock::time_point> end_by_;         // when who is left is ended
+  bool over_ = false;                        // the job has failed
+  std::optional<Clock::time_point> end_by_;  // when who is left is ended
   std::optional<CommFailure> failure_;
 };
 
@@ -222,7 +228,8 @@ void JobWatch::Watcher::take_table(const std::string& table) {
   for (int r = 0; r < num_ranks(); ++r) {
     size_t at = static_cast<size_t>(r) * sizeof status;
     if (at + sizeof status > table.size()) return;
-    if (r != 0 && r != job_.rank_ && read_status(std::string_view(table).substr(at), status)) judge_.heard(r, status, now);
+    if (r != 0 && r != job_.rank_ && read_status(std::string_view(table).substr(at), status))
+      judge_.heard(r, status, now);
   }
 }
 
@@ -234,7 +241,8 @@ void JobWatch::Watcher::beat(Clock::time_point now) {
   if (!first() || now < next_table_) return;
   std::string table;
   for (int r = 0; r < num_ranks(); ++r) table += bytes_of(judge_.status(r));
-  auto seconds = static_cast<double>(table.size()) * static_cast<double>(links_.size()) / kTableBytesPerSecond;
+  auto seconds =
+      static_cast<double>(table.size()) * static_cast<double>(links_.size()) / kTableBytesPerSecond;
   next_table_ = now + std::max(kTableBeat, milliseconds(static_cast<int64_t>(seconds * 1000)));
   send_all(kTable, table);
 }
@@ -264,13 +272,15 @@ void JobWatch::Watcher::look(Clock::time_point now) {
   if (over_) return;
   if (!first()) {
     // Of the others only the first rank knows whether they live.
-    for (int r = 1; r < num_ranks(); ++r) judge_.heard(r, r == job_.rank_ ? job_.activity_.status() : judge_.status(r), now);
+    for (int r = 1; r < num_ranks(); ++r)
+      judge_.heard(r, r == job_.rank_ ? job_.activity_.status() : judge_.status(r), now);
   } else if (auto slow = judge_.slow_rank(); slow && options.note) {
     options.note(*slow);
   }
   auto found = judge_.look(now, first());
   if (!found) return;
-  CommFailure failure{.rank = found->ranks.empty() ? -1 : found->ranks[0], .reason = found->message, .found = true};
+  CommFailure failure{
+      .rank = found->ranks.empty() ? -1 : found->ranks[0], .reason = found->message, .found = true};
   send_all(kFound, bytes_of(failure, found->ranks));  // to the first rank too, which may yet wake up
   flush();
   conclude(failure, found->ranks);
@@ -296,7 +306,8 @@ void JobWatch::Watcher::take_failure(const CommFailure& failure, int from) {
   if (over_) return;
   over_ = true;
   failure_ = failure;
-  end_by_ = Clock::now() + std::chrono::duration_cast<milliseconds>(job_.context_.watch.silence * kFinishShare);
+  end_by_ =
+      Clock::now() + std::chrono::duration_cast<milliseconds>(job_.context_.watch.silence * kFinishShare);
   send_all(kFailed, bytes_of(failure, {}), from);
   flush();
 }

@@ -79,6 +79,11 @@ void RankActivity::finished(const CommCall& call, uint64_t number, std::string_v
   ++status_.progress;
 }
 
+void RankActivity::begin_step() {
+  std::lock_guard lock(mutex_);
+  waited_ = 0;
+}
+
 void RankActivity::end_step(int64_t step, double seconds) {
   std::lock_guard lock(mutex_);
   status_.step = step;
@@ -101,7 +106,6 @@ void RankActivity::end_long() {
   std::lock_guard lock(mutex_);
   copy_text(status_.doing, "");
   ++status_.progress;
-  waited_ = 0;  // what was waited for in between belongs to no step
 }
 
 void RankActivity::end(bool failed) {

@@ -50,6 +50,8 @@ class MT_API RankActivity {
   void tick();
   void end_wait();
   void finished(const CommCall& call, uint64_t number, std::string_view group);
+  /// What was waited for until now belongs to no step.
+  void begin_step();
   /// `step` steps are done, the last one in `seconds`.
   void end_step(int64_t step, double seconds);
   /// Until end_long() it is at `what`, and nobody is surprised that it takes long. Does not nest.

@@ -56,7 +56,7 @@ Attention::Attention(const Scope& scope, Dim embed, const AttentionOptions& opti
   MT_CHECK(copies, "ranks share key/value heads without a group of their own");
   for (Parameter* p : {&qkv_.weight, qkv_.bias}) {
     if (!p) continue;
-    int64_t row = p->numel() / p->master.size(0);
+    int64_t row = p->numel() / p->local[0];
     p->partial.push_back({copies, heads_.copied_begin * row, heads_.copied_rows * row});
   }
 }

@@ -1,5 +1,6 @@
 // Model: the plugin kind that a model author writes. Built for one pipeline stage; knows no rank, device or optimizer.
 #pragma once
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <string>
@@ -45,7 +46,8 @@ struct ModelContext {
   int64_t max_positions = 0;  // longest sequence
 };
 
-/// Where one parameter's values lie in a Hugging Face checkpoint: rows of its first dimension, piece by piece.
+/// Where one parameter's values lie in a Hugging Face checkpoint: rows of its first dimension, piece by piece; of one with three
+/// dimensions, rows of its first two.
 struct HfPiece {
   std::string tensor;            // the name in the file
   int64_t source_row = 0;        // first row taken there
@@ -55,6 +57,15 @@ struct HfPiece {
 struct HfParameter {
   std::string parameter;  // our name
   std::vector<HfPiece> pieces;
+};
+
+/// A number that a model tells of a step, and how those of pipeline stages become one.
+struct StepFigure {
+  enum class Join : uint8_t { sum, max };
+  std::string name;
+  double value = 0;
+  Join join = Join::sum;
+  double joined(double other) const { return join == Join::sum ? value + other : std::max(value, other); }
 };
 
 class MT_API Model {
@@ -67,6 +78,9 @@ class MT_API Model {
   virtual Tensor forward(const ModelInput& input, Tensor x) = 0;
   /// Multiply-add operations of one token's forward and backward pass at this sequence length, times two.
   virtual double flops_per_token(int64_t seq_length) const = 0;
+  /// After the last backward of a step and its update, if there was one. Collective over the ranks of the stage. What it tells
+  /// has the same names in the same order on all stages.
+  virtual std::vector<StepFigure> end_step(bool /*updated*/) { return {}; }
   /// How the parameters are named in Hugging Face checkpoints of this family; empty when there are none.
   virtual std::vector<HfParameter> hf_parameters() const { return {}; }
 };

@@ -1,6 +1,7 @@
 #include "mtrain/nn/moe.h"
 
 #include <algorithm>
+#include <numeric>
 
 namespace mtrain {
 
@@ -29,6 +30,7 @@ Parameter& expert_matrices(const Scope& s, const MoeOptions& options, Dim out, D
 Moe::Moe(const Scope& s, Dim embed, const MoeOptions& options)
     : options_(options),
       parallel_(&s.parallel()),
+      plan_(&s.blocks()),
       ranks_(expert_ranks(s.parallel(), options)),
       router_(s.param("router.weight", {{"router", options.experts}, embed}, Init::normal(options.init_std), true)),
       gate_(expert_matrices(s / "experts" / "gate", options, {"expert_mlp", options.ffn}, embed, options.init_std)),
@@ -37,18 +39,58 @@ Moe::Moe(const Scope& s, Dim embed, const MoeOptions& options)
       record_(std::make_unique<RouterRecord>()) {
   if (options.shared_ffn > 0)
     shared_.emplace(s / "shared", embed, Dim{"mlp", options.shared_ffn}, options.init_std, options.out_init_std);
+  if (options.shared_gate) shared_gate_ = &s.param("shared.scale.weight", {{"router", 1}, embed}, Init::normal(options.init_std), true);
+  if (options.bias) bias_ = &s.buffer("router.bias", options.experts, 0);
+  if (has_terms(BalanceTerm::Over::given)) load_ = &s.buffer("router.load", options.experts, 1);
+  MT_USER_CHECK(!has_terms(BalanceTerm::Over::sequence) || parallel_->context_tokens == 0, ErrorClass::config,
+                "seq_aux_loss with dist.dynamic_cp, whose ranks share different sequences", "choose aux_loss, or dist.dynamic_cp=false");
+}
+
+bool Moe::has_terms(BalanceTerm::Over over) const {
+  return std::any_of(options_.terms.begin(), options_.terms.end(), [&](const BalanceTerm& t) { return t.over == over; });
 }
 
 Tensor Moe::operator()(const Tensor& x, const ModelInput& input, const Tensor& residual) const {
+  if (!plan_->recomputes(RecomputePart::moe)) return run(x, input, residual);
+  return recompute([this, input](const Tensor& a, const Tensor& b) { return run(a, input, b); }, x, residual);
+}
+
+Tensor Moe::run(const Tensor& x, const ModelInput& input, const Tensor& residual) const {
   std::vector<int32_t> sequence_of;
-  Routed routed = route(router_logits(x, router_.use()), options_.rule, balance(input, x.size(0), sequence_of), record_.get());
+  RouterBalance balanced = balance(input, x.size(0), sequence_of);
+  Routed routed = route(router_logits(x, router_.use()), options_.rule, balanced, record_.get());
+  drop(routed, x.run());
   ExpertDispatch way(x.run(), ranks_, routed.experts, x.size(0));
-  Tensor beside = shared_ ? (*shared_)(x, residual) : residual;
-  return way.combine(experts(way.dispatch(x), way.rows()), routed.weights_TK, beside);
+  return way.combine(experts(way.dispatch(x), way.rows()), routed.weights_TK, beside(x, residual));
+}
+
+void Moe::drop(Routed& routed, Run& run) const {
+  if (!options_.capacity.factor) return;
+  std::vector<float> weights(static_cast<size_t>(routed.weights_TK.numel()));
+  run.download(routed.weights_TK, weights.data());
+  drop_beyond_capacity(options_.capacity, run, *parallel_, options_.experts, weights, routed.weights_TK.size(0), routed.experts);
+}
+
+Tensor Moe::beside(const Tensor& x, const Tensor& residual) const {
+  if (!shared_) return residual;
+  if (!plan_->recomputes(RecomputePart::shared_experts)) return shared(x, residual);
+  return recompute([this](const Tensor& a, const Tensor& b) { return shared(a, b); }, x, residual);
+}
+
+// The gate is a router of one expert, to which every token goes, and the scaled sum is that of a token's only choice.
+Tensor Moe::shared(const Tensor& x, const Tensor& residual) const {
+  if (!shared_gate_) return (*shared_)(x, residual);
+  Tensor weights = route(router_logits(x, shared_gate_->use()), {.score = RouterRule::Score::sigmoid, .top_k = 1}, {}, nullptr).weights_TK;
+  std::vector<int32_t> each(static_cast<size_t>(x.size(0)));
+  std::iota(each.begin(), each.end(), 0);
+  Tensor ids = x.run().from_host<int32_t>(each, {x.size(0)});
+  return combine_rows((*shared_)(x), weights, {{ids, ids.view({x.size(0), 1})}, ids, 1}, residual);
 }
 
 Tensor Moe::experts(const Tensor& x, const RowCounts& rows) const {
-  return grouped_linear(silu_mul(grouped_linear(x, gate_.use(), rows), grouped_linear(x, up_.use(), rows)), down_.use(), rows);
+  Tensor gate = grouped_linear(x, gate_.use(), rows), up = grouped_linear(x, up_.use(), rows);
+  auto act = [](const Tensor& a, const Tensor& b) { return silu_mul(a, b); };
+  return grouped_linear(plan_->recomputes(RecomputePart::moe_act) ? recompute(act, gate, up) : act(gate, up), down_.use(), rows);
 }
 
 // The tokens of a micro-batch lie on the ranks of cp, and with sequence parallelism on those of tp.
@@ -58,9 +100,10 @@ RouterBalance Moe::balance(const ModelInput& input, int64_t tokens, std::vector<
     for (const Axis* axis : {p->sequence ? p->tp : nullptr, p->cp})
       if (cutting(axis)) axis->comm().all_reduce(counts);
   };
-  bool by_sequence = std::any_of(out.terms.begin(), out.terms.end(),
-                                 [](const BalanceTerm& t) { return t.over == BalanceTerm::Over::sequence; });
-  if (!by_sequence) return out;
+  if (bias_) out.bias = bias_->values;
+  for (BalanceTerm& term : out.terms)
+    if (term.over == BalanceTerm::Over::given) term.load = load_->values;
+  if (!has_terms(BalanceTerm::Over::sequence)) return out;
   const std::vector<int32_t>& bounds = *input.bounds;
   int64_t first = parallel_->sequence ? axis_index(parallel_->tp) * tokens : 0;
   out.sequences = static_cast<int64_t>(bounds.size()) - 1;
@@ -71,6 +114,32 @@ RouterBalance Moe::balance(const ModelInput& input, int64_t tokens, std::vector<
   }
   out.sequence_of = sequence_of;
   return out;
+}
+
+std::vector<double> Moe::record_values() const {
+  std::vector<double> out(static_cast<size_t>(num_record_values()));
+  std::copy(record_->choices.begin(), record_->choices.end(), out.begin());
+  std::copy(record_->terms.begin(), record_->terms.end(), out.begin() + options_.experts);
+  out[out.size() - 2] = record_->z;
+  out[out.size() - 1] = static_cast<double>(record_->tokens);
+  return out;
+}
+
+Moe::StepRecord Moe::end_step(std::span<const double> sums, bool updated) {
+  *record_ = {};
+  auto experts = static_cast<size_t>(options_.experts), terms = options_.terms.size();
+  StepRecord all{.choices = {sums.begin(), sums.begin() + options_.experts},
+                 .terms = {sums.begin() + options_.experts, sums.begin() + options_.experts + static_cast<ptrdiff_t>(terms)},
+                 .z = sums[experts + terms],
+                 .tokens = sums[experts + terms + 1]};
+  double share = std::accumulate(all.choices.begin(), all.choices.end(), 0.0) / static_cast<double>(experts);
+  if (!updated || share == 0) return all;
+  for (size_t e = 0; e < experts; ++e) {
+    double missing = share - all.choices[e];
+    if (bias_) bias_->values[e] += static_cast<float>(missing > 0 ? options_.bias_update_rate : missing < 0 ? -options_.bias_update_rate : 0);
+    if (load_) load_->values[e] = static_cast<float>(all.choices[e] / share);
+  }
+  return all;
 }
 
 }  // namespace mtrain

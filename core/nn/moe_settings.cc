@@ -25,7 +25,7 @@ void RouterSettings::bind(Fields& f) {
   f("balancing", balancing, "what keeps experts equally busy")
       .one_of({"aux_loss", "seq_aux_loss", "global_aux_loss", "sinkhorn", "quantile_balancing", "none"})
       .renamed_from({"moe_router_load_balancing_type"})
-      .needs("sinkhorn, quantile and global balancing", {"global_aux_loss", "sinkhorn", "quantile_balancing"});
+      .needs("sinkhorn and quantile balancing", {"sinkhorn", "quantile_balancing"});
   f("aux_loss_coeff", aux_loss_coeff, "weight of each balancing loss")
       .min(0)
       .renamed_from({"moe_aux_loss_coeff"});
@@ -34,8 +34,7 @@ void RouterSettings::bind(Fields& f) {
       .renamed_from({"moe_z_loss_coeff"});
   f("bias", bias, "a bias for each expert, moved towards equal load, joins in the choice only")
       .resume(impossible)
-      .renamed_from({"moe_router_enable_expert_bias"})
-      .needs("biases of experts");
+      .renamed_from({"moe_router_enable_expert_bias"});
   f("bias_update_rate", bias_update_rate, "how far it moves in one update")
       .min(0)
       .renamed_from({"moe_router_bias_update_rate"});
@@ -71,8 +70,7 @@ void MoeSettings::bind(Fields& f) {
       .renamed_from({"moe_shared_expert_intermediate_size"});
   f("shared_gate", shared_gate, "a learnt gate scales the shared expert")
       .resume(impossible)
-      .renamed_from({"moe_shared_expert_gate"})
-      .needs("gates of shared experts");
+      .renamed_from({"moe_shared_expert_gate"});
   f("shared_overlap", shared_overlap, "the shared expert works behind the exchange of tokens")
       .resume(safe)
       .renamed_from({"moe_shared_expert_overlap"})
@@ -102,18 +100,17 @@ void MoeSettings::bind_dispatch(Fields& f) {
   f("capacity_factor", capacity_factor,
     "an expert takes this times its equal share of tokens; null: all that come")
       .exclusive_min(0)
-      .renamed_from({"moe_expert_capacity_factor"})
-      .needs("capacities of experts");
+      .renamed_from({"moe_expert_capacity_factor"});
   f("pad_to_capacity", pad_to_capacity, "and is given exactly that many")
       .renamed_from({"moe_pad_expert_input_to_capacity"})
-      .needs("capacities of experts");
+      .needs("padded capacities of experts");
   f("drop_policy", drop_policy, "which tokens are too many: those of least score, or the last ones")
       .one_of({"probs", "position"})
       .renamed_from({"moe_token_drop_policy"});
   f("rank_capacity_factor", rank_capacity_factor, "the same limit for all experts of a rank; null: none")
       .exclusive_min(0)
       .renamed_from({"moe_expert_rank_capacity_factor"})
-      .needs("capacities of experts");
+      .needs("capacities of ranks");
   f("dispatcher", dispatcher, "how tokens reach their experts' ranks")
       .one_of({"allgather", "alltoall", "flex"})
       .resume(safe)
@@ -148,8 +145,11 @@ std::vector<BalanceTerm> balance_terms(const RouterSettings& s) {
   for (size_t i = 0; i < s.balancing.size(); ++i) {
     double coefficient = s.aux_loss_coeff.empty() ? 0 : s.aux_loss_coeff[std::min(i, s.aux_loss_coeff.size() - 1)];
     if (coefficient == 0 || s.balancing[i] == "none") continue;
-    out.push_back({s.balancing[i] == "seq_aux_loss" ? BalanceTerm::Over::sequence : BalanceTerm::Over::micro_batch,
-                   coefficient, {}});
+    out.push_back({s.balancing[i] == "seq_aux_loss"      ? BalanceTerm::Over::sequence
+                   : s.balancing[i] == "global_aux_loss" ? BalanceTerm::Over::given
+                                                         : BalanceTerm::Over::micro_batch,
+                   coefficient,
+                   {}});
   }
   return out;
 }
@@ -173,6 +173,7 @@ MoeOptions MoeSettings::options(int64_t ffn) const {
   return {.experts = experts,
           .ffn = ffn_hidden_size > 0 ? ffn_hidden_size : ffn,
           .shared_ffn = shared_ffn_hidden_size,
+          .shared_gate = shared_gate,
           .rule = {.score = score(router.score),
                    .top_k = top_k,
                    .pre_softmax = router.pre_softmax,
@@ -180,7 +181,11 @@ MoeOptions MoeSettings::options(int64_t ffn) const {
                    .groups = router.groups,
                    .group_top_k = router.group_top_k},
           .terms = balance_terms(router),
-          .z_coefficient = router.z_loss_coeff};
+          .z_coefficient = router.z_loss_coeff,
+          .capacity = {.keep = drop_policy == "probs" ? ExpertCapacity::Keep::best : ExpertCapacity::Keep::first,
+                       .factor = capacity_factor},
+          .bias = router.bias,
+          .bias_update_rate = router.bias_update_rate};
 }
 
 }  // namespace mtrain

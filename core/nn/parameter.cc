@@ -12,6 +12,11 @@ Parameter& ParamList::add(Parameter parameter) {
   return parameters_.emplace_back(std::move(parameter));
 }
 
+StateBuffer& ParamList::add_buffer(StateBuffer buffer) {
+  for (const StateBuffer& other : buffers_) MT_CHECK(other.name != buffer.name, "two buffers named ", buffer.name);
+  return buffers_.emplace_back(std::move(buffer));
+}
+
 Parameter* ParamList::find(std::string_view name) {
   for (auto& p : parameters_)
     if (p.name == name) return &p;
@@ -37,22 +42,83 @@ std::vector<ParamBox> Parameter::boxes() const {
   return boxes;
 }
 
-std::vector<std::pair<int64_t, int64_t>> ParamList::counted_ranges() const {
-  std::vector<std::pair<int64_t, int64_t>> ranges;
-  int64_t base = 0;
-  for (const auto& p : parameters_) {
-    for (const ParamBox& box : p.boxes()) {
-      if (!box.counted) continue;
-      for_each_run(box, p.global, p.master.shape(), [&](int64_t, int64_t local, int64_t count) {
-        int64_t begin = base + local, end = begin + count;
-        if (!ranges.empty() && ranges.back().second == begin) ranges.back().second = end;
-        else ranges.emplace_back(begin, end);
-      });
+namespace {
+
+struct LocalBox {
+  Shape offset, extent;
+};
+
+// Elements [begin, end) of a row-major box of dimensions `dim` and up, as boxes: the rest of a row, whole rows, the start of a row.
+void cut_range(const Shape& shape, int dim, int64_t begin, int64_t end, const Shape& at, std::vector<LocalBox>& out) {
+  if (begin >= end) return;
+  int64_t row = 1;
+  for (int d = dim + 1; d < shape.rank(); ++d) row *= shape[d];
+  auto rows = [&](int64_t first, int64_t last) {
+    if (first >= last) return;
+    LocalBox box{at, shape};
+    for (int d = 0; d < dim; ++d) box.extent[d] = 1;
+    box.offset[dim] = first, box.extent[dim] = last - first;
+    out.push_back(box);
+  };
+  auto within = [&](int64_t index, int64_t lo, int64_t hi) {
+    Shape inner = at;
+    inner[dim] = index;
+    cut_range(shape, dim + 1, lo, hi, inner, out);
+  };
+  int64_t first = begin / row, last = end / row;
+  if (begin % row == 0) return rows(first, last), within(last, 0, end % row);
+  if (first == last) return within(first, begin % row, end % row);
+  within(first, begin % row, row);
+  rows(first + 1, last);
+  if (end % row) within(last, 0, end % row);
+}
+
+}  // namespace
+
+std::vector<ParamBox> Parameter::boxes_of(int64_t begin, int64_t end) const {
+  if (begin == 0 && end == numel()) return boxes();
+  std::vector<LocalBox> parts;
+  Shape zero = local;
+  for (int d = 0; d < zero.rank(); ++d) zero[d] = 0;
+  cut_range(local, 0, begin, end, zero, parts);
+  std::vector<ParamBox> common;
+  for (const ParamBox& box : boxes())
+    for (const LocalBox& part : parts) {
+      ParamBox both = box;
+      bool empty = false;
+      for (int d = 0; d < local.rank(); ++d) {
+        int64_t lo = std::max(box.local[d], part.offset[d]);
+        int64_t hi = std::min(box.local[d] + box.extent[d], part.offset[d] + part.extent[d]);
+        empty |= lo >= hi;
+        both.local[d] = lo, both.extent[d] = hi - lo, both.global[d] = box.global[d] + (lo - box.local[d]);
+      }
+      if (!empty) common.push_back(both);
     }
-    base += p.numel();
+  return common;
+}
+
+std::vector<std::pair<int64_t, int64_t>> Parameter::counted_ranges() const {
+  std::vector<std::pair<int64_t, int64_t>> runs, ranges;
+  for (const ParamBox& box : boxes())
+    if (box.counted)
+      for_each_run(box, global, local, [&](int64_t, int64_t at, int64_t count) { runs.emplace_back(at, at + count); });
+  std::sort(runs.begin(), runs.end());
+  for (const auto& run : runs) {
+    if (!ranges.empty() && ranges.back().second == run.first) ranges.back().second = run.second;
+    else ranges.push_back(run);
   }
-  std::sort(ranges.begin(), ranges.end());
   return ranges;
+}
+
+void Parameter::start_values(uint64_t seed, int64_t begin, std::span<float> values) const {
+  int64_t end = begin + static_cast<int64_t>(values.size());
+  for (const ParamBox& box : boxes())
+    for_each_run(box, global, local, [&](int64_t from, int64_t at, int64_t count) {
+      int64_t lo = std::max(at, begin), hi = std::min(at + count, end);
+      if (lo >= hi) return;
+      auto part = values.subspan(static_cast<size_t>(lo - begin), static_cast<size_t>(hi - lo));
+      fill(start, seed, name, part, static_cast<uint64_t>(from + lo - at));
+    });
 }
 
 int64_t ParamList::numel() const {
@@ -66,7 +132,7 @@ void ParamList::allocate_gradients(Run& run) {
   gradients_ = run.zeros({numel()}, DType::f32);
   int64_t at = 0;
   for (auto& p : parameters_) {
-    p.main_grad = gradients_.slice(0, at, at + p.numel()).view(p.master.shape());
+    p.main_grad = gradients_.slice(0, at, at + p.numel()).view(p.local);
     p.leaf->grad = p.main_grad;
     at += p.numel();
   }
@@ -93,6 +159,12 @@ const ParallelContext& Scope::parallel() const {
 const BlockPlan& Scope::blocks() const {
   static const BlockPlan everything_kept;
   return settings_->blocks ? *settings_->blocks : everything_kept;
+}
+
+StateBuffer& Scope::buffer(std::string_view name, int64_t count, float value) const {
+  const ParallelContext& p = parallel();
+  bool first = axis_index(p.tp) == 0 && axis_index(p.cp) == 0 && axis_index(p.expert_group) == 0 && axis_index(p.edp) == 0;
+  return settings_->parameters.add_buffer({(*this / name).path(), std::vector<float>(static_cast<size_t>(count), value), first});
 }
 
 namespace {
@@ -122,13 +194,17 @@ void place(Parameter& p, const ParallelContext& parallel) {
   if (!p.expert && parallel.sequence) p.partial.push_back({tensor, 0, p.numel()});
 }
 
-// Writes the start values of the local boxes.
-void initialise(const Parameter& p, const Init& init, uint64_t seed, std::span<float> values) {
-  for (const ParamBox& box : p.boxes())
-    for_each_run(box, p.global, p.master.shape(), [&](int64_t global, int64_t local, int64_t count) {
-      auto run = values.subspan(static_cast<size_t>(local), static_cast<size_t>(count));
-      fill(init, seed, p.name, run, static_cast<uint64_t>(global));
-    });
+void allocate(Parameter& p, const BuildSettings& settings) {
+  Run& run = settings.run;
+  MemoryScope use(run.memory(), MemoryUse::parameters);
+  p.master = run.empty(p.local, DType::f32);
+  if (settings.initialise) {
+    std::vector<float> values(static_cast<size_t>(p.numel()));
+    p.start_values(run.seed(), 0, values);
+    run.upload(p.master, values.data());
+  }
+  p.value = p.dtype == DType::f32 ? p.master : run.empty(p.local, p.dtype);
+  if (p.dtype != DType::f32 && settings.initialise) run.copy(p.value, p.master);
 }
 
 }  // namespace
@@ -148,21 +224,11 @@ Parameter& Scope::param(std::string_view name, const Dims& dims, const Init& ini
   p.global = shape;
   p.shards = shards_of(dims, parallel());
   for (const auto& shard : p.shards) shape[shard.dim] = shard.size();
-  Run& run = settings_->run;
-  MemoryScope use(run.memory(), MemoryUse::parameters);
-  p.master = run.empty(shape, DType::f32);
+  p.local = shape;
+  p.dtype = settings_->dtype;
+  p.start = init;
   place(p, parallel());
-  if (settings_->initialise) {
-    std::vector<float> values(static_cast<size_t>(shape.numel()));
-    mtrain::initialise(p, init, run.seed(), values);
-    run.upload(p.master, values.data());
-  }
-  if (settings_->dtype == DType::f32) {
-    p.value = p.master;
-  } else {
-    p.value = run.empty(shape, settings_->dtype);
-    if (settings_->initialise) run.copy(p.value, p.master);
-  }
+  if (!settings_->defer_memory) allocate(p, *settings_);
   return settings_->parameters.add(std::move(p));
 }
 

@@ -8,7 +8,9 @@
 #include <vector>
 
 #include "mtrain/autograd/tape.h"
+#include "mtrain/nn/init.h"
 #include "mtrain/nn/parallel.h"
+#include "mtrain/nn/state_buffer.h"
 
 namespace mtrain {
 
@@ -30,21 +32,33 @@ struct MT_API Parameter {
   std::string name;  // the path of scopes: "layers.0.attn.qkv.weight"
   Dims dims;
   bool decay = false;  // weight decay applies
-  Shape global;        // shape of the whole, of which `master` has this rank's part
+  Shape global;        // shape of the whole
+  Shape local;         // of this rank's part
+  DType dtype = DType::f32;  // of the value
+  Init start;          // what elements begin as
   std::vector<DimShard> shards;     // the dimensions that are cut, rising; none: this rank holds all of it
   std::vector<PartialSum> partial;  // elements of the gradient that other ranks have summands of
   bool counted = true;              // false: a copy of what another rank of the same replica holds and counts
   bool expert = false;              // its replicas are the ranks of edp, not those of dp and cp
+  // Data-parallel ranks may share these out (optim/param_buckets.h): then there is no master here, and value and gradient have
+  // their memory only while it is needed.
   Tensor master;       // float: what the optimizer updates and the checkpoint keeps
   Tensor value;        // what the model computes with; the master itself in fp32
-  Tensor main_grad;    // float, a view into the list's one gradient buffer
+  Tensor main_grad;    // float, a view into a buffer of many parameters' gradients
   std::shared_ptr<Leaf> leaf;
 
-  int64_t numel() const { return master.numel(); }
+  int64_t numel() const { return local.numel(); }
+  /// Writes the start values of local elements begin, begin + 1, …
+  void start_values(uint64_t seed, int64_t begin, std::span<float> values) const;
+  /// Ranges [begin, end) of the local elements that this rank counts in norms, rising and not touching.
+  std::vector<std::pair<int64_t, int64_t>> counted_ranges() const;
   /// What this rank holds, as boxes: one, or one for each combination of pieces.
   std::vector<ParamBox> boxes() const;
+  /// The same of local elements [begin, end), which take a few boxes more where they end within a row.
+  std::vector<ParamBox> boxes_of(int64_t begin, int64_t end) const;
   /// The value with its place on the tape.
   Tensor use() const {
+    if (leaf->watch) leaf->watch->before_value(leaf->number);
     Tensor t = value;
     if (t.run().grad_enabled) t.set_node(leaf);
     return t;
@@ -75,24 +89,27 @@ void for_each_run(const ParamBox& box, const Shape& global, const Shape& local, 
 class MT_API ParamList {
  public:
   Parameter& add(Parameter parameter);
-  /// Allocates the gradient buffer. REQUIRES: all parameters added; called once.
+  /// Allocates one gradient buffer, for a model that is alone (data-parallel ranks have ParamBuckets). REQUIRES: all parameters
+  /// added; called once.
   void allocate_gradients(Run& run);
   /// Forgets the gradients of the last step; the next backward overwrites them.
   void clear_gradients();
-  /// Zeroes those that no backward touched since clear_gradients(), so that every gradient is defined.
+  /// Zeroes those that no backward touched since clear_gradients(), so that every gradient is defined. REQUIRES: memory for all
+  /// of them is there.
   void settle_gradients(Run& run);
 
   std::deque<Parameter>& all() { return parameters_; }
   const std::deque<Parameter>& all() const { return parameters_; }
   Parameter* find(std::string_view name);
+  StateBuffer& add_buffer(StateBuffer buffer);
+  std::deque<StateBuffer>& buffers() { return buffers_; }
   int64_t numel() const;
-  /// Ranges [begin, end) of the gradient buffer that this rank counts in norms, rising and not touching.
-  std::vector<std::pair<int64_t, int64_t>> counted_ranges() const;
   /// All main gradients, in the order of the parameters.
   const Tensor& gradient_buffer() const { return gradients_; }
 
  private:
   std::deque<Parameter> parameters_;
+  std::deque<StateBuffer> buffers_;
   Tensor gradients_;
 };
 

@@ -15,6 +15,7 @@ struct BuildSettings {
   ParamList& parameters;
   DType dtype = DType::f32;  // of values and activations
   bool initialise = true;    // false: values come from a checkpoint anyway
+  bool defer_memory = false;  // parameters get theirs, and their start values, from ParamBuckets
   const ParallelContext* parallel = nullptr;  // null: nothing is cut
   const BlockPlan* blocks = nullptr;          // null: everything is kept for backward
 };
@@ -31,6 +32,8 @@ class MT_API Scope {
   /// depends on seed, name and the element's place in the whole only.
   Parameter& param(std::string_view name, const Dims& dims, const Init& init, bool decay) const;
 
+  /// Adds numbers that no gradient moves (state_buffer.h), all of this value. Every rank of a stage adds the same ones.
+  StateBuffer& buffer(std::string_view name, int64_t count, float value) const;
   /// The parameter `<path>.<name>` where another stage of this rank has added it, null otherwise.
   Parameter* find(std::string_view name) const { return settings_->parameters.find((*this / name).path()); }
 

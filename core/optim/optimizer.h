@@ -1,5 +1,6 @@
 // Optimizer: the plugin kind that says how one parameter moves. Its state lives outside, in named float tensors shaped like
-// the parameter, so that checkpointing and sharding need to know nothing about it. For the rank's own thread.
+// the parameter, so that checkpointing and sharding need to know nothing about it. Where ranks share out the state (dist.zero),
+// each updates its own parameters, or parts of them. For the rank's own thread.
 #pragma once
 #include <span>
 #include <string>
@@ -14,7 +15,8 @@ struct OptimizerContext {
   Run& run;
 };
 
-/// One parameter's update. `master`, `grad` and each of `state` are float, contiguous and of equal shape.
+/// One parameter's update, or that of a stretch of its elements. `master`, `grad` and each of `state` are float, contiguous and of
+/// equal shape: the parameter's, or one dimension for a stretch.
 struct ParamUpdate {
   Run& run;
   std::string_view name;
@@ -35,6 +37,9 @@ class MT_API Optimizer {
   /// Names of the state tensors of each parameter, as the checkpoint shows them: {"exp_avg", "exp_avg_sq"}.
   virtual std::vector<std::string> state_names() const = 0;
   virtual void update(const ParamUpdate& update) = 0;
+  /// True when each element moves by its own gradient and state alone, so that a parameter may be cut anywhere. Otherwise update()
+  /// is given whole parameters only (as a tensor-parallel rank has them), and dist.zero beyond 1 is refused.
+  virtual bool elementwise() const { return false; }
 };
 
 }  // namespace mtrain

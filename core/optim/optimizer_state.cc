@@ -8,26 +8,43 @@ namespace mtrain {
 Optimizer::~Optimizer() = default;
 
 OptimizerState::OptimizerState(Run& run, ParamList& parameters, Optimizer& optimizer)
-    : run_(run), parameters_(parameters), optimizer_(optimizer), names_(optimizer.state_names()) {
-  MemoryScope use(run.memory(), MemoryUse::optimizer);
-  for (auto& p : parameters.all()) {
-    Entry entry{&p, {}};
-    for (size_t i = 0; i < names_.size(); ++i) entry.state.push_back(run.zeros(p.master.shape(), DType::f32));
-    entries_.push_back(std::move(entry));
-  }
-  counted_ = parameters.counted_ranges();
+    : OptimizerState(run, whole_slices(parameters), nullptr, optimizer) {}
+
+OptimizerState::OptimizerState(Run& run, ParamBuckets& buckets, Optimizer& optimizer)
+    : OptimizerState(run, buckets.slices(), &buckets, optimizer) {
+  MT_CHECK(optimizer.elementwise() || buckets.options().zero == 0 || buckets.options().whole_parameters,
+           "parameters are cut, which this optimizer cannot take");
 }
 
-double OptimizerState::grad_norm(double grad_scale, Communicator* copy) const {
-  const Tensor& g = parameters_.gradient_buffer();
-  double squares = 0;
-  for (auto [begin, end] : counted_) {
-    double part = 0;
-    run_.kernels().squared_norm(run_.stream(), {.x = g.data<float>() + begin, .count = end - begin, .out = &part});
-    run_.stream().synchronize();
-    squares += part;
+OptimizerState::OptimizerState(Run& run, std::vector<ParamSlice> slices, ParamBuckets* buckets, Optimizer& optimizer)
+    : run_(run), buckets_(buckets), optimizer_(optimizer), names_(optimizer.state_names()) {
+  MemoryScope use(run.memory(), MemoryUse::optimizer);
+  for (ParamSlice& slice : slices) {
+    Entry entry{std::move(slice), {}};
+    for (size_t i = 0; i < names_.size(); ++i) entry.state.push_back(run.zeros(entry.master.shape(), DType::f32));
+    auto& counted = counted_.emplace_back();
+    for (auto [begin, end] : entry.parameter->counted_ranges()) {
+      int64_t lo = std::max(begin, entry.begin), hi = std::min(end, entry.begin + entry.count);
+      if (lo < hi) counted.emplace_back(lo - entry.begin, hi - entry.begin);
+    }
+    entries_.push_back(std::move(entry));
   }
-  if (copy) squares = copy->all_reduce_value(squares);
+}
+
+// The square of a float is exact in double, so how parameters are cut shows in the last bits of a double only.
+double OptimizerState::grad_norm(double grad_scale, Communicator* world) const {
+  double squares = 0;
+  for (size_t i = 0; i < entries_.size(); ++i) {
+    if (world && !entries_[i].counted) continue;
+    const float* gradient = entries_[i].grad.data<float>();
+    for (auto [begin, end] : counted_[i]) {
+      double part = 0;
+      run_.kernels().squared_norm(run_.stream(), {.x = gradient + begin, .count = end - begin, .out = &part});
+      run_.stream().synchronize();
+      squares += part;
+    }
+  }
+  if (world) squares = world->all_reduce_value(squares);
   return std::sqrt(squares) * grad_scale;
 }
 
@@ -39,18 +56,25 @@ void OptimizerState::update(const Step& step) {
   MemoryScope use(run_.memory(), MemoryUse::optimizer);
   auto scale = static_cast<float>(step.grad_scale * clip_factor(step.grad_norm, step.clip));
   for (auto& entry : entries_) {
-    Parameter& p = *entry.parameter;
+    const Parameter& p = *entry.parameter;
     optimizer_.update({.run = run_,
                        .name = p.name,
-                       .master = p.master,
-                       .grad = p.main_grad,
+                       .master = entry.master,
+                       .grad = entry.grad,
                        .state = entry.state,
-                       .value = p.value.dtype() == DType::f32 ? Tensor() : p.value,
+                       .value = entry.value,
                        .lr = step.lr,
                        .weight_decay = p.decay ? step.weight_decay : 0,
                        .grad_scale = scale,
                        .step = step.step});
   }
+  if (buckets_) buckets_->publish();
+}
+
+void OptimizerState::masters_changed() {
+  if (buckets_) return buckets_->masters_changed();
+  for (Entry& entry : entries_)
+    if (entry.value.defined()) run_.copy(entry.value, entry.master);
 }
 
 }  // namespace mtrain

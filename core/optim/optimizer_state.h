@@ -1,5 +1,5 @@
-// OptimizerState: every parameter's state tensors, and one step over all parameters — norm, clipping, update.
-// Owns the state; refers to the parameters and the optimizer. For the rank's own thread.
+// OptimizerState: the state tensors of what this rank updates — every parameter, or its shard of them — and one step over it:
+// norm, clipping, update. Owns the state; refers to the parameters, their buckets and the optimizer. For the rank's own thread.
 #pragma once
 #include <map>
 #include <string>
@@ -7,16 +7,20 @@
 
 #include "mtrain/comm/communicator.h"
 #include "mtrain/optim/optimizer.h"
+#include "mtrain/optim/param_buckets.h"
 
 namespace mtrain {
 
 class MT_API OptimizerState {
  public:
+  /// All parameters, on one rank. REQUIRES: allocated gradients.
   OptimizerState(Run& run, ParamList& parameters, Optimizer& optimizer);
+  /// What this rank updates.
+  OptimizerState(Run& run, ParamBuckets& buckets, Optimizer& optimizer);
 
-  /// L2 norm of all gradients times `grad_scale`, summed in a fixed order. `copy`: the ranks that hold one copy of the
-  /// parameters together; each element counts once.
-  double grad_norm(double grad_scale, Communicator* copy = nullptr) const;
+  /// L2 norm of all gradients times `grad_scale`, summed in a fixed order. `world`: the ranks of the job; each element counts once
+  /// over all of them. Null: those of this rank.
+  double grad_norm(double grad_scale, Communicator* world = nullptr) const;
   struct Step {
     double lr = 0, weight_decay = 0;
     double grad_scale = 1;  // 1 / loss scale
@@ -24,23 +28,26 @@ class MT_API OptimizerState {
     double grad_norm = 0;   // as grad_norm() gave it
     int64_t step = 1;
   };
-  /// Updates all parameters. Weight decay applies to those marked for it.
+  /// Updates the parameters, and hands the other ranks their values. Weight decay applies to those marked for it.
   void update(const Step& step);
 
-  struct Entry {
-    Parameter* parameter;
-    std::vector<Tensor> state;
+  /// After masters were written: values follow.
+  void masters_changed();
+
+  struct Entry : ParamSlice {
+    std::vector<Tensor> state;  // shaped like its master
   };
   std::vector<Entry>& entries() { return entries_; }
   const std::vector<std::string>& names() const { return names_; }
 
  private:
+  OptimizerState(Run& run, std::vector<ParamSlice> slices, ParamBuckets* buckets, Optimizer& optimizer);
   Run& run_;
-  ParamList& parameters_;
+  ParamBuckets* buckets_;
   Optimizer& optimizer_;
   std::vector<std::string> names_;
   std::vector<Entry> entries_;
-  std::vector<std::pair<int64_t, int64_t>> counted_;  // of the gradient buffer
+  std::vector<std::vector<std::pair<int64_t, int64_t>>> counted_;  // of each entry: ranges of its elements
 };
 
 /// The factor that brings a gradient of this norm within `clip` (torch.nn.utils.clip_grad_norm_: clip/(norm + 1e-6)).

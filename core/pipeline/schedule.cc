@@ -80,4 +80,12 @@ std::string to_text(const Schedule& schedule) {
   return out;
 }
 
+int64_t num_backwards(const Program& program) {
+  auto count = [&](Do what) {
+    return std::count_if(program.begin(), program.end(), [what](const Action& a) { return a.what == what; });
+  };
+  int64_t apart = count(Do::W);
+  return apart > 0 ? apart : count(Do::B);
+}
+
 }  // namespace mtrain

@@ -69,6 +69,9 @@ MT_API StageMap stage_map(std::string_view name, const Plan& plan);
 /// Puts Reduce behind the last B or W of each stage that has none.
 MT_API void add_reduces(Schedule& schedule);
 
+/// How often the gradients of a micro-batch are complete in a program: its W, or its B where it has none.
+MT_API int64_t num_backwards(const Program& program);
+
 /// "0F3" = stage 0, forward, micro-batch 3; "1SendG0", "2R".
 MT_API std::string to_text(const Action& action);
 MT_API std::string to_text(const Program& program);

@@ -66,7 +66,7 @@ void StageLink::send(const Action& action) {
   MT_CHECK(found != outbox_.end(), "nothing was made for ", to_text(action));
   Tensor tensor = std::move(found->second);
   outbox_.erase(found);
-  if (!moves()) return;
+  if (!moves()) return rehearse_send(action, std::move(tensor));
   Action other = receive_of(action);
   int to = static_cast<int>(rank_of(other.stage)), tag = tag_of(other);
   run_.stream().synchronize();
@@ -77,6 +77,17 @@ void StageLink::send(const Action& action) {
     out.told = ranks_->start_send(out.header, to, tag);
   }
   out.gone = ranks_->start_send(buffer(out.tensor), to, tag);
+}
+
+/// A tensor that was sent is alive until it is received, at the latest until what comes back for it is here. Nothing comes back
+/// for a gradient: of those, two are taken to be on their way.
+void StageLink::rehearse_send(const Action& action, Tensor tensor) {
+  if (action.what == Do::SendX) {
+    rehearsed_x_[{action.stage, action.micro}] = std::move(tensor);
+    return;
+  }
+  rehearsed_g_.push_back(std::move(tensor));
+  if (rehearsed_g_.size() > 2) rehearsed_g_.erase(rehearsed_g_.begin());
 }
 
 /// Gradients have the form of what they are gradients of, which their receiver knows.
@@ -115,6 +126,7 @@ StageLink::Form StageLink::form_of(const Action& action, int from, int tag) {
 void StageLink::receive(const Action& action) {
   int64_t stage = action.stage + (action.what == Do::RecvX ? -1 : 1);
   int from = static_cast<int>(rank_of(stage)), tag = tag_of(action);
+  if (action.what == Do::RecvG) rehearsed_x_.erase({action.stage, action.micro});
   Form form = form_of(action, from, tag);
   Incoming& in = inbox_[{action.what, action.stage, action.micro}];
   MemoryScope use(run_.memory(), action.what == Do::RecvX ? MemoryUse::activations : MemoryUse::backward);
@@ -139,12 +151,16 @@ void StageLink::finish() {
   MT_CHECK(inbox_.empty(), inbox_.size(), " tensors were received that no action took");
   MT_CHECK(outbox_.empty(), outbox_.size(), " tensors were made that no action sent");
   sent_x_.clear();
+  rehearsed_x_.clear();
+  rehearsed_g_.clear();
 }
 
 void StageLink::abandon() noexcept {
   inbox_.clear();
   outbox_.clear();
   sent_x_.clear();
+  rehearsed_x_.clear();
+  rehearsed_g_.clear();
   told_.clear();
   heard_.clear();
   leaving_.clear();

@@ -63,6 +63,7 @@ class MT_API StageLink {
   int64_t rank_of(int64_t stage) const { return map_.rank(stage); }
   void send(const Action& action);
   void receive(const Action& action);
+  void rehearse_send(const Action& action, Tensor tensor);
   Form form_of(const Action& action, int from, int tag);
   bool tells_shape(const Action& action, const Form& form);
 
@@ -76,6 +77,8 @@ class MT_API StageLink {
   std::map<std::pair<int16_t, int32_t>, Form> sent_x_;  // by stage and micro-batch: what its gradient will look like
   std::map<int16_t, Form> told_, heard_;                // by stage: the form of what it sends; of what it receives
   std::vector<Outgoing> leaving_;
+  std::map<std::pair<int16_t, int32_t>, Tensor> rehearsed_x_;  // sent, as if not received yet
+  std::vector<Tensor> rehearsed_g_;
 };
 
 }  // namespace mtrain

@@ -31,6 +31,7 @@ class MT_API CachingAllocator {
 
   /// Bytes now in use, the most ever in use, and bytes held from the system.
   size_t in_use() const { return in_use_; }
+  const MemoryBreakdown& held() const { return now_; }
   size_t peak() const { return peak_; }
   size_t reserved() const { return reserved_; }
   /// The most bytes ever held from the system, and what was in use when most was.

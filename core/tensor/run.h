@@ -66,6 +66,8 @@ class MT_API Run {
   bool grad_enabled = true;
   /// Losses whose gradients forward has added up already (linear_cross_entropy) and whose backward has not come yet.
   int64_t open_losses = 0;
+  /// Backward passes under way, one inside another where blocks are computed again.
+  int64_t backwards = 0;
   /// Where set, blocks of memory that are made are noted here (offloading asks which of them are kept).
   std::optional<std::vector<std::weak_ptr<Storage>>> made;
   /// Creation number of the next tape node.

@@ -12,9 +12,7 @@ NodeBase::~NodeBase() = default;
 
 Storage::Storage(Run& run, size_t bytes)
     : run_(run), data_(run.memory().take(bytes)), bytes_(bytes), use_(run.memory().use()) {}
-Storage::~Storage() {
-  if (data_) run_.memory().give(data_, bytes_, use_);
-}
+Storage::~Storage() { release(); }
 
 void Storage::release() {
   if (data_) run_.memory().give(std::exchange(data_, nullptr), bytes_, use_);
@@ -24,6 +22,10 @@ void Storage::restore() {
   if (data_) return;
   MemoryScope use(run_.memory(), use_);
   data_ = run_.memory().take(bytes_);
+}
+
+void Storage::throw_released() {
+  throw Error(ErrorClass::bug, "a tensor is used whose memory was given back; parameters are reached through Parameter::use()");
 }
 
 void Storage::adopt(Storage& other) {

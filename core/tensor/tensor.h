@@ -13,28 +13,30 @@ namespace mtrain {
 
 class Run;
 
-/// A block of device memory of one Run; goes back to the Run's allocator with its last handle.
+/// A block of device memory of one Run; goes back to the Run's allocator with its last handle. Its memory can be given back
+/// earlier, and taken again, while there are handles: who holds parameters that exist only while they are used does that.
 class MT_API Storage {
  public:
   Storage(Run& run, size_t bytes);
   ~Storage();
   Storage(const Storage&) = delete;
   Storage& operator=(const Storage&) = delete;
-  /// Null while released.
-  void* data() const { return data_; }
+  void* data() const {
+    if (!data_) throw_released();
+    return data_;
+  }
   size_t bytes() const { return bytes_; }
-  Run& run() const { return run_; }
-
-  // The memory of a block may go while its handles stay, and come back before anyone reads it again.
-
-  /// Gives the memory back; what it held is lost.
+  bool resident() const { return data_ != nullptr; }
+  /// Gives the memory back; what was in it is lost. Nothing when it is not there.
   void release();
-  /// Takes memory again, uninitialised.
+  /// Takes memory again, uninitialised. Nothing when it is there.
   void restore();
+  Run& run() const { return run_; }
   /// Takes over another block's memory with its values; that one is released. REQUIRES: equal bytes; released itself.
   void adopt(Storage& other);
 
  private:
+  [[noreturn]] static void throw_released();
   Run& run_;
   void* data_;
   size_t bytes_;
@@ -64,6 +66,10 @@ class MT_API Tensor {
   Run& run() const { return storage_->run(); }
   /// True when no other handle shares the storage, so that it may be written in place.
   bool unique() const { return storage_.use_count() == 1; }
+  /// Whether the storage has its memory now (Storage::release, for all tensors that share it).
+  bool resident() const { return storage_->resident(); }
+  void release_memory() const { storage_->release(); }
+  void restore_memory() const { storage_->restore(); }
   bool contiguous() const;
 
   /// The same elements under another shape. REQUIRES: contiguous, equal count.

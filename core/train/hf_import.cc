@@ -80,18 +80,19 @@ class Importer {
 
   void import(Parameter& p, const HfParameter& entry) {
     std::vector<float> values(static_cast<size_t>(p.global.numel()));  // of the whole, of which this rank may hold a part
-    int64_t row_size = p.global.numel() / p.global[0], covered = 0;
+    Shape whole = as_rows(p.global);
+    int64_t row_size = whole.numel() / whole[0], covered = 0;
     for (const auto& piece : entry.pieces) {
       const TensorInfo* t = find(piece.tensor);
       if (!t) return fault(cat(p.name, " ", p.global, ": tensor ", piece.tensor, " is missing"));
       used_.insert(t->name);
       if (!t->dtype || !is_floating(*t->dtype)) return fault(cat(t->name, ": type ", t->file_dtype, " cannot be imported"));
-      int64_t rows = piece.rows < 0 ? p.global[0] : piece.rows;
+      int64_t rows = piece.rows < 0 ? whole[0] : piece.rows;
       if (!piece_fits(p, piece, *t, rows, row_size)) return;
       copy(as_floats(*t), *t, piece, rows, row_size, values);
       covered += rows;
     }
-    MT_CHECK(covered == p.global[0], p.name, ": ", covered, " rows of ", p.global[0]);
+    MT_CHECK(covered == whole[0], p.name, ": ", covered, " rows of ", whole[0]);
     Run& run = p.master.run();
     std::vector<float> own(static_cast<size_t>(p.numel()));
     for (const ParamBox& box : p.boxes())
@@ -102,8 +103,13 @@ class Importer {
     if (p.value.dtype() != DType::f32) run.copy(p.value, p.master);
   }
 
+  /// Matrices one below the other, such as those of experts, are rows like any others.
+  static Shape as_rows(const Shape& shape) {
+    return shape.rank() == 3 ? Shape{shape[0] * shape[1], shape[2]} : shape;
+  }
+
   bool piece_fits(const Parameter& p, const HfPiece& piece, const TensorInfo& t, int64_t rows, int64_t row_size) {
-    int rank = p.global.rank();
+    int rank = as_rows(p.global).rank();
     bool fits = t.shape.rank() == rank;
     if (fits) {
       int64_t have_rows = t.shape[piece.transpose ? 1 : 0], have_cols = rank == 2 ? t.shape[piece.transpose ? 0 : 1] : 1;

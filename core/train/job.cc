@@ -7,12 +7,14 @@
 
 #include "mtrain/base/log.h"
 #include "mtrain/comm/thread_world.h"
+#include "mtrain/train/job_identity.h"
+#include "mtrain/train/launcher.h"
 
 namespace mtrain {
 namespace {
 
-/// Ends the process here and now, as its own rank may be anywhere. The launcher then ends what is left of the job: those that
-/// are not to speak wait for a moment, so that the one that does has spoken.
+/// Ends the process here and now, as its own rank may be anywhere. The launcher then ends what is left of the
+/// job: those that are not to speak wait for a moment, so that the one that does has spoken.
 void end_process(const Error& error, bool speaks) {
   set_log_level(LogLevel::error);  // what the launcher's signals make ranks say would only confuse
   if (speaks) log_error(error.message(), error.hint().empty() ? "" : cat("\n  help: ", error.hint()));
@@ -29,25 +31,34 @@ CommContext comm_context(const DistSection& dist) {
 
 /// Ranks that a launcher started and that do not know of each other would be so many jobs in one folder.
 void require_no_launcher() {
-  for (const char* variable : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"})  // Open MPI; MPICH and Slurm's PMI
-    if (const char* ranks = std::getenv(variable); ranks && std::atoi(ranks) > 1)
-      throw Error(ErrorClass::config, cat("a launcher started ", ranks, " ranks, but dist.comm is not mpi"),
-                  cat("set dist.comm=mpi dist.nproc=", ranks));
+  if (int64_t ranks = launched_ranks(); ranks > 1)
+    throw Error(ErrorClass::config, cat("a launcher started ", ranks, " ranks, but dist.comm is not mpi"),
+                cat("set dist.comm=mpi dist.nproc=", ranks));
 }
 
-/// The others must learn of a failure before the communicator goes: a rank that leaves silently is waited for. Its process
-/// may end with the communicator, so it speaks first.
+/// The others must learn of a failure before the communicator goes: a rank that leaves silently is waited
+/// for. Its process may end with the communicator, so it speaks first.
 void run_launched(const Recipe& recipe, PluginHost& plugins, const std::function<void(Communicator&)>& rank) {
   const DistSection& dist = recipe.settings.dist;
   CommContext context = comm_context(dist);
   auto world = plugins.make<Communicator>(*dist.comm, Node::map(), context);
+  bool tells = true;
   try {
     MT_USER_CHECK(world->size() == dist.nproc, ErrorClass::config,
                   cat(world->size(), " ranks were started, and dist.nproc is ", dist.nproc),
-                  cat("set dist.nproc=", world->size(), ", or start ", dist.nproc, " ranks: mpirun -n ", dist.nproc, " mtrain …"));
+                  cat("set dist.nproc=", world->size(), ", or start ", dist.nproc, " ranks: mpirun -n ",
+                      dist.nproc, " mtrain …"));
+    std::string differences = identity_differences(*world, job_identity(recipe, plugins));
+    tells = differences.empty() || world->rank() == 0;
+    if (!tells) world->barrier();  // until the first rank, which knows all of it, has told
+    MT_USER_CHECK(differences.empty(), ErrorClass::config,
+                  cat("the ranks of this job are not alike:", differences),
+                  "start all with the same words and let them see the same files and installation of mtrain");
     rank(*world);
   } catch (const Error& error) {
-    log_error("rank ", world->rank(), ": ", error.message(), error.hint().empty() ? "" : cat("\n  help: ", error.hint()));
+    if (tells)
+      log_error("rank ", world->rank(), ": ", error.message(),
+                error.hint().empty() ? "" : cat("\n  help: ", error.hint()));
     world->abort(error.message(), error.error_class());
     throw;
   } catch (const std::exception& error) {

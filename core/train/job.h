@@ -12,7 +12,9 @@ namespace mtrain {
 
 /// Calls `rank` on every rank that lives in this process, each on its own thread with its communicator of the whole job, and
 /// returns when all have ended. The error of the rank that failed first is thrown; the others are told and end.
-/// Error(config) when a launcher started another number of ranks than dist.nproc.
+/// Where ranks are watched (dist.silence_seconds) and one of this process's does not come back after a failure, the process
+/// ends with the failure's status. Error(config) when a launcher started another number of ranks than dist.nproc, and when
+/// launched ranks differ in recipe, program or plugins.
 MT_API void run_job(const Recipe& recipe, PluginHost& plugins, const std::function<void(Communicator&)>& rank);
 
 /// Builds what a rank needs, the first rank before the others, so that it finds the machine as it was and what it refuses

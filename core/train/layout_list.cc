@@ -21,7 +21,8 @@ std::vector<int64_t> divisors(int64_t n) {
 /// The choices of a layout by name; those without a meaning in it are left out.
 std::map<std::string, std::string> choices(const RankLayout& l) {
   std::map<std::string, std::string> out;
-  for (auto [name, size] : {std::pair("tp", l.tp), {"pp", l.pp}, {"cp", l.cp}, {"dp", l.dp()}, {"ep", l.ep}, {"etp", l.etp}})
+  for (auto [name, size] :
+       {std::pair("tp", l.tp), {"pp", l.pp}, {"cp", l.cp}, {"dp", l.dp()}, {"ep", l.ep}, {"etp", l.etp}})
     out[name] = std::to_string(size);
   if (l.tp > 1) out["sp"] = l.sp ? "yes" : "no";
   if (l.pp > 1) out["schedule"] = cat(l.schedule, " vp", l.vp);
@@ -61,12 +62,14 @@ std::vector<RankLayout> combinations(int64_t ranks, bool experts) {
   std::vector<RankLayout> out;
   for (int64_t tp : divisors(ranks))
     for (int64_t pp : divisors(ranks / tp))
-      for (int64_t cp : divisors(ranks / tp / pp)) add_ways({.ranks = ranks, .tp = tp, .pp = pp, .cp = cp}, experts, out);
+      for (int64_t cp : divisors(ranks / tp / pp))
+        add_ways({.ranks = ranks, .tp = tp, .pp = pp, .cp = cp}, experts, out);
   std::stable_sort(out.begin(), out.end(), [](const auto& a, const auto& b) { return a.distance() < b.distance(); });
   return out;
 }
 
-void refuse(std::vector<RefusedLayouts>& list, const std::string& reason, const std::string& detail, const RankLayout& layout) {
+void refuse(std::vector<RefusedLayouts>& list, const std::string& reason, const std::string& detail,
+            const RankLayout& layout) {
   auto known = std::find_if(list.begin(), list.end(), [&](const auto& r) { return r.reason == reason; });
   if (known == list.end()) known = list.insert(list.end(), {reason, detail, {}});
   known->layouts.push_back(layout);
@@ -79,7 +82,8 @@ class Judge {
 
   Report report(const std::vector<std::string>& overrides) const {
     ConfigRequest request{.recipe = "the twin", .text = recipe_};
-    for (const auto& text : overrides) request.overrides.push_back({text, static_cast<int>(request.overrides.size()) + 2});
+    for (const auto& text : overrides)
+      request.overrides.push_back({text, static_cast<int>(request.overrides.size()) + 2});
     Report report;
     ConfigContainer config = ConfigContainer::load(request, catalog_, report);
     check_rules(config, catalog_, {}, report);
@@ -106,9 +110,12 @@ void judge(const Judge& judge, const RankLayout& layout, LayoutList& list) {
     if (!first) first = &d;
   }
   auto detail = [&](const Diagnostic& d) { return cat(text(layout), ": ", d.path, ": ", d.message); };
-  if (refusal) refuse(list.refused, refusal->code, detail(*refusal), layout);
-  else if (missing) refuse(list.not_built, cat(missing->path, " ", missing->message), detail(*missing), layout);
-  else list.legal.push_back(layout);
+  if (refusal)
+    refuse(list.refused, refusal->code, detail(*refusal), layout);
+  else if (missing)
+    refuse(list.not_built, cat(missing->path, " ", missing->message), detail(*missing), layout);
+  else
+    list.legal.push_back(layout);
 }
 
 /// What a layout adds to pairs of choices: "cp=2|zero=3".
@@ -116,7 +123,8 @@ std::set<std::string> pairs(const RankLayout& layout) {
   std::set<std::string> out;
   auto all = choices(layout);
   for (auto a = all.begin(); a != all.end(); ++a)
-    for (auto b = std::next(a); b != all.end(); ++b) out.insert(cat(a->first, "=", a->second, "|", b->first, "=", b->second));
+    for (auto b = std::next(a); b != all.end(); ++b)
+      out.insert(cat(a->first, "=", a->second, "|", b->first, "=", b->second));
   return out;
 }
 
@@ -185,7 +193,8 @@ std::vector<RankLayout> pairwise(const std::vector<RankLayout>& layouts) {
   for (const auto& layout : layouts) open.push_back(pairs(layout));
   std::vector<RankLayout> out;
   for (;;) {
-    auto best = std::max_element(open.begin(), open.end(), [](const auto& a, const auto& b) { return a.size() < b.size(); });
+    auto best =
+        std::max_element(open.begin(), open.end(), [](const auto& a, const auto& b) { return a.size() < b.size(); });
     if (best == open.end() || best->empty()) return out;
     std::set<std::string> covered = *best;
     out.push_back(layouts[static_cast<size_t>(best - open.begin())]);

@@ -1,5 +1,6 @@
-// The parallel layouts that a recipe can be trained in on a number of ranks: every combination of sizes, schedules and ways is
-// held against the recipe's own rules, so that the list needs no knowledge of its own about what goes with what. Stateless.
+// The parallel layouts that a recipe can be trained in on a number of ranks: every combination of sizes, schedules and
+// ways is held against the recipe's own rules, so that the list needs no knowledge of its own about what goes with
+// what. Stateless.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -41,8 +42,8 @@ struct LayoutList {
   size_t candidates = 0;
 };
 
-/// Tries every combination on exactly `ranks` ranks. What has no meaning is not varied: a schedule without a pipeline, say.
-/// `recipe` is the text of a recipe that is in order on one rank.
+/// Tries every combination on exactly `ranks` ranks. What has no meaning is not varied: a schedule without a pipeline,
+/// say. `recipe` is the text of a recipe that is in order on one rank.
 MT_API LayoutList list_layouts(const std::string& recipe, const PluginHost& plugins, int64_t ranks);
 
 /// A subset in which every two values of two different choices that occur together in `layouts` still do. Greedy and

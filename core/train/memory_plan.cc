@@ -44,14 +44,15 @@ void rehearse(const Recipe& recipe, PluginHost& plugins, int64_t pipeline_rank, 
                    .pipeline = &mesh.pipeline(),
                    .pipeline_rank = pipeline_rank});
   Run& run = *session.run;
-  session.parameters.allocate_gradients(run);
   OptimizerContext context{run};
   auto optimizer = plugins.make<Optimizer>(s.optimizer.type, recipe.component("optimizer"), context);
-  OptimizerState state(run, session.parameters, *optimizer);
+  ShardingOptions sharding = sharding_options(s, mesh, *optimizer);
+  sharding.initialise = false;
+  ParamBuckets buckets(run, session.parameters, sharding);
+  OptimizerState state(run, buckets, *optimizer);
   Interpreter interpreter(run, session.place(), session.parameters);
   if (pipeline_rank > 0) interpreter.expect(stream.shape, stream.dtype);
-  auto alone = make_self_communicator();  // sums take no memory of their own
-  GradReducer reducer(*alone, run, session.parameters, s.ddp.in_order);
+  GradReducer reducer(buckets, {.in_order = s.ddp.in_order, .overlap = s.ddp.overlap_grad_reduce});
   interpreter.set_gradient_hooks({[&] { reducer.micro_batch_done(); }, [&] { reducer.reduce(); }});
   Program program = mesh.pipeline().rehearsal().program(pipeline_rank);
   Batch batch = blank_batch(s.train.micro_batch_size, s.model.seq_length);
@@ -61,8 +62,11 @@ void rehearse(const Recipe& recipe, PluginHost& plugins, int64_t pipeline_rank, 
     parallel.context_tokens = 0;
   }
   // The second step finds the first one's blocks, which may not all fit.
-  for (int step = 0; step < 2; ++step)
+  for (int step = 0; step < 2; ++step) {
+    reducer.begin_step(num_backwards(program));
     interpreter.run(program, [&](int64_t) { return own_part(run, batch, parallel); }, batch.num_target_tokens, 1);
+    buckets.publish();
+  }
   stream = {interpreter.stream_shape(), interpreter.stream_dtype()};
   for (const auto& p : session.parameters.all()) plan.parameters += p.counted ? p.global.numel() : 0;
   const CachingAllocator& memory = run.memory();

@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "mtrain/base/export.h"
 #include "mtrain/tensor/memory_use.h"
@@ -43,6 +45,7 @@ struct StepMetrics {
   double tflops = 0;
   double mfu = 0;                   // share of peak_flops; 0 when unknown
   uint64_t memory_bytes = 0;        // most tensor memory ever in use
+  std::vector<std::pair<std::string, double>> figures = {};  // that the model tells by itself
 };
 
 /// An evaluation after `step` steps.

@@ -51,6 +51,7 @@ RankMesh::RankMesh(const Recipe& recipe, Communicator& world, ParallelLayout lay
                .expert_group = &expert_.joint({"ep", "etp"}),
                .sequence = dist.sp};
   share_heads(recipe);
+  cut_replicas(dist);
   join_ends();
   share_context(dist);
   choose_savers(dist);
@@ -64,6 +65,22 @@ void RankMesh::share_heads(const Recipe& recipe) {
   MeshLayout shared = dense_.layout().split("tp", {{"kv_head", heads}, {"kv_copy", tp / heads}});
   kv_copies_ = dense_.axis_of(shared, "kv_copy", "kv_copy");
   parallel_.kv_copies = kv_copies_.get();
+}
+
+// Copies are the farther apart: what talks in every block stays near.
+void RankMesh::cut_replicas(const DistSection& dist) {
+  if (dist.hsdp == 1) return;
+  int64_t dp = dense_["dp"].size();
+  MT_USER_CHECK(dp % dist.hsdp == 0, ErrorClass::config,
+                cat("dist.hsdp (", dist.hsdp, ") does not divide the ", dp, " data-parallel ranks"),
+                "choose a divisor, or dist.hsdp=1");
+  MeshLayout cut = dense_.layout().split("dp", {{"copy", dist.hsdp}, {"shard", dp / dist.hsdp}});
+  shards_ = dense_.axis_of(cut, {"shard", "cp"}, "shard-cp");
+  copies_ = dense_.axis_of(cut, "copy", "copy");
+}
+
+ReplicaGroup RankMesh::dense_group() const {
+  return {.all = &replicas(), .shards = shards_ ? &shards_->comm() : nullptr, .outer = copies_ ? &copies_->comm() : nullptr};
 }
 
 // The stages that both use a table that embedding and head are tied by.
@@ -109,6 +126,19 @@ std::string RankMesh::place() const {
   for (const AxisSpec& axis : dense_.layout().axes())
     if (axis.size > 1) axes.push_back(cat(axis.name, " ", dense_[axis.name].index()));
   return cat("rank ", world_.rank(), axes.empty() ? "" : cat(" (", join(axes, ", "), ")"));
+}
+
+ShardingOptions sharding_options(const Settings& s, const RankMesh& mesh, const Optimizer& optimizer) {
+  MT_USER_CHECK(optimizer.elementwise() || s.dist.zero <= 1, ErrorClass::config,
+                cat("optimizer.type=", s.optimizer.type, " works on whole parameters, which dist.zero=", s.dist.zero, " cuts"),
+                "set dist.zero=1 or 0, or choose an optimizer that works element by element");
+  return {.dense = mesh.dense_group(),
+          .expert = mesh.expert_group(),
+          .zero = static_cast<int>(s.dist.zero),
+          .outer_zero = s.dist.outer_zero > 0,
+          .bucket_size = s.ddp.bucket_size,
+          .whole_parameters = !optimizer.elementwise(),
+          .overlap_gather = s.ddp.overlap_param_gather};
 }
 
 }  // namespace mtrain

@@ -8,6 +8,8 @@
 
 #include "mtrain/comm/communicator.h"
 #include "mtrain/nn/parallel.h"
+#include "mtrain/optim/optimizer.h"
+#include "mtrain/optim/param_buckets.h"
 #include "mtrain/train/pipeline_plan.h"
 #include "mtrain/train/recipe.h"
 
@@ -40,6 +42,9 @@ class MT_API RankMesh {
   /// Ranks with other tokens and the same parameters: dp x cp, and edp for experts. Losses and gradients are summed over them.
   Communicator& replicas() const { return replicas_->comm(); }
   Communicator& expert_replicas() const { return expert_["edp"].comm(); }
+  /// The same as groups that share parameters out: with dist.hsdp, dense ones within a copy.
+  ReplicaGroup dense_group() const;
+  ReplicaGroup expert_group() const { return {.all = &expert_replicas()}; }
   /// Ranks that hold one copy of the dense parameters together: tp x pp; and of the experts: etp x ep x pp.
   Communicator& copy() const { return copy_->comm(); }
   Communicator& expert_copy() const { return expert_copy_->comm(); }
@@ -53,6 +58,7 @@ class MT_API RankMesh {
  private:
   RankMesh(const Recipe& recipe, Communicator& world, struct ParallelLayout layout);
   void share_heads(const Recipe& recipe);
+  void cut_replicas(const DistSection& dist);
   void share_context(const DistSection& dist);
   void choose_savers(const DistSection& dist);
   void join_ends();
@@ -63,10 +69,14 @@ class MT_API RankMesh {
   const Axis* copy_;
   const Axis* expert_copy_;
   std::unique_ptr<Axis> kv_copies_, cp_near_, ends_;
+  std::unique_ptr<Axis> shards_, copies_;  // of dist.hsdp
   PipelinePlan pipeline_;
   ParallelContext parallel_;
   Communicator* savers_ = nullptr;
   std::string token_;
 };
+
+/// How this rank's parameters are shared out. Throws Error(config) for an optimizer that cannot take its part of them.
+MT_API ShardingOptions sharding_options(const Settings& settings, const RankMesh& mesh, const Optimizer& optimizer);
 
 }  // namespace mtrain

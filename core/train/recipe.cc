@@ -66,6 +66,36 @@ void apply_hf_settings(ConfigRequest request, const SchemaCatalog& catalog, Reci
   recipe.report.add(std::move(differing));
 }
 
+// What depends on the number of ranks: dist.nproc itself, where a launcher decided it, and what ${world_size:} says.
+void apply_ranks(ConfigRequest& request, const RecipeRequest& wanted, const SchemaCatalog& catalog, Recipe& recipe) {
+  bool again = false;
+  auto said = [&](const char* path) {
+    const Node* node = recipe.config.root().find(path);
+    return node && node->loc() && node->loc().source->kind() != SourceKind::built_in;
+  };
+  if (wanted.launched > 1) {
+    Location written{std::make_shared<Source>(SourceKind::command_line, "the launcher", ""), 0, 0};
+    for (const auto& [path, value] : {std::pair{"dist.nproc", cat(wanted.launched)}, {"dist.comm", std::string("mpi")}}) {
+      if (said(path)) continue;
+      request.overrides.push_back({cat("++", path, "=", value), 0, written});
+      again = true;
+    }
+  }
+  const Node* nproc = recipe.config.root().find("dist.nproc");
+  int64_t ranks = wanted.launched > 1 && !said("dist.nproc") ? wanted.launched
+                  : nproc && nproc->is(NodeKind::integer)    ? nproc->as_int()
+                                                             : 1;
+  if (wanted.cluster.world_size == 0 && ranks > 1 && recipe.config.raw().find("world_size:") != std::string::npos) {
+    Cluster cluster = wanted.cluster;
+    cluster.world_size = ranks;
+    add_resolvers(request, {recipe.name, recipe.directory, cluster, wanted.trial});
+    again = true;
+  }
+  if (!again) return;
+  recipe.report = Report();
+  recipe.config = ConfigContainer::load(request, catalog, recipe.report);
+}
+
 // Fills the core's own settings; those that are faulty keep their defaults, and the report has them already.
 void read_settings(const ConfigContainer& config, Settings& settings) {
   Settings::each(settings, [&](const char* section, const char*, const char*, auto& part) {
@@ -166,6 +196,7 @@ Recipe read_recipe(const RecipeRequest& wanted, const PluginHost& plugins) {
   SchemaCatalog catalog = schema_catalog(plugins);
   recipe.config = ConfigContainer::load(request, catalog, recipe.report);
   if (!recipe.config.root().is_map()) return recipe;
+  apply_ranks(request, wanted, catalog, recipe);
   apply_hf_settings(request, catalog, recipe);
   read_settings(recipe.config, recipe.settings);
   check_rules(recipe.config, catalog, wanted.cluster, recipe.report);

@@ -1,5 +1,5 @@
 // What a recipe can ask about its surroundings, besides the resolvers of core/config: ${run:name},
-// ${recipe_dir:}, ${cwd:}, ${world_size:}, ${gpu:memory_gb}, ${file_text:PATH}. Stateless.
+// ${recipe_dir:}, ${cwd:}, ${world_size:} (of Cluster; 1 when it does not say), ${gpu:memory_gb}, ${file_text:PATH}. Stateless.
 #pragma once
 #include <filesystem>
 #include <string>

@@ -63,6 +63,7 @@ Session::Session(const Recipe& r, PluginHost& host, Options options)
                                .parameters = parameters,
                                .dtype = *dtype_from_name(s.mixed_precision.dtype),
                                .initialise = options.initialise && s.model.init_from.empty(),
+                               .defer_memory = options.defer_memory && (s.model.init_from.empty() || !options.initialise),
                                .parallel = options.parallel,
                                .blocks = &blocks});
   build_stages(options);

@@ -23,6 +23,7 @@ class MT_API Session {
     bool initialise = true;  // false: values come from a checkpoint
     int ranks_here = 1;      // that share this process's cores
     bool planning = false;   // true: kernels do nothing and memory is only counted (planning.h)
+    bool defer_memory = false;  // parameters get theirs from ParamBuckets; not those that come from another checkpoint
     const ParallelContext* parallel = nullptr;  // what the model is cut over; null: nothing
     const PipelinePlan* pipeline = nullptr;  // how it is cut into stages; null: not at all
     int64_t pipeline_rank = 0;               // whose stages are built

@@ -6,21 +6,27 @@
 namespace mtrain {
 namespace {
 
-/// A tensor of the state, shaped and cut like a parameter.
+/// A tensor of the state, shaped and cut like a parameter: local elements from `begin` on.
 struct StateTensor {
   std::string name;
   const Parameter* parameter;
+  int64_t begin;
   Tensor tensor;
+  bool counted;  // this rank saves it
 };
 
 // Every tensor of the state with its name, in a fixed order.
 std::vector<StateTensor> state_tensors(ParamList& parameters, OptimizerState* optimizer) {
   std::vector<StateTensor> named;
-  for (auto& p : parameters.all()) named.push_back({p.name, &p, p.master});
-  if (!optimizer) return named;
-  for (auto& entry : optimizer->entries())
-    for (size_t i = 0; i < entry.state.size(); ++i)
-      named.push_back({cat(entry.parameter->name, ".", optimizer->names()[i]), entry.parameter, entry.state[i]});
+  if (!optimizer) {
+    for (auto& p : parameters.all()) named.push_back({p.name, &p, 0, p.master, true});
+    return named;
+  }
+  for (auto& e : optimizer->entries()) {
+    named.push_back({e.parameter->name, e.parameter, e.begin, e.master, e.counted});
+    for (size_t i = 0; i < e.state.size(); ++i)
+      named.push_back({cat(e.parameter->name, ".", optimizer->names()[i]), e.parameter, e.begin, e.state[i], e.counted});
+  }
   return named;
 }
 
@@ -29,12 +35,18 @@ class Staging {
  public:
   Staging(std::vector<StateTensor> tensors, bool counted_only) : tensors_(std::move(tensors)) {
     for (const StateTensor& t : tensors_)
-      for (const ParamBox& box : t.parameter->boxes()) {
-        if (counted_only && !box.counted) continue;
+      for (const ParamBox& box : t.parameter->boxes_of(t.begin, t.begin + t.tensor.numel())) {
+        if (counted_only && !(t.counted && box.counted)) continue;
         auto& bytes = host_.emplace_back(static_cast<size_t>(box.extent.numel()) * sizeof(float));
         slices_.push_back({t.name, DType::f32, t.parameter->global, box.global, box.extent, bytes});
         boxes_.push_back({&t, box});
       }
+  }
+  /// A model's buffers go whole, as they lie in memory.
+  void add(std::deque<StateBuffer>& buffers, bool counted_only) {
+    for (StateBuffer& b : buffers)
+      if (b.counted || !counted_only)
+        slices_.push_back(whole_slice(b.name, DType::f32, {static_cast<int64_t>(b.values.size())}, std::as_writable_bytes(std::span(b.values))));
   }
   std::vector<Slice>& slices() { return slices_; }
 
@@ -60,8 +72,8 @@ class Staging {
       begin(run, t.tensor, whole);
       for (; i < boxes_.size() && boxes_[i].first == &t; ++i) {
         auto piece = reinterpret_cast<float*>(host_[i].data());
-        for_each_run(boxes_[i].second, t.parameter->global, t.tensor.shape(), [&](int64_t, int64_t local, int64_t count) {
-          copy(whole.data() + local, piece, static_cast<size_t>(count));
+        for_each_run(boxes_[i].second, t.parameter->global, t.parameter->local, [&](int64_t, int64_t local, int64_t count) {
+          copy(whole.data() + (local - t.begin), piece, static_cast<size_t>(count));
           piece += count;
         });
       }
@@ -79,16 +91,19 @@ class Staging {
 
 SaveResult save_state(CheckpointStore& store, ParamList& parameters, OptimizerState* optimizer, const CheckpointMeta& meta) {
   Staging staging(state_tensors(parameters, optimizer), true);
+  staging.add(parameters.buffers(), true);
   staging.from_device();
   return store.save(meta.state.step, staging.slices(), to_json(meta));
 }
 
 void load_state(const CheckpointStore& store, int64_t step, ParamList& parameters, OptimizerState* optimizer) {
   Staging staging(state_tensors(parameters, optimizer), false);
+  staging.add(parameters.buffers(), false);
   store.load(step, staging.slices());
   staging.to_device();
+  if (optimizer) return optimizer->masters_changed();
   for (auto& p : parameters.all())
-    if (p.value.dtype() != DType::f32) p.value.run().copy(p.value, p.master);
+    if (p.dtype != DType::f32) p.value.run().copy(p.value, p.master);
 }
 
 }  // namespace mtrain

@@ -8,6 +8,7 @@
 #include "mtrain/base/rng.h"
 #include "mtrain/cpu/cpu_backend.h"
 #include "mtrain/train/profiling.h"
+#include "mtrain/train/replica_check.h"
 #include "mtrain/train/resume.h"
 #include "mtrain/train/state_io.h"
 
@@ -47,6 +48,12 @@ StoreOptions store_options(const Settings& s, const RankMesh& mesh) {
 
 int ranks_here(const Communicator& ranks) { return ranks.kind() == "thread" ? ranks.size() : 1; }
 
+/// As a faulty machine does: the last bit of one weight.
+void flip_a_bit(ParamList& parameters) {
+  const Parameter& p = parameters.all().front();
+  *static_cast<char*>((p.master.defined() ? p.master : p.use()).raw()) ^= 1;
+}
+
 }  // namespace
 
 struct Trainer::Alone {
@@ -69,7 +76,12 @@ Trainer::Trainer(const Recipe& recipe, PluginHost& plugins, std::function<bool()
       recipe_(recipe),
       stop_(std::move(stop)),
       planned_(first() ? require_memory(recipe, plugins) : MemoryPlan{}),
-      session_(recipe, plugins, {.ranks_here = ranks_here(ranks_), .parallel = &mesh.parallel(), .pipeline = &mesh.pipeline(), .pipeline_rank = mesh.pipeline_rank()}),
+      session_(recipe, plugins,
+               {.ranks_here = ranks_here(ranks_),
+                .defer_memory = recipe.settings.dist.zero > 0,
+                .parallel = &mesh.parallel(),
+                .pipeline = &mesh.pipeline(),
+                .pipeline_rank = mesh.pipeline_rank()}),
       scaler_(make_scaler(recipe.settings.mixed_precision)) {
   build();
 }
@@ -83,12 +95,12 @@ void Trainer::build() {
   dataset_ = plugins.make<Dataset>(s.dataset.type, recipe_.component("dataset"), data);
   train_source_ = dataset_->split(Split::train, std::max<int64_t>(1, s.train.steps) * s.global_batch());
 
-  session_.parameters.allocate_gradients(*session_.run);
   OptimizerContext context{*session_.run};
   optimizer_ = plugins.make<Optimizer>(s.optimizer.type, recipe_.component("optimizer"), context);
-  optimizer_state_.emplace(*session_.run, session_.parameters, *optimizer_);
+  buckets_.emplace(*session_.run, session_.parameters, sharding_options(s, mesh_, *optimizer_));
+  optimizer_state_.emplace(*session_.run, *buckets_, *optimizer_);
   interpreter_.emplace(*session_.run, session_.place(mesh_.pipeline_ranks()), session_.parameters);
-  reducer_.emplace(mesh_.replicas(), *session_.run, session_.parameters, s.ddp.in_order);
+  reducer_.emplace(*buckets_, ReduceOptions{.in_order = s.ddp.in_order, .overlap = s.ddp.overlap_grad_reduce});
   interpreter_->set_gradient_hooks({[this] { reducer_->micro_batch_done(); }, [this] { reducer_->reduce(); }});
   program_ = mesh_.pipeline().program(mesh_.pipeline_rank());
 
@@ -133,11 +145,13 @@ void Trainer::run() {
   bool stopped = false;
   while (state_.step < s.train.steps && !(stopped = told_to_stop())) {
     begin_profile();
+    if (RankActivity* activity = ranks_.activity()) activity->begin_step();
     StepMetrics metrics = step();
     end_profile(state_.step == s.train.steps);
     tell([&](Observer& o) { o.on_step(metrics); });
     bool last = state_.step == s.train.steps;
     if (RankActivity* activity = ranks_.activity()) activity->end_step(state_.step, metrics.step_seconds);
+    if (due(s.train.weight_hash_interval)) require_equal_replicas(session_.parameters, mesh_, state_.step);
     if (due(s.validation.interval) && !last) evaluate();
     if (due(s.checkpoint.interval) || last) save();
   }
@@ -175,13 +189,15 @@ StepMetrics Trainer::step() {
   double grad_norm = 0;
   {
     PhaseTimer timer(session_.run->profile(), "gradient norm");
-    grad_norm = optimizer_state_->grad_norm(1 / scaler_.scale(), &mesh_.copy());
+    grad_norm = optimizer_state_->grad_norm(1 / scaler_.scale(), &mesh_.world());
   }
   // 3. update the shards I own
   double lr = learning_rate(s.scheduler, s.optimizer.lr, state_.step, s.train.steps);
   double scale = scaler_.scale();
   bool updated = update(loss, grad_norm, lr);
+  auto figures = end_step(updated);
 
+  if (failpoint("train.flip").action == FaultAction::nan) flip_a_bit(session_.parameters);
   ++state_.step;
   state_.consumed_samples = loader_->consumed_samples();
   int64_t tokens = s.global_batch() * s.model.seq_length;
@@ -201,7 +217,23 @@ StepMetrics Trainer::step() {
           .tokens_per_second = static_cast<double>(tokens) / seconds,
           .tflops = flops / 1e12,
           .mfu = info_.peak_flops > 0 ? flops / info_.peak_flops : 0,
-          .memory_bytes = session_.run->memory().peak()};
+          .memory_bytes = session_.run->memory().peak(),
+          .figures = std::move(figures)};
+}
+
+std::vector<std::pair<std::string, double>> Trainer::end_step(bool updated) {
+  std::vector<StepFigure> all;
+  for (auto& stage : session_.stages) {
+    std::vector<StepFigure> mine = stage->end_step(updated);
+    if (all.empty()) all = mine;
+    else
+      for (size_t i = 0; i < all.size(); ++i) all[i].value = all[i].joined(mine.at(i).value);
+  }
+  Communicator& stages = mesh_.dense()["pp"].comm();
+  std::vector<std::pair<std::string, double>> out;
+  for (const StepFigure& figure : all)
+    out.emplace_back(figure.name, stages.all_reduce_value(figure.value, figure.join == StepFigure::Join::sum ? ReduceOp::sum : ReduceOp::max));
+  return out;
 }
 
 StepLoss Trainer::forward_backward(std::span<const Batch> batches) {
@@ -211,6 +243,7 @@ StepLoss Trainer::forward_backward(std::span<const Batch> batches) {
     return own_part(run, batch, mesh_.parallel());
   };
   int64_t targets = mesh_.data().comm().all_reduce_value(num_targets(batches));
+  reducer_->begin_step(num_backwards(program_));
   StepLoss loss = interpreter_->run(program_, input_of, targets, scaler_.scale());
   if (failpoint("train.loss").action == FaultAction::nan) loss.micro_batches[0] = std::nan("");
   loss.loss_sum = reducer_->sum(loss.micro_batches);
@@ -276,6 +309,7 @@ std::optional<EvalMetrics> Trainer::evaluate() {
   if (v.steps == 0) return std::nullopt;
   LongOperation evaluating(ranks_.activity(), "evaluating");
   EvalMetrics metrics = evaluate_split(session_, *interpreter_, *dataset_, Split::valid, v.steps, &mesh_);
+  buckets_->release_values();
   metrics.step = state_.step;
   tell([&](Observer& o) { o.on_eval(metrics); });
   return metrics;

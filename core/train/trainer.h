@@ -45,6 +45,8 @@ class MT_API Trainer {
   const TrainState& state() const { return state_; }
   /// What is trained, as far as this rank holds it; gradients are those of the last step.
   ParamList& parameters() { return session_.parameters; }
+  /// What this rank updates of them.
+  std::span<const OptimizerState::Entry> slices() { return optimizer_state_->entries(); }
   const RunInfo& info() const { return info_; }
   /// What is kept of the configuration in the run's folder and in its checkpoints.
   const SavedConfig& saved_config() const { return saved_; }
@@ -62,6 +64,8 @@ class MT_API Trainer {
   void build();
   StepLoss forward_backward(std::span<const Batch> batches);
   bool update(const StepLoss& loss, double grad_norm, double lr);
+  /// What the model does once per step by itself, and tells of it.
+  std::vector<std::pair<std::string, double>> end_step(bool updated);
   void resume();
   void save();
   /// Before and after a step: keeps the profile that the recipe asks for, and writes it when its steps are done.
@@ -86,6 +90,7 @@ class MT_API Trainer {
   std::unique_ptr<SampleSource> train_source_;
   std::optional<Loader> loader_;
   std::unique_ptr<Optimizer> optimizer_;
+  std::optional<ParamBuckets> buckets_;
   std::optional<OptimizerState> optimizer_state_;
   std::optional<Interpreter> interpreter_;
   std::optional<GradReducer> reducer_;

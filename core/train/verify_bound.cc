@@ -21,8 +21,8 @@ double relative(double a, double b) {
 }
 
 /// For each step the largest relative difference seen until then, times the tail, and at least `floor`.
-std::vector<double> curve(const std::vector<double>& reference, const std::vector<const std::vector<double>*>& disturbed,
-                          double floor) {
+std::vector<double> curve(const std::vector<double>& reference,
+                          const std::vector<const std::vector<double>*>& disturbed, double floor) {
   std::vector<double> out;
   double most = floor / kBoundTail;
   for (size_t step = 0; step < reference.size(); ++step) {
@@ -46,7 +46,8 @@ double unit_roundoff(DType dtype) {
 }
 
 double weight_disturbance(DType dtype, const std::vector<int64_t>& sizes, int64_t tokens) {
-  // Forward sums over the inputs, backward over the outputs and over the tokens; each in float, then rounded to the dtype.
+  // Forward sums over the inputs, backward over the outputs and over the tokens; each in float, then rounded to the
+  // dtype.
   double lengths = static_cast<double>(tokens);
   for (int64_t size : sizes) lengths += static_cast<double>(size);
   double summed = unit_roundoff(DType::f32) * std::sqrt(lengths);

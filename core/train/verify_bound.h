@@ -1,5 +1,5 @@
-// How far two layouts of one model may differ by rounding alone. The size of the disturbance follows from the dtype's unit
-// roundoff and the lengths of the reductions; what the model makes of it is measured on one rank. Derived in
+// How far two layouts of one model may differ by rounding alone. The size of the disturbance follows from the dtype's
+// unit roundoff and the lengths of the reductions; what the model makes of it is measured on one rank. Derived in
 // docs/verify-layouts.md. Values.
 #pragma once
 #include <functional>
@@ -26,10 +26,11 @@ inline constexpr double kBoundTail = 8;
 
 /// u of a dtype: half the distance from 1 to the next number.
 MT_API double unit_roundoff(DType dtype);
-/// The relative disturbance of a weight [out, in] that stands for the rounding of its three products over `tokens` tokens.
+/// The relative disturbance of a weight [out, in] that stands for the rounding of its three products over `tokens`
+/// tokens.
 MT_API double weight_disturbance(DType dtype, const std::vector<int64_t>& sizes, int64_t tokens);
-/// For LayoutRunOptions::before_step: disturbs every weight by a normal random factor of that size, another one each step and
-/// for each `probe`.
+/// For LayoutRunOptions::before_step: disturbs every weight by a normal random factor of that size, another one each
+/// step and for each `probe`.
 MT_API std::function<void(ParamList&, int64_t)> disturb_weights(DType dtype, int64_t tokens, int64_t probe);
 
 /// || a - b || / || b ||; where b is nothing but rounding beside the whole gradient, relative to that rounding.

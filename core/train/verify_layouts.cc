@@ -8,6 +8,7 @@
 #include <cstdlib>
 
 #include "mtrain/base/error.h"
+#include "mtrain/comm/communicator.h"
 #include "mtrain/train/verify_twin.h"
 
 namespace mtrain {
@@ -97,10 +98,16 @@ LayoutVerifier::~LayoutVerifier() {
 LayoutFigures LayoutVerifier::train(const RankLayout& layout, std::function<void(ParamList&, int64_t)> before_step) {
   std::vector<std::string> changes = overrides(layout);
   changes.push_back(cat("run.dir=", folder_.string()));
+  if (options_.world && layout.ranks > 1) changes.push_back(cat("dist.comm=", options_.world->kind()));
   Recipe recipe = recipe_from_text(twin_, "the twin", fs::current_path(), changes, plugins_);
   dtype_ = *dtype_from_name(recipe.settings.mixed_precision.dtype);
   tokens_ = recipe.settings.global_batch() * recipe.settings.model.seq_length;
-  return run_layout(recipe, plugins_, {.steps = options_.steps, .before_step = std::move(before_step), .stop = options_.stop});
+  return run_layout(recipe, plugins_,
+                    {.steps = options_.steps,
+                     .before_step = std::move(before_step),
+                     .stop = options_.stop,
+                     .world = options_.world,
+                     .shapes = &reference_.gradients});
 }
 
 void LayoutVerifier::measure_reference() {
@@ -116,7 +123,9 @@ LayoutVerdict LayoutVerifier::verify(const RankLayout& layout) {
   try {
     return judge(layout, train(layout));
   } catch (const Error& error) {
-    return {.layout = layout, .kind = LayoutVerdict::Kind::failed, .problem = cat("error[", name(error.error_class()), "]: ", error.message())};
+    return {.layout = layout,
+            .kind = LayoutVerdict::Kind::failed,
+            .problem = cat("error[", name(error.error_class()), "]: ", error.message())};
   } catch (const std::exception& error) {
     return {.layout = layout, .kind = LayoutVerdict::Kind::failed, .problem = error.what()};
   }
@@ -132,7 +141,8 @@ LayoutVerdict LayoutVerifier::judge(const RankLayout& layout, const LayoutFigure
     verdict.norm_first = apart(figures.norms[0], reference_.norms[0]);
   }
   verdict.loss = compare_curve("the loss", figures.losses, reference_.losses, bound_.loss, verdict.share, problems);
-  verdict.norm = compare_curve("the gradient norm", figures.norms, reference_.norms, bound_.norm, verdict.share, problems);
+  verdict.norm =
+      compare_curve("the gradient norm", figures.norms, reference_.norms, bound_.norm, verdict.share, problems);
   judge_gradients(figures, verdict, problems);
   if (!figures.drifted.empty()) {
     std::string more = figures.drifted.size() > 1 ? cat(" (and ", figures.drifted.size() - 1, " more)") : "";
@@ -150,24 +160,27 @@ void LayoutVerifier::judge_gradients(const LayoutFigures& figures, LayoutVerdict
   for (const auto& [name, whole] : reference_.gradients) {
     auto found = figures.gradients.find(name);
     if (found == figures.gradients.end() || found->second.sizes != whole.sizes) {
-      differing.push_back(cat("the gradient of ", name, found == figures.gradients.end() ? " is missing" : " has another shape"));
+      differing.push_back(
+          cat("the gradient of ", name, found == figures.gradients.end() ? " is missing" : " has another shape"));
       continue;
     }
     const WholeTensor& tensor = found->second;
-    if (std::string fault = miscounted(tensor); !fault.empty()) differing.push_back(cat("the gradient of ", name, ": ", fault));
+    if (std::string fault = miscounted(tensor); !fault.empty())
+      differing.push_back(cat("the gradient of ", name, ": ", fault));
     double d = relative_difference(tensor, whole, smallest), bound = bound_.gradient.at(name);
     verdict.gradient = std::max(verdict.gradient, d);
     if (d / bound > worst) worst = d / bound, verdict.worst_gradient = name;
     if (d <= bound) continue;
-    differing.push_back(cat("the gradient of ", name, " is ", short_number(d), " apart, rounding explains ", short_number(bound),
-                            likely_cause(multiple_of(tensor.values, whole.values))));
+    differing.push_back(cat("the gradient of ", name, " is ", short_number(d), " apart, rounding explains ",
+                            short_number(bound), likely_cause(multiple_of(tensor.values, whole.values))));
   }
   for (const auto& [name, tensor] : figures.gradients)
     if (!reference_.gradients.contains(name)) differing.push_back(cat("one rank has no parameter ", name));
   verdict.share = std::max(verdict.share, worst);
   constexpr size_t kShown = 4;
   for (size_t i = 0; i < std::min(kShown, differing.size()); ++i) problems.push_back(differing[i]);
-  if (differing.size() > kShown) problems.push_back(cat("and ", differing.size() - kShown, " more of ", reference_.gradients.size(), " parameters"));
+  if (differing.size() > kShown)
+    problems.push_back(cat("and ", differing.size() - kShown, " more of ", reference_.gradients.size(), " parameters"));
 }
 
 }  // namespace mtrain

@@ -1,11 +1,12 @@
-// Whether a recipe trains the same model in every parallel layout: its shrunken twin is trained on one rank, then in each
-// layout over ranks that are threads, and losses, gradient norms and each parameter's gradient are compared. Refers to the
-// recipe and the plugins; for one thread.
+// Whether a recipe trains the same model in every parallel layout: its shrunken twin is trained on one rank, then in
+// each layout over ranks that are threads, and losses, gradient norms and each parameter's gradient are compared.
+// Refers to the recipe and the plugins; for one thread.
 #pragma once
 #include <functional>
 #include <string>
 #include <vector>
 
+#include "mtrain/comm/communicator.h"
 #include "mtrain/train/layout_list.h"
 #include "mtrain/train/verify_bound.h"
 #include "mtrain/train/verify_run.h"
@@ -27,8 +28,9 @@ struct LayoutVerdict {
 
 struct VerifyOptions {
   int64_t ranks = 2, steps = 5;
-  int64_t probes = 3;           // disturbed runs of one rank that the bound is measured with
-  std::function<bool()> stop;   // asked before every step; true ends everything with Error
+  int64_t probes = 3;             // disturbed runs of one rank that the bound is measured with
+  std::function<bool()> stop;     // asked before every step; true ends everything with Error
+  Communicator* world = nullptr;  // ranks that are processes, each with a verifier of its own; null: threads
 };
 
 class MT_API LayoutVerifier {

@@ -31,7 +31,8 @@ std::string refusals(const char* what, std::vector<RefusedLayouts> refused) {
   std::stable_sort(refused.begin(), refused.end(),
                    [](const auto& a, const auto& b) { return a.layouts.size() > b.layouts.size(); });
   std::string out = cat(num_layouts(refused), " ", what, ":\n");
-  for (const auto& r : refused) out += cat("  ", r.layouts.size(), "  ", r.reason, "; the simplest: ", text(r.layouts[0]), "\n");
+  for (const auto& r : refused)
+    out += cat("  ", r.layouts.size(), "  ", r.reason, "; the simplest: ", text(r.layouts[0]), "\n");
   return out;
 }
 
@@ -97,8 +98,8 @@ std::string verify_table_head() {
 
 std::string verify_table_line(const LayoutVerdict& v) {
   char line[160];
-  std::snprintf(line, sizeof line, "%-8s %8.3g  %-7.1e  %-7.1e  %-7.1e  %-7.1e %4.1fs  ", word(v.kind), v.share, v.loss_first,
-                v.norm_first, v.gradient, v.loss, v.seconds);
+  std::snprintf(line, sizeof line, "%-8s %8.3g  %-7.1e  %-7.1e  %-7.1e  %-7.1e %4.1fs  ", word(v.kind), v.share,
+                v.loss_first, v.norm_first, v.gradient, v.loss, v.seconds);
   std::string out = cat(line, text(v.layout), "\n");
   for (const auto& problem : split(v.problem, '\n')) out += cat("         ", problem, "\n");
   return out;
@@ -109,12 +110,15 @@ std::string verify_summary(const LayoutList& list, const std::vector<LayoutVerdi
                         count(verdicts, Kind::differs), " differ, ", count(verdicts, Kind::failed), " failed\n");
   double share = 0;
   for (const auto& v : verdicts) share = std::max(share, v.kind == Kind::same ? v.share : 0);
-  if (count(verdicts, Kind::same) > 0) out += cat("the largest difference among the former is ", shortest(std::round(share * 1000) / 1000), " of its bound\n");
+  if (count(verdicts, Kind::same) > 0)
+    out += cat("the largest difference among the former is ", shortest(std::round(share * 1000) / 1000),
+               " of its bound\n");
   out += refusals("are legal, but need what this build lacks", list.not_built);
   out += refusals("are refused by rules", list.refused);
   for (const auto& v : verdicts)
     if (v.kind != Kind::same)  // in the order of the list: simple ones first
-      return out + cat("the simplest layout that is not the same: ", text(v.layout), "\n  ", join(overrides(v.layout), " "), "\n");
+      return out + cat("the simplest layout that is not the same: ", text(v.layout), "\n  ",
+                       join(overrides(v.layout), " "), "\n");
   return out;
 }
 

@@ -1,5 +1,6 @@
 #include "mtrain/train/verify_run.h"
 
+#include <algorithm>
 #include <bit>
 #include <chrono>
 #include <mutex>
@@ -12,11 +13,13 @@
 namespace mtrain {
 namespace {
 
-/// What the ranks of one run share.
+using WholeTensors = std::map<std::string, WholeTensor>;
+
+/// What the ranks of one process share.
 struct Shared {
   std::mutex turn, results;
   LayoutFigures figures;
-  std::map<std::string, WholeTensor> weights;  // after the last step
+  WholeTensors weights;  // after the last step
 };
 
 WholeTensor whole_of(const Shape& shape) {
@@ -33,17 +36,17 @@ std::vector<float> on_host(const Tensor& tensor) {
   return values;
 }
 
-/// Puts what this rank counts of one parameter's tensor into the whole one.
-void place(const Parameter& p, const Tensor& tensor, std::map<std::string, WholeTensor>& wholes) {
+/// Puts what this rank counts of one parameter's tensor, which begins at an element of its part, into the whole one.
+void place(const Parameter& p, int64_t begin, const Tensor& tensor, WholeTensors& wholes) {
   std::vector<float> local = on_host(tensor);
   auto [entry, first] = wholes.try_emplace(p.name);
   WholeTensor& whole = entry->second;
   if (first) whole = whole_of(p.global);
-  for (const ParamBox& box : p.boxes()) {
+  for (const ParamBox& box : p.boxes_of(begin, begin + tensor.numel())) {
     if (!box.counted) continue;
-    for_each_run(box, p.global, tensor.shape(), [&](int64_t to, int64_t from, int64_t count) {
+    for_each_run(box, p.global, p.local, [&](int64_t to, int64_t from, int64_t count) {
       for (int64_t i = 0; i < count; ++i) {
-        whole.values[static_cast<size_t>(to + i)] = local[static_cast<size_t>(from + i)];
+        whole.values[static_cast<size_t>(to + i)] = local[static_cast<size_t>(from - begin + i)];
         ++whole.given[static_cast<size_t>(to + i)];
       }
     });
@@ -51,57 +54,96 @@ void place(const Parameter& p, const Tensor& tensor, std::map<std::string, Whole
 }
 
 /// How many elements of this rank's part, copies of others' included, are not the whole's bits.
-int64_t apart_from(const WholeTensor& whole, const Parameter& p) {
-  std::vector<float> local = on_host(p.master);
+int64_t apart_from(const WholeTensor& whole, const ParamSlice& slice) {
+  const Parameter& p = *slice.parameter;
+  std::vector<float> local = on_host(slice.master);
   int64_t apart = 0;
-  for (const ParamBox& box : p.boxes())
-    for_each_run(box, p.global, p.master.shape(), [&](int64_t in_whole, int64_t here, int64_t count) {
+  for (const ParamBox& box : p.boxes_of(slice.begin, slice.begin + slice.count))
+    for_each_run(box, p.global, p.local, [&](int64_t in_whole, int64_t here, int64_t count) {
       for (int64_t i = 0; i < count; ++i)
         apart += std::bit_cast<uint32_t>(whole.values[static_cast<size_t>(in_whole + i)]) !=
-                 std::bit_cast<uint32_t>(local[static_cast<size_t>(here + i)]);
+                 std::bit_cast<uint32_t>(local[static_cast<size_t>(here - slice.begin + i)]);
     });
   return apart;
 }
 
-/// True on the one rank that stands for all replicas of a parameter.
-bool stands_for(const Parameter& p, const RankMesh& mesh) {
-  return (p.expert ? mesh.expert_replicas() : mesh.replicas()).rank() == 0;
+using Slices = std::span<const OptimizerState::Entry>;
+
+/// Puts together what the ranks hold: threads put it into the same memory, processes add up what is zero elsewhere.
+void gather(Slices slices, Tensor ParamSlice::*tensor, const RankMesh& mesh, const LayoutRunOptions& options,
+            std::mutex& results, WholeTensors& wholes) {
+  {
+    std::lock_guard lock(results);
+    for (const auto& slice : slices)
+      if (slice.counted) place(*slice.parameter, slice.begin, slice.*tensor, wholes);
+  }
+  if (!options.world) return mesh.world().barrier();
+  for (const auto& [name, shape] : *options.shapes) {
+    WholeTensor& whole = wholes[name];
+    whole.sizes = shape.sizes;
+    whole.values.resize(shape.values.size());
+    whole.given.resize(shape.values.size());
+    std::vector<int32_t> given(whole.given.begin(), whole.given.end());
+    mesh.world().all_reduce(whole.values);
+    mesh.world().all_reduce(given);
+    std::copy(given.begin(), given.end(), whole.given.begin());
+  }
 }
 
-void compare_copies(ParamList& parameters, const RankMesh& mesh, Shared& shared) {
-  {
-    std::lock_guard lock(shared.results);
-    for (const Parameter& p : parameters.all())
-      if (stands_for(p, mesh)) place(p, p.master, shared.weights);
-  }
-  mesh.world().barrier();
+void compare_copies(Slices slices, const RankMesh& mesh, const LayoutRunOptions& options, Shared& shared) {
+  gather(slices, &ParamSlice::master, mesh, options, shared.results, shared.weights);
   std::lock_guard lock(shared.results);
-  for (const Parameter& p : parameters.all())
-    if (int64_t n = apart_from(shared.weights.at(p.name), p); n > 0)
-      shared.figures.drifted.push_back(cat("the copy of ", p.name, " on ", mesh.place(), " has ", n, " elements that are not those of the rank that counts"));
+  for (const auto& slice : slices)
+    if (int64_t n = apart_from(shared.weights.at(slice.parameter->name), slice); n > 0)
+      shared.figures.drifted.push_back(cat("the copy of ", slice.parameter->name, " on ", mesh.place(), " has ", n,
+                                           " elements that are not those of the rank that counts"));
+}
+
+/// All that this rank has sent so far along each axis that has several ranks.
+std::map<std::string, CommCounters> sent_along(const RankMesh& mesh) {
+  const ParallelContext& p = mesh.parallel();
+  std::map<std::string, CommCounters> sent;
+  for (auto [name, axis] :
+       {std::pair("tp", p.tp), {"cp", p.cp}, {"ep", p.ep}, {"etp", p.etp}, {"pp", &mesh.dense()["pp"]}})
+    if (cutting(axis)) sent[name] = axis->comm().counters();
+  if (mesh.replicas().size() > 1) sent["replicas"] = mesh.replicas().counters();
+  return sent;
+}
+
+std::map<std::string, CommCounters> difference(std::map<std::string, CommCounters> after,
+                                               const std::map<std::string, CommCounters>& before) {
+  for (auto& [axis, counters] : after)
+    for (size_t kind = 0; kind < counters.by_kind.size(); ++kind) {
+      const CommCounters::Count& old = before.at(axis).by_kind[kind];
+      counters.by_kind[kind] = {counters.by_kind[kind].calls - old.calls,
+                                counters.by_kind[kind].bytes_sent - old.bytes_sent};
+    }
+  return after;
 }
 
 void train_rank(const Recipe& recipe, PluginHost& plugins, const LayoutRunOptions& options, Communicator& ranks,
                 Shared& shared) {
   RankMesh mesh(recipe, ranks);
   std::optional<Trainer> trainer;
-  build_in_turn(ranks, shared.turn, [&] { trainer.emplace(recipe, plugins, [] { return false; }, mesh); });
+  build_in_turn(ranks, shared.turn, [&] {
+    trainer.emplace(
+        recipe, plugins, [] { return false; }, mesh);
+  });
   ParamList& parameters = trainer->parameters();
   for (int64_t step = 0; step < options.steps; ++step) {
     bool stop = options.stop && options.stop();
     if (ranks.all_reduce_value<int32_t>(stop ? 1 : 0, ReduceOp::max) != 0) return;
     if (options.before_step) options.before_step(parameters, step);
+    std::map<std::string, CommCounters> before = sent_along(mesh);
     StepMetrics metrics = trainer->step();
-    std::lock_guard lock(shared.results);
-    if (mesh.first()) {
+    if (step == 0) gather(trainer->slices(), &ParamSlice::grad, mesh, options, shared.results, shared.figures.gradients);
+    if (mesh.first() || options.world) {
       shared.figures.losses.push_back(metrics.loss);
       shared.figures.norms.push_back(metrics.grad_norm);
+      shared.figures.sent = difference(sent_along(mesh), before);
     }
-    if (step > 0) continue;
-    for (const Parameter& p : parameters.all())
-      if (stands_for(p, mesh)) place(p, p.main_grad, shared.figures.gradients);
   }
-  compare_copies(parameters, mesh, shared);
+  compare_copies(trainer->slices(), mesh, options, shared);
   std::lock_guard lock(shared.results);
   shared.figures.memory.resize(static_cast<size_t>(ranks.size()));
   shared.figures.memory[static_cast<size_t>(ranks.rank())] = static_cast<int64_t>(trainer->context().memory().peak());
@@ -112,7 +154,12 @@ void train_rank(const Recipe& recipe, PluginHost& plugins, const LayoutRunOption
 LayoutFigures run_layout(const Recipe& recipe, PluginHost& plugins, const LayoutRunOptions& options) {
   auto start = std::chrono::steady_clock::now();
   Shared shared;
-  run_job(recipe, plugins, [&](Communicator& ranks) { train_rank(recipe, plugins, options, ranks, shared); });
+  if (recipe.settings.dist.nproc == 1)
+    train_rank(recipe, plugins, {options.steps, options.before_step, options.stop}, *make_self_communicator(), shared);
+  else if (options.world)
+    train_rank(recipe, plugins, options, *options.world, shared);
+  else
+    run_job(recipe, plugins, [&](Communicator& ranks) { train_rank(recipe, plugins, options, ranks, shared); });
   shared.figures.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return std::move(shared.figures);
 }

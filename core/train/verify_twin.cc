@@ -41,7 +41,8 @@ void shrink_heads(Shrinker& model, int64_t heads) {
   model.set("heads", heads);
   model.set("hidden_size", heads * kHeadDim);
   if (shared > 0) model.set("kv_heads", std::max<int64_t>(1, heads * shared / whole));
-  if (width > 0) model.set("head_dim", width * whole > hidden ? 2 * kHeadDim : width * whole < hidden ? kHeadDim / 2 : kHeadDim);
+  if (width > 0)
+    model.set("head_dim", width * whole > hidden ? 2 * kHeadDim : width * whole < hidden ? kHeadDim / 2 : kHeadDim);
   if (model.get("ffn_hidden_size") > 0) model.set("ffn_hidden_size", 2 * heads * kHeadDim);
 }
 
@@ -58,18 +59,25 @@ void shrink_experts(Shrinker& moe, int64_t ranks, int64_t hidden) {
   moe.at_most("router.group_top_k", 1);
 }
 
+/// As many as stages, and twice that where it is not too many.
+int64_t num_blocks(int64_t ranks) {
+  if (ranks == 1) return 2;
+  return 2 * ranks <= kMaxBlocks ? 2 * ranks : std::min(ranks, kMaxBlocks);
+}
+
 void shrink_model(Node& tree, int64_t ranks) {
   Shrinker model(tree, "model"), moe(tree, "model.moe");
   int64_t heads = round_up(4, ranks);
   shrink_heads(model, heads);
-  model.set("layers", ranks == 1 ? 2 : std::min(2 * ranks, kMaxBlocks));
-  model.set("seq_length", std::max<int64_t>(16, 4 * ranks));
+  model.set("layers", num_blocks(ranks));
+  model.set("seq_length", round_up(16, 4 * ranks));
   model.set("vocab_size", 0);
   model.set("vocab_multiple", 1);
   model.set("recompute_layers", 1);
   if (model.get("max_positions") > 0) model.set("max_positions", model.get("seq_length"));
   shrink_experts(moe, ranks, heads * kHeadDim);
-  for (const char* of_its_own : {"recompute", "recompute_method", "recompute_modules", "recompute_distribute", "init_from"})
+  for (const char* of_its_own :
+       {"recompute", "recompute_method", "recompute_modules", "recompute_distribute", "init_from"})
     tree.erase(cat("model.", of_its_own));
 }
 
@@ -103,6 +111,7 @@ std::string twin_recipe(const Recipe& recipe, int64_t ranks, int64_t steps) {
   for (const char* kept : {"model", "optimizer", "mixed_precision", "ddp", "rng"})
     if (const Node* part = given.find(kept)) tree.set(kept, *part);
   if (const Node* order = given.find("dist.order")) tree.set("dist.order", *order);
+  tree.set("dist.silence_seconds", Node::number(0));  // a layout that fails must not end the process that compares them
   shrink_model(tree, ranks);
   add_training(tree, ranks, steps);
   return write_yaml(tree);

@@ -209,7 +209,7 @@ TEST_CASE("route: balancing losses enter the gradient of the logits and are reco
   constexpr int64_t kTokens = 12, kExperts = 6;
   constexpr double kWeight = 0.25, kZ = 0.7;
   const Ids sequence_of = {0, 0, 0, 0, 1, 1, 1, 2, 2, 2, 2, 2};
-  const std::vector<int64_t> before = {3, 0, 5, 1, 1, 2};
+  const std::vector<float> before = {1.5f, 0, 2.5f, 0.5f, 0.5f, 1};
   const Values z = random_values(kTokens * kExperts, "z", 1.5);
   for (RouterRule::Score score : {RouterRule::Score::softmax, RouterRule::Score::sigmoid, RouterRule::Score::sqrt_softplus})
     for (auto over : {BalanceTerm::Over::micro_batch, BalanceTerm::Over::sequence, BalanceTerm::Over::given})

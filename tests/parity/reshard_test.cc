@@ -23,7 +23,8 @@ constexpr int64_t kSteps = 2;
 
 class ScratchFolder {
  public:
-  explicit ScratchFolder(const std::string& name) : path_(fs::temp_directory_path() / cat("mtrain-", name, "-", ::getpid())) {
+  explicit ScratchFolder(const std::string& name)
+      : path_(fs::temp_directory_path() / cat("mtrain-", name, "-", ::getpid())) {
     fs::remove_all(path_);
     fs::create_directories(path_);
   }
@@ -40,7 +41,8 @@ class ScratchFolder {
 };
 
 /// The twin of a subject in one layout, with its checkpoints in `folder`.
-Recipe laid_out(const Subject& subject, const RankLayout& layout, int64_t steps, const fs::path& folder, const std::string& resume) {
+Recipe laid_out(const Subject& subject, const RankLayout& layout, int64_t steps, const fs::path& folder,
+                const std::string& resume) {
   Recipe whole = recipe_of(subject);
   std::vector<std::string> changes = overrides(layout);
   changes.push_back(cat("run.dir=", folder.string()));
@@ -55,7 +57,10 @@ void each_rank(const Recipe& recipe, const std::function<void(Trainer&, bool fir
   run_job(recipe, plugins(), [&](Communicator& ranks) {
     RankMesh mesh(recipe, ranks);
     std::optional<Trainer> trainer;
-    build_in_turn(ranks, turn, [&] { trainer.emplace(recipe, plugins(), [] { return false; }, mesh); });
+    build_in_turn(ranks, turn, [&] {
+      trainer.emplace(
+          recipe, plugins(), [] { return false; }, mesh);
+    });
     work(*trainer, mesh.first());
   });
 }

@@ -1,5 +1,5 @@
-// The recipes whose layouts are compared. They are shrunk before they run, so their sizes only say what is in them: shared
-// key/value heads, tied embeddings, biases, dropout, experts.
+// The recipes whose layouts are compared. They are shrunk before they run, so their sizes only say what is in them:
+// shared key/value heads, tied embeddings, biases, dropout, experts.
 #pragma once
 #include <string>
 #include <vector>
@@ -18,7 +18,8 @@ inline const std::vector<Subject>& subjects() {
       {"llama", "{type: llama, layers: 8, hidden_size: 64, heads: 8, kv_heads: 4, ffn_hidden_size: 128}"},
       {"gpt2", "{type: gpt2, layers: 8, hidden_size: 64, heads: 8, dropout: 0.1, tie_embeddings: true}"},
       {"mixtral",
-       "{type: moe, layers: 8, hidden_size: 64, heads: 8, kv_heads: 4, ffn_hidden_size: 128, moe: {experts: 8, top_k: 2, "
+       "{type: moe, layers: 8, hidden_size: 64, heads: 8, kv_heads: 4, ffn_hidden_size: 128, moe: {experts: 8, top_k: "
+       "2, "
        "ffn_hidden_size: 64, router: {balancing: [aux_loss], aux_loss_coeff: [0.02]}}}"},
   };
   return all;
@@ -32,7 +33,9 @@ inline PluginHost& plugins() {
 /// As it is written, faults and all.
 inline Recipe recipe_of(const Subject& subject, const std::string& more = "") {
   std::string text = cat("model: ", subject.model, "\ndataset: mock\ntrain: {steps: 1}\n", more);
-  return read_recipe({.recipe = subject.name, .text = text, .directory = fs::current_path(), .overrides = {}, .cluster = {}}, plugins());
+  return read_recipe(
+      {.recipe = subject.name, .text = text, .directory = fs::current_path(), .overrides = {}, .cluster = {}},
+      plugins());
 }
 
 /// True when this build has the subject's model.

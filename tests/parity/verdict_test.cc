@@ -72,8 +72,10 @@ TEST_CASE("a few wrong elements among many are found") {
 }
 
 TEST_CASE("a gradient that nobody or two ranks count, is missing or strange, is found") {
-  CHECK(says(changed([](LayoutFigures& f) { f.gradients.at("embed.weight").given[3] = 2; }), "0 elements are counted by no rank and 1 by several"));
-  CHECK(says(changed([](LayoutFigures& f) { f.gradients.at("embed.weight").given[3] = 0; }), "1 elements are counted by no rank"));
+  CHECK(says(changed([](LayoutFigures& f) { f.gradients.at("embed.weight").given[3] = 2; }),
+             "0 elements are counted by no rank and 1 by several"));
+  CHECK(says(changed([](LayoutFigures& f) { f.gradients.at("embed.weight").given[3] = 0; }),
+             "1 elements are counted by no rank"));
   CHECK(says(changed([](LayoutFigures& f) { f.gradients.erase("embed.weight"); }), "embed.weight is missing"));
   CHECK(says(changed([](LayoutFigures& f) { f.gradients["other"]; }), "one rank has no parameter other"));
 }
@@ -87,16 +89,19 @@ TEST_CASE("losses and norms that are off by a ten-thousandth, or no numbers, are
 }
 
 TEST_CASE("copies that have drifted apart are found") {
-  CHECK(says(changed([](LayoutFigures& f) { f.drifted.emplace_back("the copy of x on rank 1"); }), "the copy of x on rank 1"));
+  CHECK(says(changed([](LayoutFigures& f) { f.drifted.emplace_back("the copy of x on rank 1"); }),
+             "the copy of x on rank 1"));
 }
 
 TEST_CASE("the certificate and the table say what was found") {
-  LayoutVerdict same = changed([](LayoutFigures&) {}), wrong = changed([](LayoutFigures& f) { f.losses[0] *= 2; });
+  LayoutVerdict same = changed([](LayoutFigures&) {}), wrong = changed([](LayoutFigures&f) { f.losses[0] *= 2; });
   Recipe recipe = recipe_of(subjects()[0]);
   std::string certificate = verify_certificate(recipe, verifier(), {.ranks = 2, .steps = 4}, {same, wrong});
   CHECK(certificate.find("\"passed\": false") != std::string::npos);
   CHECK(certificate.find("\"dist.tp=2\"") != std::string::npos);
-  CHECK(verify_certificate(recipe, verifier(), {.ranks = 2, .steps = 4}, {same}).find("\"passed\": true") != std::string::npos);
+  CHECK(verify_certificate(recipe, verifier(), {.ranks = 2, .steps = 4}, {same}).find("\"passed\": true") !=
+        std::string::npos);
   CHECK(verify_table_line(wrong).find("DIFFERS") == 0);
-  CHECK(verify_summary(verifier().layouts(), {same, wrong}).find("1 the same within rounding, 1 differ") != std::string::npos);
+  CHECK(verify_summary(verifier().layouts(), {same, wrong}).find("1 the same within rounding, 1 differ") !=
+        std::string::npos);
 }

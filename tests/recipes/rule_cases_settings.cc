@@ -66,6 +66,7 @@ constexpr RuleCase kSettings[] = {
     {"accumulate-dtype", "llama", "ddp.accumulate_dtype=bf16",
      "ddp.accumulate_dtype=bf16 ddp.grads_dtype=bf16"},
     {"matrix-optimizer-zero", "llama", "optimizer=muon dist.zero=2", "optimizer=muon dist.zero=1"},
+    {"in-order-whole-gradients", "llama", "ddp.in_order=true dist.zero=2", "ddp.in_order=true dist.zero=1"},
     {"hsdp-divides-dp", "llama", "dist.hsdp=3 dist.zero=1 world=8", "dist.hsdp=2 dist.zero=1 world=8"},
     {"hsdp-needs-zero", "llama", "dist.hsdp=2", "dist.hsdp=2 dist.zero=1"},
     {"outer-needs-hsdp", "llama", "dist.outer_zero=1", "dist.outer_zero=1 dist.hsdp=2 dist.zero=3"},

@@ -15,6 +15,7 @@
 #include "mtrain/base/text.h"
 #include "mtrain/config/json_write.h"
 #include "mtrain/train/job.h"
+#include "mtrain/train/launcher.h"
 #include "mtrain/train/profiling.h"
 #include "mtrain/train/signals.h"
 #include "mtrain/train/trainer.h"
@@ -157,6 +158,7 @@ void bench(Cli& cli, const RecipeWords& words, const BenchOptions& options) {
   PluginHost plugins = plugin_host(cli);
   ScratchRun scratch;
   RecipeRequest request = recipe_request(cli, words);
+  request.launched = launched_ranks();
   // The recipe's own checkpoints are neither continued nor touched.
   for (const auto& [key, value] : {std::pair{"run.dir", scratch.path()}, {"checkpoint.dir", ""}, {"checkpoint.resume", "never"}})
     request.overrides.push_back({key, 0, {}, false, value});

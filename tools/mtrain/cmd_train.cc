@@ -3,6 +3,8 @@
 #include <iostream>
 
 #include "config_commands.h"
+#include "launch.h"
+#include "mtrain/train/launcher.h"
 #include "recipe_words.h"
 #include "sweeping.h"
 #include "training.h"
@@ -14,14 +16,28 @@ namespace {
 struct TrainOptions {
   std::string config, info, package;
   bool resolve = false, multirun = false, keep_going = false;
+  int64_t nproc = 0;  // ranks to start as processes; 0: this process is one, or all of them
   bool looks() const { return !config.empty() || !info.empty() || resolve || !package.empty(); }
 };
 
 void train(Cli& cli, const RecipeWords& words) {
   PluginHost plugins = plugin_host(cli);
-  Recipe recipe = load_recipe(recipe_request(cli, words), plugins);
+  RecipeRequest request = recipe_request(cli, words);
+  request.launched = launched_ranks();
+  Recipe recipe = load_recipe(request, plugins);
   print_warnings(cli, recipe);
   cli.status = run_training(cli, recipe, plugins);
+}
+
+/// Faults of the recipe are told once, here, and not by every rank.
+void launch(Cli& cli, const RecipeWords& words, int64_t nproc) {
+  RecipeRequest request = recipe_request(cli, words);
+  MT_USER_CHECK(request.recipe != "-", ErrorClass::usage, "several processes cannot read one recipe from standard input",
+                "write it to a file, or let ranks be threads: dist.nproc=N");
+  for (const auto& [key, value] : {std::pair{"dist.nproc", std::to_string(nproc)}, {"dist.comm", std::string("mpi")}})
+    request.overrides.push_back({key, 0, {}, false, value});
+  load_recipe(request, plugin_host(cli));
+  cli.status = launch_ranks(cli, nproc);
 }
 
 void look(Cli& cli, const RecipeWords& words, const TrainOptions& options) {
@@ -59,21 +75,29 @@ void add_train_command(CLI::App& app, Cli& cli) {
   command->add_option("-p,--package", options->package, "one section or setting")
       ->type_name("PATH")
       ->group(look_group);
+  command->add_option("--nproc", options->nproc, "train as this many processes of this machine, started through mpirun")
+      ->check(CLI::Range(1, 1024))
+      ->type_name("N");
   command->add_flag("-m,--multirun", options->multirun, "train once for each combination of several values");
   command->add_flag("--keep-going", options->keep_going, "with -m: go on when a trial is faulty or fails");
   command->footer(
       "Examples:\n"
       "  mtrain recipes/quickstart.yaml\n"
+      "  mtrain --nproc 4 recipes/quickstart.yaml\n"
       "  mtrain recipes/quickstart.yaml -m optimizer.lr=1e-3,2e-3 model.layers=2,4      in run.dir/0 … "
       "run.dir/3\n"
       "  mtrain train recipes/quickstart.yaml optimizer.lr=1e-3 train.steps=200 run.dir=runs/second\n"
       "  mtrain train recipes/quickstart.yaml --cfg job --resolve -p optimizer\n"
-      "Exit status: 0 done, 10 configuration, 11 data, 12 checkpoint, 13 plugin, 14 not a finite number, 18 "
-      "input/output,\n"
-      "130 or 143 stopped by a signal after saving.");
+      "Exit status: 0 done, 10 configuration, 11 data, 12 checkpoint, 13 plugin, 14 not a finite number, 15 a rank died or "
+      "fell silent,\n"
+      "18 input/output, 130 or 143 stopped by a signal after saving.");
   command->callback([&cli, words, options] {
     if (options->looks())
       look(cli, *words, *options);
+    else if (options->nproc > 0 && options->multirun)
+      throw Error(ErrorClass::usage, "--nproc and --multirun do not go together", "let a sweep's ranks be threads: dist.nproc=N");
+    else if (options->nproc > 0)
+      launch(cli, *words, options->nproc);
     else if (options->multirun)
       train_sweep(cli, recipe_request(cli, *words), options->keep_going);
     else

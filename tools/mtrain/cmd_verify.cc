@@ -1,5 +1,5 @@
-// mtrain verify layouts: trains a small twin of a recipe in every parallel layout and compares it with one rank. A user's
-// first aid when a loss looks odd.
+// mtrain verify layouts: trains a small twin of a recipe in every parallel layout and compares it with one rank. A
+// user's first aid when a loss looks odd.
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -28,10 +28,12 @@ std::vector<RankLayout> chosen(const LayoutVerifier& verifier, const VerifyWords
   for (const auto& layout : words.pairwise ? pairwise(verifier.layouts().legal) : verifier.layouts().legal) {
     std::string name = " " + text(layout) + " ";
     auto wanted = split(words.only, ' ');
-    if (std::all_of(wanted.begin(), wanted.end(), [&](const auto& w) { return name.find(" " + w) != std::string::npos; }))
+    if (std::all_of(wanted.begin(), wanted.end(),
+                    [&](const auto& w) { return name.find(" " + w) != std::string::npos; }))
       out.push_back(layout);
   }
-  MT_USER_CHECK(!out.empty(), ErrorClass::usage, cat("no layout of ", words.options.ranks, " ranks has '", printable(words.only), "' in its name"),
+  MT_USER_CHECK(!out.empty(), ErrorClass::usage,
+                cat("no layout of ", words.options.ranks, " ranks has '", printable(words.only), "' in its name"),
                 "see the names with: mtrain verify layouts RECIPE --list");
   return out;
 }
@@ -43,7 +45,10 @@ class Progress {
   void next(size_t done, const RankLayout& layout) const {
     if (!shown_) return;
     double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
-    std::string left = done == 0 ? "" : cat(", ", human_seconds(seconds / static_cast<double>(done) * static_cast<double>(total_ - done)), " left");
+    std::string left =
+        done == 0 ? ""
+                  : cat(", ", human_seconds(seconds / static_cast<double>(done) * static_cast<double>(total_ - done)),
+                        " left");
     std::cerr << "\r\033[K[" << done + 1 << "/" << total_ << left << "] " << text(layout) << std::flush;
   }
   void clear() const {
@@ -87,7 +92,8 @@ void verify(Cli& cli, const RecipeWords& recipe_words, VerifyWords& words) {
     write_file_atomic(words.certificate, verify_certificate(recipe, verifier, words.options, verdicts));
     if (!cli.quiet) std::cout << "certificate: " << words.certificate << '\n';
   }
-  bool same = std::all_of(verdicts.begin(), verdicts.end(), [](const auto& v) { return v.kind == LayoutVerdict::Kind::same; });
+  bool same =
+      std::all_of(verdicts.begin(), verdicts.end(), [](const auto& v) { return v.kind == LayoutVerdict::Kind::same; });
   if (!same) cli.status = static_cast<int>(ErrorClass::numeric);
   if (signals.received() != 0) cli.status = 128 + signals.received();
 }
@@ -97,15 +103,23 @@ void verify(Cli& cli, const RecipeWords& recipe_words, VerifyWords& words) {
 void add_verify_command(CLI::App& app, Cli& cli) {
   auto* command = app.add_subcommand("verify", "prove that a recipe trains the same model however it is laid out");
   command->require_subcommand(1);
-  auto* layouts = command->add_subcommand("layouts", "train a small twin of a recipe in every parallel layout and compare it with one rank");
+  auto* layouts = command->add_subcommand(
+      "layouts", "train a small twin of a recipe in every parallel layout and compare it with one rank");
   auto recipe = add_recipe_words(*layouts);
   auto words = std::make_shared<VerifyWords>();
-  layouts->add_option("--ranks", words->options.ranks, "lay out this many ranks, which are threads")->check(CLI::Range(1, 64))->capture_default_str();
-  layouts->add_option("--steps", words->options.steps, "steps of each run")->check(CLI::Range(1, 1000))->capture_default_str();
-  layouts->add_option("--only", words->only, "layouts with these words in their names: 'tp2 zero1'")->type_name("WORDS");
+  layouts->add_option("--ranks", words->options.ranks, "lay out this many ranks, which are threads")
+      ->check(CLI::Range(1, 64))
+      ->capture_default_str();
+  layouts->add_option("--steps", words->options.steps, "steps of each run")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
+  layouts->add_option("--only", words->only, "layouts with these words in their names: 'tp2 zero1'")
+      ->type_name("WORDS");
   layouts->add_flag("--pairwise", words->pairwise, "few layouts, but every two choices together in at least one");
   layouts->add_flag("--list", words->list, "list the layouts and what is refused, and train nothing");
-  layouts->add_option("--certificate", words->certificate, "write what was compared, and the figures, to this JSON file")->type_name("FILE");
+  layouts
+      ->add_option("--certificate", words->certificate, "write what was compared, and the figures, to this JSON file")
+      ->type_name("FILE");
   layouts->footer(
       "Exit status: 0 all the same, 14 when a layout differs or fails, 10 a faulty recipe.\n"
       "Examples:\n"

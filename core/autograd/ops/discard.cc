@@ -13,7 +13,9 @@ struct Discard {  // y = x; before x's op runs backward, `kept` has its values a
   }
   void backward(Run& run, const Tensor& dy, Grads<1>& g) {
     GradMode off(run, false);
-    Tensor values = static_cast<TapeNode&>(*kept.node()).again(run);
+    auto& node = static_cast<TapeNode&>(*kept.node());
+    before_values(node);
+    Tensor values = node.again(run);
     kept.storage()->adopt(*values.storage());
     g[0].give(run, dy);
   }

@@ -31,7 +31,7 @@ struct OffloadEnd {
     run.made.reset();
     for (const auto& made : blocks) {
       auto block = made.lock();
-      if (!block || !block->data() || block == y.storage() || block->bytes() < kSmallest) continue;
+      if (!block || !block->resident() || block == y.storage() || block->bytes() < kSmallest) continue;
       Moved& m = moved.emplace_back(Moved{made, {}});
       if (run.backend().computes()) {
         m.values.resize(block->bytes());

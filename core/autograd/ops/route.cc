@@ -264,10 +264,8 @@ class Counter {
 };
 
 Slopes given_slopes(const BalanceTerm& term) {
-  double sum = static_cast<double>(std::accumulate(term.counts.begin(), term.counts.end(), int64_t{0}));
   Slopes out{term.over, {}};
-  for (int64_t n : term.counts)  // before anything was counted every expert has its share
-    out.c.push_back(term.coefficient * (sum > 0 ? static_cast<double>(term.counts.size()) * static_cast<double>(n) / sum : 1));
+  for (float f : term.load) out.c.push_back(term.coefficient * static_cast<double>(f));
   return out;
 }
 
@@ -319,6 +317,8 @@ Routed route(const Tensor& logits, const RouterRule& rule, const RouterBalance& 
   int64_t tokens = logits.size(0), width = logits.size(1);
   MT_CHECK(rule.top_k >= 1 && rule.top_k <= width, rule.top_k, " of ", width, " experts");
   MT_CHECK(balance.bias.empty() || static_cast<int64_t>(balance.bias.size()) == width, balance.bias.size(), " biases");
+  for (const BalanceTerm& term : balance.terms)
+    MT_CHECK(term.over != BalanceTerm::Over::given || static_cast<int64_t>(term.load.size()) == width, term.load.size(), " loads");
   bool balanced = !balance.terms.empty() || balance.z_coefficient != 0;
   MT_CHECK(!balanced || !logits.run().grad_enabled || balance.token_weight != 0,
            "losses that balance experts are weighted like tokens': give ModelInput::loss_weight");

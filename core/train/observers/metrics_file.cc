@@ -37,13 +37,19 @@ std::string val_field(const std::string& value) {
   return out;
 }
 
+std::string model_figures(const StepMetrics& m) {
+  std::string out;
+  for (const auto& [name, value] : m.figures) out += cat(",\"", name, "\":", number_or_text(name.c_str(), value));
+  return out;
+}
+
 std::string step_line(const StepMetrics& m) {
   return cat("{\"step\":", m.step, ",\"loss\":", number_or_text("loss", m.loss),
              ",\"grad_norm\":", number_or_text("grad_norm", m.grad_norm), ",\"lr\":", number(m.lr),
              ",\"tokens\":", m.tokens, ",\"tokens_per_second\":", number(m.tokens_per_second),
              ",\"step_ms\":", number(m.step_seconds * 1e3), ",\"tflops\":", number(m.tflops),
              ",\"mfu\":", m.mfu > 0 ? number(m.mfu) : "null", ",\"memory_bytes\":", m.memory_bytes,
-             ",\"val_loss\":", val_field("null"), "}\n");
+             model_figures(m), ",\"val_loss\":", val_field("null"), "}\n");
 }
 
 std::string lone_eval_line(int64_t step, double loss) {

@@ -120,6 +120,7 @@ class TensorBoard final : public Observer {
     add_value(summary, "train/tflops", m.tflops);
     if (m.mfu > 0) add_value(summary, "train/mfu", m.mfu);
     add_value(summary, "train/memory_bytes", static_cast<double>(m.memory_bytes));
+    for (const auto& [name, value] : m.figures) add_value(summary, "train/" + name, value);
     file_.append(record(event(m.step).bytes(5, summary.text()).text()));
   }
 

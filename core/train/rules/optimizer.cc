@@ -34,6 +34,8 @@ constexpr Rule kRules[] = {
      "ddp.accumulate_dtype; ddp.grads_dtype"},
     {"matrix-optimizer-zero", "dist.zero", "optimizer.type == 'muon'", "dist.zero <= 1",
      "{optimizer.type} works on whole matrices, which dist.zero={dist.zero} cuts", "", "dist.zero"},
+    {"in-order-whole-gradients", "ddp.in_order", "ddp.in_order", "dist.zero <= 1",
+     "each micro-batch's gradients are kept whole, and dist.zero={dist.zero} keeps none so", "", "ddp.in_order=false; dist.zero"},
     {"hsdp-divides-dp", "dist.hsdp", "dist.hsdp > 1 and world_size % model_ranks == 0", "dp % dist.hsdp == 0",
      "{dist.hsdp} groups cannot be made of {dp} data-parallel ranks", "", "dist.hsdp"},
     {"hsdp-needs-zero", "dist.hsdp", "dist.hsdp > 1", "dist.zero >= 1",

@@ -40,10 +40,9 @@ void TrainSection::bind(Fields& f) {
       .resume(safe)
       .renamed_from({"exit_duration_in_mins"});
   f("weight_hash_interval", weight_hash_interval,
-    "updates between checks that data-parallel ranks agree; 0: never")
+    "updates between checks that ranks which are to hold the same parameters do, bit by bit; 0: never")
       .min(0)
       .unit("steps")
-      .needs("data parallelism")
       .resume(safe)
       .renamed_from({"check_weight_hash_across_dp_replicas_interval"});
 }

@@ -5,8 +5,7 @@ namespace mtrain {
 using enum ResumeClass;
 
 namespace {
-constexpr const char *kExpert = "expert parallelism",
-                     *kSharded = "sharded data parallelism", *kData = "data parallelism",
+constexpr const char *kSharded = "sharded data parallelism", *kData = "data parallelism",
                      *kOverlap = "communication behind computation";
 }  // namespace
 
@@ -61,12 +60,10 @@ void DistSection::bind_ranks(Fields& f) {
       .renamed_from({"context_parallel_size"});
   f("ep", ep, "expert-parallel ranks")
       .min(1)
-      .needs(kExpert)
       .resume(safe)
       .renamed_from({"expert_model_parallel_size"});
   f("etp", etp, "tensor-parallel ranks of experts")
       .min(1)
-      .needs(kExpert)
       .resume(safe)
       .renamed_from({"expert_tensor_parallel_size"});
   f("sp", sp, "sequence parallel: the residual stream is split over tp")
@@ -149,18 +146,15 @@ void DistSection::bind_data_parallel(Fields& f) {
     "what data-parallel ranks share: 0 nothing, 1 optimizer state, 2 gradients too, 3 parameters too")
       .min(0)
       .max(3)
-      .needs(kSharded)
       .resume(safe)
       .renamed_from({"data_parallel_sharding_strategy", "use_distributed_optimizer"});
   f("hsdp", hsdp, "groups of data-parallel ranks that each hold everything; zero shares within a group")
       .min(1)
-      .needs(kSharded)
       .resume(safe)
       .renamed_from({"num_distributed_optimizer_instances"});
   f("outer_zero", outer_zero, "what is shared across the groups of hsdp, counted as in zero")
       .min(0)
       .max(1)
-      .needs(kSharded)
       .resume(safe)
       .renamed_from({"outer_dp_sharding_strategy"});
 }
@@ -171,10 +165,8 @@ void DdpSection::bind(Fields& f) {
     "ranks, for more memory and time")
       .resume(safe);
   f("overlap_grad_reduce", overlap_grad_reduce, "reduce gradients while backward still runs")
-      .needs(kData)
       .resume(safe);
   f("overlap_param_gather", overlap_param_gather, "gather parameters while forward already runs")
-      .needs(kSharded)
       .resume(safe);
   f("align_param_gather", align_param_gather, "all pipeline stages gather at the same time")
       .needs(kSharded)
@@ -183,7 +175,6 @@ void DdpSection::bind(Fields& f) {
     "parameters whose gradients travel together; 0: chosen by the number of ranks")
       .min(0)
       .unit("parameters")
-      .needs(kData)
       .resume(safe);
   f("pad_buckets", pad_buckets, "pad buckets to the sizes at which the network is fastest")
       .needs(kData)

@@ -5,6 +5,7 @@
 #include <optional>
 #include <vector>
 
+#include "mtrain/nn/moe_step.h"
 #include "mtrain/plugin/plugin.h"
 #include "settings.h"
 
@@ -63,6 +64,13 @@ class MoeDecoder final : public Model {
     return head_ ? (*head_)((*norm_)(x_TD), input) : x_TD;
   }
 
+  std::vector<StepFigure> end_step(bool updated) override {
+    std::vector<Moe*> mixtures;
+    for (auto& block : blocks_)
+      if (block->moe) mixtures.push_back(&*block->moe);
+    return end_moe_step(mixtures, context_.scope.parallel(), updated);
+  }
+
   double flops_per_token(int64_t seq_length) const override {
     HeadLayout h = config_.head_layout();
     auto d = static_cast<double>(config_.hidden_size), heads = static_cast<double>(h.heads * h.head_dim);
@@ -78,7 +86,37 @@ class MoeDecoder final : public Model {
     return 6 * products;
   }
 
+  // Mixtral's names: Qwen3-MoE and DeepSeek-V3 have norms and attention besides that are not built.
+  std::vector<HfParameter> hf_parameters() const override {
+    std::vector<HfParameter> map = {{"embed.weight", {{"model.embed_tokens.weight"}}}, {"norm.weight", {{"model.norm.weight"}}}};
+    if (!config_.tie_embeddings) map.push_back({"head.weight", {{"lm_head.weight"}}});
+    for (int64_t i = 0; i < config_.layers; ++i) {
+      std::string ours = cat("layers.", i, "."), theirs = cat("model.layers.", i, "."), attn = theirs + "self_attn.";
+      map.push_back({ours + "norm1.weight", {{theirs + "input_layernorm.weight"}}});
+      map.push_back({ours + "attn.qkv.weight", hf_qkv_pieces(config_.head_layout(), attn + "q_proj.weight",
+                                                             attn + "k_proj.weight", attn + "v_proj.weight")});
+      map.push_back({ours + "attn.out.weight", {{attn + "o_proj.weight"}}});
+      map.push_back({ours + "norm2.weight", {{theirs + "post_attention_layernorm.weight"}}});
+      if (config_.sparse(i)) add_hf_experts(ours + "mlp.", theirs + "block_sparse_moe.", map);
+      for (const char* part : {"gate", "up", "down"})
+        if (!config_.sparse(i)) map.push_back({cat(ours, "mlp.", part, ".weight"), {{cat(theirs, "mlp.", part, "_proj.weight")}}});
+    }
+    return map;
+  }
+
  private:
+  void add_hf_experts(const std::string& ours, const std::string& theirs, std::vector<HfParameter>& map) const {
+    int64_t ffn = config_.moe.options(config_.ffn_hidden_size).ffn;
+    map.push_back({ours + "router.weight", {{theirs + "gate.weight"}}});
+    for (auto [part, number] : {std::pair{"gate", 1}, {"up", 3}, {"down", 2}}) {
+      HfParameter parameter{cat(ours, "experts.", part, ".weight"), {}};
+      int64_t rows = number == 2 ? config_.hidden_size : ffn;
+      for (int64_t e = 0; e < config_.moe.experts; ++e)
+        parameter.pieces.push_back({cat(theirs, "experts.", e, ".w", number, ".weight"), 0, e * rows, rows});
+      map.push_back(std::move(parameter));
+    }
+  }
+
   void check() const {
     HeadLayout h = config_.head_layout();
     MT_USER_CHECK(h.heads % h.groups == 0, ErrorClass::config,

@@ -305,5 +305,84 @@ TEST_CASE("tape: gradients of parameters that are put off come to the same bits,
     }
 }
 
+TEST_CASE("tape: the gradient of a parameter is complete when what was put off has been added, not before") {
+  struct Seen final : LeafWatch {
+    void before_value(int64_t) override {}
+    void before_gradient(int64_t) override { ++written; }
+    void gradient_complete(int64_t) override { ++complete; }
+    int written = 0, complete = 0;
+  } seen;
+  Lab lab;
+  Run& run = lab.run();
+  auto leaf = leaf_of(run, {3, 3});
+  leaf->watch = &seen;
+  auto put_off = [&](DeferredGradients& later) {
+    Tensor w = make(run, random_values(9, "w"), {3, 3}, DType::f32);
+    w.set_node(leaf);
+    Caught x(run, kX);
+    backward(linear(x.tensor, w), make(run, kDy, kShape, DType::f32), &later);
+  };
+  DeferredGradients first, second;
+  put_off(first), put_off(second);
+  CHECK(seen.written == 0);
+  first.run();
+  CHECK(seen.written == 1);
+  CHECK(seen.complete == 0);
+  second.run();
+  CHECK(seen.complete == 1);
+  { DeferredGradients dropped; put_off(dropped); }  // of a step that failed
+  CHECK(leaf->uses == 0);
+  CHECK(seen.complete == 1);
+}
+
+struct Watching final : LeafWatch {
+  void before_value(int64_t leaf) override { events += cat("v", leaf, " "); }
+  void before_gradient(int64_t leaf) override { events += cat("g", leaf, " "); }
+  void gradient_complete(int64_t leaf) override { events += cat("c", leaf, " "); }
+  std::string take() { return std::exchange(events, {}); }
+  std::string events;
+};
+
+TEST_CASE("tape: who watches a leaf hears of its values, its gradients, and when those are complete") {
+  Lab lab;
+  Run& run = lab.run();
+  Watching watch;
+  std::vector<Tensor> weights;
+  std::vector<std::shared_ptr<Leaf>> leaves;
+  for (int64_t i = 0; i < 2; ++i) {
+    leaves.push_back(leaf_of(run, {3, 3}));
+    leaves.back()->watch = &watch, leaves.back()->number = i;
+    weights.push_back(make(run, Values(9, 0.5), {3, 3}, DType::f32));
+    weights.back().set_node(leaves.back());
+  }
+  Tensor dy = make(run, kDy, kShape, DType::f32);
+  auto net = [&](const Tensor& x) { return linear(linear(linear(x, weights[0]), weights[1]), weights[0]); };
+  Tensor x = make(run, kX, kShape, DType::f32);
+  {
+    Tensor y = net(x), dropped = net(x);
+    CHECK(leaves[0]->uses == 4);
+    backward(y, dy);
+    CHECK(leaves[0]->uses == 2);
+    CHECK(watch.take() == "v0 g0 v1 g1 v0 g0 ");  // the other tape may still add
+  }
+  CHECK(leaves[0]->uses == 0);
+  CHECK(leaves[1]->uses == 0);
+  backward(net(x), dy);
+  CHECK(watch.take() == "v0 g0 v1 g1 c1 v0 g0 c0 ");
+  DeferredGradients later;
+  backward(net(x), dy, &later);
+  CHECK(watch.take() == "v0 v1 v0 ");
+  later.run();
+  CHECK(watch.take() == "g0 g1 c1 g0 c0 ");
+  backward(recompute(net, x), dy);
+  CHECK(watch.take() == "v0 g0 v1 g1 c1 v0 g0 c0 ");
+  {
+    GradMode off(run, false);
+    net(x);
+  }
+  CHECK(leaves[0]->uses == 0);
+  for (auto& leaf : leaves) leaf->watch = nullptr;
+}
+
 }  // namespace
 }  // namespace mtrain

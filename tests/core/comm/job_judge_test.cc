@@ -65,7 +65,8 @@ TEST_CASE("judge: a lost rank is dead, named with its machine and what all were 
   CHECK(job.found.ranks == std::vector<int>{2});
   CHECK(contains(job.found.message, "rank 2 on b has died"));
   CHECK(contains(job.found.message, "ranks 0-1 on a: 17 steps done, in barrier (#7 of group 'g')"));
-  CHECK(contains(job.found.message, "rank 2 on b, when last heard of: 16 steps done, computing before any call"));
+  CHECK(contains(job.found.message,
+                 "rank 2 on b, when last heard of: 16 steps done, computing before any call"));
   CHECK(contains(job.found.message, "rank 3 on b: 17 steps done, in barrier"));
 }
 
@@ -78,7 +79,8 @@ TEST_CASE("judge: a rank that has said farewell is not dead") {
   CHECK(job.until_found(20s) == -1);
 }
 
-TEST_CASE("judge: a process that gives no sign of life is found in time for the job to end within the limit") {
+TEST_CASE(
+    "judge: a process that gives no sign of life is found in time for the job to end within the limit") {
   for (bool saving : {false, true}) {
     Job job(3);
     for (int r = 0; r < 3; ++r) job.wait(r, 3);
@@ -116,7 +118,9 @@ TEST_CASE("judge: who computes on while others wait is stuck after 5 s or three 
     }
 }
 
-TEST_CASE("judge: nobody is stuck who announces something long, whose steps are not known, or whom nobody waits for") {
+TEST_CASE(
+    "judge: nobody is stuck who announces something long, whose steps are not known, or whom nobody waits "
+    "for") {
   Job saving(3, true, {5s, 1min});
   for (int r = 0; r < 3; ++r) saving.wait(r, 30);
   saving.compute(0, 30);

@@ -1,7 +1,6 @@
 // Jobs that are watched: ranks that are threads and get stuck, and processes' watchers over real sockets.
-#include <doctest/doctest.h>
-
 #include <arpa/inet.h>
+#include <doctest/doctest.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -35,19 +34,26 @@ TEST_CASE("watch: a thread that is stuck fails the job and is named, with where 
   std::atomic<bool> release{false};
   std::promise<std::string> given_up;
   CommContext context{.timeout = 1min,
-                      .watch = {.silence = 1500ms, .give_up = [&](const Error& e, bool speaks) {
-                        CHECK(e.error_class() == ErrorClass::peer);
-                        CHECK(speaks);
-                        given_up.set_value(e.message());
-                        release = true;  // in a job the process would end here
-                      }, .note = {}}};
+                      .watch = {.silence = 1500ms,
+                                .give_up =
+                                    [&](const Error& e, bool speaks) {
+                                      CHECK(e.error_class() == ErrorClass::peer);
+                                      CHECK(speaks);
+                                      given_up.set_value(e.message());
+                                      release = true;  // in a job the process would end here
+                                    },
+                                .note = {}}};
   auto begin = Clock::now();
-  CHECK_THROWS_AS(run_ranks(3, [&](Communicator& comm) {
-    some_steps(comm, 30);
-    if (comm.rank() == 1)
-      while (!release) std::this_thread::sleep_for(1ms);
-    comm.barrier();
-  }, context), Error);
+  CHECK_THROWS_AS(run_ranks(
+                      3,
+                      [&](Communicator& comm) {
+                        some_steps(comm, 30);
+                        if (comm.rank() == 1)
+                          while (!release) std::this_thread::sleep_for(1ms);
+                        comm.barrier();
+                      },
+                      context),
+                  Error);
   CHECK(seconds_since(begin) < 5);
   std::string message = given_up.get_future().get();
   INFO(message);
@@ -61,31 +67,44 @@ TEST_CASE("watch: a thread that is stuck fails the job and is named, with where 
 TEST_CASE("watch: a thread that throws ends the job also when another one computes on") {
   std::atomic<bool> release{false};
   std::atomic<int> status{0};
-  CommContext context{.timeout = 1min, .watch = {.silence = 1s, .give_up = [&](const Error& e, bool) {
-    CHECK(contains(e.message(), "rank 2 failed: the file ends early"));
-    status = e.exit_status();
-    release = true;
-  }, .note = {}}};
-  CHECK_THROWS_WITH_AS(run_ranks(3, [&](Communicator& comm) {
-    comm.barrier();
-    if (comm.rank() == 2) throw Error(ErrorClass::data, "the file ends early");
-    if (comm.rank() == 0)
-      while (!release) std::this_thread::sleep_for(1ms);
-    comm.barrier();
-  }, context), "the file ends early", Error);
+  CommContext context{.timeout = 1min,
+                      .watch = {.silence = 1s,
+                                .give_up =
+                                    [&](const Error& e, bool) {
+                                      CHECK(contains(e.message(), "rank 2 failed: the file ends early"));
+                                      status = e.exit_status();
+                                      release = true;
+                                    },
+                                .note = {}}};
+  CHECK_THROWS_WITH_AS(run_ranks(
+                           3,
+                           [&](Communicator& comm) {
+                             comm.barrier();
+                             if (comm.rank() == 2) throw Error(ErrorClass::data, "the file ends early");
+                             if (comm.rank() == 0)
+                               while (!release) std::this_thread::sleep_for(1ms);
+                             comm.barrier();
+                           },
+                           context),
+                       "the file ends early", Error);
   CHECK(status == static_cast<int>(ErrorClass::data));
 }
 
 TEST_CASE("watch: ranks that are slow in something they announce are left alone") {
-  CommContext context{.timeout = 1min, .watch = {.silence = 1200ms, .give_up = [](const Error& e, bool) { FAIL(e.message()); }, .note = {}}};
-  run_ranks(2, [&](Communicator& comm) {
-    some_steps(comm, 30);
-    if (comm.rank() == 0) {
-      LongOperation saving(comm.activity(), "saving a checkpoint");
-      std::this_thread::sleep_for(2500ms);
-    }
-    comm.barrier();
-  }, context);
+  CommContext context{
+      .timeout = 1min,
+      .watch = {.silence = 1200ms, .give_up = [](const Error& e, bool) { FAIL(e.message()); }, .note = {}}};
+  run_ranks(
+      2,
+      [&](Communicator& comm) {
+        some_steps(comm, 30);
+        if (comm.rank() == 0) {
+          LongOperation saving(comm.activity(), "saving a checkpoint");
+          std::this_thread::sleep_for(2500ms);
+        }
+        comm.barrier();
+      },
+      context);
 }
 
 /// Watchers of a job of `n` ranks, each as in a process of its own.
@@ -94,14 +113,16 @@ struct Watched {
     std::vector<std::string> hosts;
     for (int r = 0; r < n; ++r) hosts.push_back("host" + std::to_string(r % 2));
     for (int r = 0; r < n; ++r)
-      ranks.push_back(std::make_unique<JobWatch>(r, hosts, CommContext{.timeout = 1min, .watch = {.silence = silence, .give_up = {}, .note = {}}}));
+      ranks.push_back(std::make_unique<JobWatch>(
+          r, hosts, CommContext{.timeout = 1min, .watch = {.silence = silence, .give_up = {}, .note = {}}}));
     door = ranks[0]->open_door();
     std::string reason;
     for (int r = 1; r < n; ++r) REQUIRE_MESSAGE(ranks[static_cast<size_t>(r)]->connect(door, reason), reason);
     for (auto& rank : ranks) rank->begin();
   }
   std::string failure(int rank) {
-    for (int i = 0; i < 1000 && !ranks[static_cast<size_t>(rank)]->failed(); ++i) std::this_thread::sleep_for(10ms);
+    for (int i = 0; i < 1000 && !ranks[static_cast<size_t>(rank)]->failed(); ++i)
+      std::this_thread::sleep_for(10ms);
     auto failure = ranks[static_cast<size_t>(rank)]->failure();
     return failure ? failure->reason : "none";
   }
@@ -126,16 +147,23 @@ TEST_CASE("watch: one rank's stuckness is told to all processes") {
   }
 }
 
-TEST_CASE("watch: an error that a rank tells itself silences the judges, and who does not end is ended with its class") {
+TEST_CASE(
+    "watch: an error that a rank tells itself silences the judges, and who does not end is ended with its "
+    "class") {
   std::atomic<int> ended{0};
   std::vector<std::unique_ptr<JobWatch>> ranks;
-  CommContext context{.timeout = 1min, .watch = {.silence = 1s, .give_up = [&](const Error& e, bool speaks) {
-    CHECK(e.message() == "rank 1 failed: the disk is full");
-    CHECK(e.error_class() == ErrorClass::io);
-    CHECK_FALSE(speaks);
-    ++ended;
-  }, .note = {}}};
-  for (int r = 0; r < 3; ++r) ranks.push_back(std::make_unique<JobWatch>(r, std::vector<std::string>(3, "h"), context));
+  CommContext context{.timeout = 1min,
+                      .watch = {.silence = 1s,
+                                .give_up =
+                                    [&](const Error& e, bool speaks) {
+                                      CHECK(e.message() == "rank 1 failed: the disk is full");
+                                      CHECK(e.error_class() == ErrorClass::io);
+                                      CHECK_FALSE(speaks);
+                                      ++ended;
+                                    },
+                                .note = {}}};
+  for (int r = 0; r < 3; ++r)
+    ranks.push_back(std::make_unique<JobWatch>(r, std::vector<std::string>(3, "h"), context));
   std::string door = ranks[0]->open_door(), reason;
   for (int r = 1; r < 3; ++r) REQUIRE(ranks[static_cast<size_t>(r)]->connect(door, reason));
   for (auto& rank : ranks) rank->begin();
@@ -160,7 +188,8 @@ TEST_CASE("watch: ranks that end well say farewell, in any order") {
 TEST_CASE("watch: strangers at the door are shown out") {
   Watched job(2, 2s);
   uint16_t port = static_cast<uint16_t>(std::stoi(job.door));
-  for (std::string words : {std::string("GET / HTTP/1.0\r\n\r\n"), std::string(100000, '\xff'), std::string("CWTM\1\0\0\0\4\0\0\0word", 16)}) {
+  for (std::string words : {std::string("GET / HTTP/1.0\r\n\r\n"), std::string(100000, '\xff'),
+                            std::string("CWTM\1\0\0\0\4\0\0\0word", 16)}) {
     int s = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     sockaddr_in at{};
     at.sin_family = AF_INET;

@@ -12,6 +12,7 @@
 #include "contract/router_reference.h"
 #include "mtrain/comm/thread_world.h"
 #include "mtrain/nn/moe_settings.h"
+#include "mtrain/nn/moe_step.h"
 
 namespace mtrain {
 namespace {
@@ -37,23 +38,48 @@ Values gated(const Values& x, const Values& gate, const Values& up, const Values
   return reference::linear(reference::silu_mul(a, b), down, {}, tokens, ffn, kWidth);
 }
 
+struct Choice {
+  int64_t token;
+  size_t expert;
+  double weight;
+};
+
+/// Those that find a place among `places` of each expert.
+std::vector<Choice> kept(std::vector<Choice> all, int64_t places, ExpertCapacity::Keep keep) {
+  if (keep == ExpertCapacity::Keep::best)
+    std::stable_sort(all.begin(), all.end(), [](const Choice& a, const Choice& b) { return a.weight > b.weight; });
+  std::map<size_t, int64_t> taken;
+  std::erase_if(all, [&](const Choice& c) { return ++taken[c.expert] > places; });
+  return all;
+}
+
+std::vector<Choice> choices_of(const Values& z, const MoeOptions& o) {
+  std::vector<Choice> all;
+  each_token(z, kExperts, [&](size_t t, const Values& row) {
+    auto chosen = router_choice(row, o.rule, true);
+    Values weight = chosen_weights(row, o.rule, chosen);
+    for (size_t j = 0; j < chosen.size(); ++j) all.push_back({static_cast<int64_t>(t), chosen[j], weight[j]});
+  });
+  if (!o.capacity.factor) return all;
+  return kept(all, expert_places(*o.capacity.factor, kTokens, o.rule.top_k, kExperts), o.capacity.keep);
+}
+
 /// One expert and one token after another.
 Values plain(const Named& p, const Values& x, const MoeOptions& o) {
   Values y = x;  // the residual
-  if (o.shared_ffn > 0)
-    y = reference::add(y, gated(x, p.at("shared.gate.weight"), p.at("shared.up.weight"), p.at("shared.down.weight"), kTokens,
-                                o.shared_ffn));
+  if (o.shared_ffn > 0) {
+    Values shared = gated(x, p.at("shared.gate.weight"), p.at("shared.up.weight"), p.at("shared.down.weight"), kTokens, o.shared_ffn);
+    Values gate = o.shared_gate ? reference::linear(x, p.at("shared.scale.weight"), {}, kTokens, kWidth, 1) : Values();
+    for (size_t i = 0; i < shared.size(); ++i)
+      y[i] += shared[i] * (o.shared_gate ? 1 / (1 + std::exp(-gate[i / kWidth])) : 1);
+  }
   Values z = reference::linear(x, p.at("router.weight"), {}, kTokens, kWidth, kExperts);
-  for (int64_t t = 0; t < kTokens; ++t) {
-    Values row = rows(z, t, 1, kExperts), in = rows(x, t, 1, kWidth);
-    auto chosen = router_choice(row, o.rule, true);
-    Values weight = chosen_weights(row, o.rule, chosen);
-    for (size_t j = 0; j < chosen.size(); ++j) {
-      auto e = static_cast<int64_t>(chosen[j]);
-      auto matrix = [&](const char* name) { return rows(p.at(name), e, 1, kFfn * kWidth); };
-      Values out = gated(in, matrix("experts.gate.weight"), matrix("experts.up.weight"), matrix("experts.down.weight"), 1, kFfn);
-      for (int64_t c = 0; c < kWidth; ++c) y[static_cast<size_t>(t * kWidth + c)] += weight[j] * out[static_cast<size_t>(c)];
-    }
+  for (const Choice& choice : choices_of(z, o)) {
+    auto matrix = [&](const char* name) { return rows(p.at(name), static_cast<int64_t>(choice.expert), 1, kFfn * kWidth); };
+    Values out = gated(rows(x, choice.token, 1, kWidth), matrix("experts.gate.weight"), matrix("experts.up.weight"),
+                       matrix("experts.down.weight"), 1, kFfn);
+    for (int64_t c = 0; c < kWidth; ++c)
+      y[static_cast<size_t>(choice.token * kWidth + c)] += choice.weight * out[static_cast<size_t>(c)];
   }
   return y;
 }
@@ -68,6 +94,8 @@ struct Outcome {
   Values y, dx;
   Named values, gradients;
   RouterRecord record;
+  std::vector<double> figures;  // of the step's end, by rank and then by name
+  std::map<std::string, std::vector<float>> buffers;
 };
 
 struct Worker {
@@ -99,7 +127,8 @@ void gather(const ParamList& list, Outcome& out) {
   }
 }
 
-Outcome play(const MoeOptions& options, const Cut& cut, const Values& x, const Values& dy) {
+/// The last of `steps` steps on the same tokens.
+Outcome play(const MoeOptions& options, const Cut& cut, const Values& x, const Values& dy, int steps = 1) {
   Outcome out;
   out.y.resize(x.size()), out.dx.resize(x.size());
   std::mutex mutex;
@@ -114,17 +143,33 @@ Outcome play(const MoeOptions& options, const Cut& cut, const Values& x, const V
     std::vector<int32_t> bounds = kBounds;
     for (int32_t& b : bounds) b = static_cast<int32_t>(std::clamp<int64_t>(b - first, 0, mine));
     ModelInput input{.bounds = std::make_shared<const std::vector<int32_t>>(bounds), .loss_weight = kWeight};
-    auto target = std::make_shared<Catcher>();
-    Tensor own = make(worker.lab.run(), rows(x, first, mine, kWidth), {mine, kWidth}, DType::f32);
-    own.set_node(target);
-    Tensor y = (*worker.moe)(own, input, own);
-    backward(y, make(worker.lab.run(), rows(dy, first, mine, kWidth), y.shape(), DType::f32));
+    worker.lab.run().own_tokens = std::make_shared<const std::vector<RowRange>>(std::vector<RowRange>{{first, mine}});
+    std::shared_ptr<Catcher> target;
+    Tensor y;
+    RouterRecord record;
+    std::vector<StepFigure> figures;
+    for (int step = 0; step < steps; ++step) {
+      target = std::make_shared<Catcher>();
+      worker.list.clear_gradients();
+      Tensor own = make(worker.lab.run(), rows(x, first, mine, kWidth), {mine, kWidth}, DType::f32);
+      own.set_node(target);
+      y = (*worker.moe)(own, input, own);
+      backward(y, make(worker.lab.run(), rows(dy, first, mine, kWidth), y.shape(), DType::f32));
+      record = worker.moe->record();
+      Moe* block = &*worker.moe;
+      figures = end_moe_step(std::span(&block, 1), parallel, true);
+    }
     Values got = values_of(y), grad = values_of(target->grad);
     std::lock_guard lock(mutex);
     std::copy(got.begin(), got.end(), out.y.begin() + first * kWidth);
     std::copy(grad.begin(), grad.end(), out.dx.begin() + first * kWidth);
     gather(worker.list, out);
-    RouterRecord& record = worker.moe->record();
+    for (const StepFigure& figure : figures) out.figures.push_back(figure.value);
+    for (const StateBuffer& buffer : worker.list.buffers()) {
+      auto& all_ranks = out.buffers[buffer.name];
+      CHECK((all_ranks.empty() || all_ranks == buffer.values));
+      all_ranks = buffer.values;
+    }
     out.record.terms.resize(record.terms.size());
     out.record.choices.resize(kExperts);
     for (size_t i = 0; i < record.terms.size(); ++i) out.record.terms[i] += record.terms[i];
@@ -144,10 +189,13 @@ std::vector<RouterRule> rules() {
           {.score = Score::sqrt_softplus, .top_k = 2}};
 }
 
-TEST_CASE("moe: value and every gradient are those of a plain loop over experts") {
+TEST_CASE("moe: value and every gradient are those of a plain loop over experts, with and without a capacity") {
   for (const RouterRule& rule : rules())
-    for (int64_t shared : {0, 6}) {
-      MoeOptions options = options_of(rule, shared);
+    for (int variant : {0, 1, 2, 3}) {
+      MoeOptions options = options_of(rule, variant == 0 ? 0 : 6);
+      options.shared_gate = variant == 1;
+      if (variant >= 2) options.capacity.factor = 0.75;
+      if (variant == 3) options.capacity.keep = ExpertCapacity::Keep::first;
       Outcome got = play(options, {}, kX, kDy);
       check_close(got.y, plain(got.values, kX, options), DType::f32, {.sums = 64}, "value");
       auto objective = [&](const Named& p, const Values& x) {
@@ -180,25 +228,66 @@ TEST_CASE("moe: value and every gradient are those of a plain loop over experts"
 
 const Cut kCuts[] = {{2, 1, 1}, {1, 2, 1}, {1, 1, 2}, {4, 1, 1}, {2, 2, 1}, {2, 1, 2}, {1, 2, 2}, {2, 2, 2}, {8, 1, 1}, {4, 2, 1}};
 
-TEST_CASE("moe: over ranks, value, gradients and balancing losses are those of one rank") {
-  std::vector<BalanceTerm> terms = {{BalanceTerm::Over::micro_batch, 0.3, {}}, {BalanceTerm::Over::sequence, 0.2, {}}};
+void check_same(const Outcome& got, const Outcome& one, int64_t ranks) {
+  CHECK(got.values == one.values);
+  check_close(got.y, one.y, DType::f32, {.sums = 32}, "value");
+  check_close(got.dx, one.dx, DType::f32, {.sums = 64}, "gradient of the stream");
+  for (const auto& [name, want] : one.gradients) check_close(got.gradients.at(name), want, DType::f32, {.sums = 64}, name);
+  CHECK(got.record.choices == one.record.choices);
+  for (size_t i = 0; i < one.record.terms.size(); ++i) CHECK(got.record.terms[i] == doctest::Approx(one.record.terms[i]).epsilon(1e-6));
+  CHECK(got.record.z == doctest::Approx(one.record.z).epsilon(1e-6));
+  CHECK(got.buffers == one.buffers);
+  REQUIRE(static_cast<int64_t>(got.figures.size()) == ranks * static_cast<int64_t>(one.figures.size()));
+  for (size_t i = 0; i < got.figures.size(); ++i)
+    CHECK(got.figures[i] == doctest::Approx(one.figures[i % one.figures.size()]).epsilon(1e-6));
+}
+
+TEST_CASE("moe: over ranks, value, gradients, balancing losses and biases are those of one rank, step after step") {
+  std::vector<BalanceTerm> terms = {{BalanceTerm::Over::micro_batch, 0.3, {}},
+                                    {BalanceTerm::Over::sequence, 0.2, {}},
+                                    {BalanceTerm::Over::given, 0.1, {}}};
   for (RouterRule rule : rules()) {
     MoeOptions options = options_of(rule);
     options.terms = terms;
     options.z_coefficient = 0.05;
+    options.bias = true;
+    options.bias_update_rate = 0.2;
+    options.shared_gate = true;
+    Outcome first = play(options, {}, kX, kDy), one = play(options, {}, kX, kDy, 3);
+    CHECK(one.buffers.at("router.bias") != first.buffers.at("router.bias"));
+    CHECK(one.y != first.y);  // the bias has moved choices
+    for (const Cut& cut : kCuts) {
+      INFO("ep ", cut.ep, ", etp ", cut.etp, ", edp ", cut.edp);
+      check_same(play(options, cut, kX, kDy, 3), one, cut.ranks());
+    }
+  }
+}
+
+TEST_CASE("moe: over ranks, the same choices find no place") {
+  for (auto keep : {ExpertCapacity::Keep::best, ExpertCapacity::Keep::first}) {
+    MoeOptions options = options_of({.top_k = 2});
+    options.capacity = {keep, 0.75};
     Outcome one = play(options, {}, kX, kDy);
     for (const Cut& cut : kCuts) {
       INFO("ep ", cut.ep, ", etp ", cut.etp, ", edp ", cut.edp);
-      Outcome got = play(options, cut, kX, kDy);
-      CHECK(got.values == one.values);
-      check_close(got.y, one.y, DType::f32, {.sums = 32}, "value");
-      check_close(got.dx, one.dx, DType::f32, {.sums = 64}, "gradient of the stream");
-      for (const auto& [name, want] : one.gradients) check_close(got.gradients.at(name), want, DType::f32, {.sums = 64}, name);
-      CHECK(got.record.choices == one.record.choices);
-      for (size_t i = 0; i < terms.size(); ++i) CHECK(got.record.terms[i] == doctest::Approx(one.record.terms[i]).epsilon(1e-6));
-      CHECK(got.record.z == doctest::Approx(one.record.z).epsilon(1e-6));
+      check_same(play(options, cut, kX, kDy), one, cut.ranks());
     }
   }
+}
+
+TEST_CASE("moe: the bias goes towards equal load, and stays where the step was skipped") {
+  ParallelContext alone;
+  MoeOptions options = options_of({.score = RouterRule::Score::sigmoid, .top_k = 1});
+  options.bias = true;
+  options.bias_update_rate = 0.25;
+  Worker worker(options, alone);
+  std::vector<double> sums(static_cast<size_t>(worker.moe->num_record_values()));
+  sums[0] = 5, sums[1] = 3, sums[2] = 2, sums[3] = 2, sums[4] = 2, sums[5] = 2;  // a share is 2
+  worker.moe->end_step(sums, false);
+  CHECK(worker.list.buffers().front().values == std::vector<float>(kExperts, 0));
+  worker.moe->end_step(sums, true);
+  CHECK(worker.list.buffers().front().name == "router.bias");
+  CHECK(worker.list.buffers().front().values == std::vector<float>{-0.25f, -0.25f, 0, 0, 0, 0, 0.25f, 0.25f});
 }
 
 TEST_CASE("moe: ranks without any row of theirs take part") {

@@ -124,5 +124,51 @@ TEST_CASE("parameters: values that come from a checkpoint are not filled in vain
   for (double v : values_of(p.master)) CHECK(v != v);  // as the guarded backend left it
 }
 
+TEST_CASE("parameter: any range of local elements is a few boxes that hold just those, once each") {
+  Parameter p;
+  p.name = "w";
+  p.global = {6, 4, 5}, p.local = {4, 4, 3};
+  p.shards = {{0, {{.global = 1, .local = 0, .size = 1}, {.global = 3, .local = 1, .size = 3}}},
+              {2, {{.global = 2, .local = 0, .size = 3}}}};
+  int64_t n = p.numel();
+  std::vector<int64_t> global_of(static_cast<size_t>(n), -1);
+  for (const ParamBox& box : p.boxes())
+    for_each_run(box, p.global, p.local, [&](int64_t global, int64_t local, int64_t count) {
+      for (int64_t i = 0; i < count; ++i) global_of[static_cast<size_t>(local + i)] = global + i;
+    });
+  size_t most = 0;
+  for (int64_t begin = 0; begin < n; ++begin)
+    for (int64_t end = begin + 1; end <= n; ++end) {
+      std::vector<int> seen(static_cast<size_t>(n), 0);
+      auto boxes = p.boxes_of(begin, end);
+      most = std::max(most, boxes.size());
+      for (const ParamBox& box : boxes)
+        for_each_run(box, p.global, p.local, [&](int64_t global, int64_t local, int64_t count) {
+          for (int64_t i = 0; i < count; ++i) {
+            ++seen[static_cast<size_t>(local + i)];
+            REQUIRE(global_of[static_cast<size_t>(local + i)] == global + i);
+          }
+        });
+      for (int64_t i = 0; i < n; ++i) REQUIRE(seen[static_cast<size_t>(i)] == (i >= begin && i < end));
+    }
+  CHECK(most <= 2 * 5);
+}
+
+TEST_CASE("parameter: start values of a range are those of the whole") {
+  Lab lab(1, 5);
+  ParamList list, later;
+  BuildSettings settings{.run = lab.run(), .parameters = list}, deferred{.run = lab.run(), .parameters = later, .defer_memory = true};
+  Parameter& w = Scope(settings).param("w", {{"a", 5}, {"b", 7}}, Init::normal(1), true);
+  Parameter& d = Scope(deferred).param("w", {{"a", 5}, {"b", 7}}, Init::normal(1), true);
+  CHECK_FALSE(d.master.defined());
+  CHECK(d.numel() == 35);
+  Values whole = values_of(w.master);
+  for (int64_t begin : {0, 3, 7, 20}) {
+    std::vector<float> part(static_cast<size_t>(35 - begin));
+    d.start_values(lab.run().seed(), begin, part);
+    CHECK(Values(part.begin(), part.end()) == Values(whole.begin() + begin, whole.end()));
+  }
+}
+
 }  // namespace
 }  // namespace mtrain

@@ -141,3 +141,24 @@ TEST_CASE("the memory plan of a rank is what the rank takes") {
     CHECK(seen["planned_memory"] == seen["tensor_memory"]);
   }
 }
+
+TEST_CASE("a bit that flips in one replica is found at the next check, with its rank and parameter") {
+  Scratch scratch("mtrain-dp-flip");
+  std::string recipe = scratch.write("dp.yaml", recipe_text("type: llama, kv_heads: 2"));
+  for (const char* zero : {"dist.zero=0", "dist.zero=1"}) {
+    CAPTURE(zero);
+    std::vector<std::string> words = {recipe, "-q", zero, ranks(4), "train.weight_hash_interval=5",
+                                      "run.dir=" + (scratch / "run").string()};
+    Outcome sound = cli(words);
+    CHECK_MESSAGE(sound.status == 0, sound.err);
+    fs::remove_all(scratch / "run");
+    words.emplace_back("train.steps=5");  // so that no gather of a sharded update has mended it
+    words.emplace_back("scheduler.warmup_steps=1");
+    Outcome flipped = cli(words, {"MTRAIN_FAULT=train.flip:18:nan"});  // one of four ranks, in its fifth step
+    INFO(flipped.err);
+    CHECK(flipped.status == 14);
+    CHECK(flipped.err.find("replicas differ after step 5: rank ") != std::string::npos);
+    CHECK(flipped.err.find("than the other 3 replicas") != std::string::npos);
+    fs::remove_all(scratch / "run");
+  }
+}

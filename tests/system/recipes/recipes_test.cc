@@ -133,6 +133,7 @@ class Figures {
   int64_t experts() const {
     int64_t d = get("hidden_size"), count = get("moe.experts");
     int64_t gated = 3 * d * (count * get("moe.ffn_hidden_size") + get("moe.shared_ffn_hidden_size"));
+    if (is("moe.shared_gate")) gated += d;
     return gated + d * count + (is("moe.router.bias") ? count : 0);
   }
 
@@ -150,13 +151,14 @@ struct Row {
 constexpr const char *kHf = "Hugging Face tokenizers", *kSp = "SentencePiece tokenizers",
                      *kDp = "data parallelism", *kZero = "sharded data parallelism",
                      *kTp = "tensor parallelism", *kPp = "pipeline parallelism", *kCp = "context parallelism",
-                     *kEp = "expert parallelism", *kOverlap = "communication behind computation",
-                     *kMoe = "mixture-of-experts layers", *kQkNorm = "norms of queries and keys";
+                     *kOverlap = "communication behind computation",
+                     *kQkNorm = "norms of queries and keys";
 
 // The sum over the tensors of model.safetensors.index.json (metadata.total_parameters, or total_size / 2)
 // where a published checkpoint has one; otherwise the paper.
 const std::vector<Row> kRows = {
     {"quickstart", 3030000, 10000, "what `mtrain train` prints: 3.03M", {}},
+    {"quickstart_moe", 5720000, 10000, "what `mtrain train` prints", {}},
     {"gpt2_124m", 124439808, 1, "openai-community/gpt2", {kHf}},
     {"gpt3_175b",
      174600000000,
@@ -184,13 +186,13 @@ const std::vector<Row> kRows = {
      "Qwen/Qwen2.5-7B",
      {kHf, kTp, kZero, kDp, "biases of queries, keys and values"}},
     {"qwen3_8b", 8190735360, 1, "Qwen/Qwen3-8B", {kHf, kZero, kDp, kQkNorm}},
-    {"qwen3_30b_a3b", 30532122624, 1, "Qwen/Qwen3-30B-A3B", {kHf, kEp, kZero, kDp, kMoe, kQkNorm}},
-    {"mixtral_8x7b", 46702792704, 1, "mistralai/Mixtral-8x7B-v0.1", {kSp, kPp, kEp, kZero, kDp, kMoe}},
+    {"qwen3_30b_a3b", 30532122624, 1, "Qwen/Qwen3-30B-A3B", {kHf, kZero, kDp, kQkNorm}},
+    {"mixtral_8x7b", 46702792704, 1, "mistralai/Mixtral-8x7B-v0.1", {kSp, kPp, kZero, kDp}},
     {"deepseek_v3",
      671026419200,
      1,
      "deepseek-ai/DeepSeek-V3 without its prediction module; README_WEIGHTS.md there says 671B",
-     {kHf, kTp, kPp, kEp, kZero, kDp, kMoe, "multi-head latent attention", "prediction of several tokens",
+     {kHf, kTp, kPp, kZero, kDp, "multi-head latent attention", "prediction of several tokens",
       "stretched positions beyond llama3"}},
     {"bert_large",
      335141888,

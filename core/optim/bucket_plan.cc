@@ -1,0 +1,100 @@
+#include "mtrain/optim/bucket_plan.h"
+
+#include <algorithm>
+#include <cctype>
+#include <numeric>
+
+namespace mtrain {
+namespace {
+
+int64_t round_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
+
+// One after the other.
+void pack(BucketPlan& bucket, int shards) {
+  int64_t at = 0;
+  for (BucketItem& item : bucket.items) {
+    item.begin = at;
+    at = round_up(item.end(), kBucketAlignment);
+  }
+  bucket.size = round_up(std::max<int64_t>(at, 1), shards * kBucketAlignment);
+}
+
+// The largest first, each to the shard that has least: no parameter is cut, and shards come out nearly even.
+void pack_whole(BucketPlan& bucket, int shards) {
+  std::vector<size_t> order(bucket.items.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+    return bucket.items[a].parameter->numel() > bucket.items[b].parameter->numel();
+  });
+  std::vector<int64_t> filled(static_cast<size_t>(shards), 0), shard_of(bucket.items.size());
+  for (size_t i : order) {
+    auto least = std::min_element(filled.begin(), filled.end());
+    shard_of[i] = least - filled.begin();
+    bucket.items[i].begin = *least;
+    *least += round_up(bucket.items[i].parameter->numel(), kBucketAlignment);
+  }
+  int64_t shard = std::max(kBucketAlignment, *std::max_element(filled.begin(), filled.end()));
+  for (size_t i = 0; i < bucket.items.size(); ++i) bucket.items[i].begin += shard_of[i] * shard;
+  bucket.size = shard * shards;
+}
+
+int number_units(std::deque<Parameter>& parameters, std::vector<int>& unit_of) {
+  int units = 0;
+  std::string_view block;
+  for (const Parameter& p : parameters) {
+    std::string_view own = block_of(p.name);
+    if (units == 0 || own != block) ++units, block = own;
+    unit_of.push_back(units - 1);
+  }
+  return units;
+}
+
+}  // namespace
+
+int64_t default_bucket_size(int ranks) {
+  constexpr int64_t kLeast = 40'000'000, kPerRank = 1'000'000;
+  return std::max(kLeast, kPerRank * ranks);
+}
+
+std::string_view block_of(std::string_view parameter) {
+  for (size_t begin = 0; begin < parameter.size();) {
+    size_t end = std::min(parameter.find('.', begin), parameter.size());
+    std::string_view part = parameter.substr(begin, end - begin);
+    bool number = !part.empty() && std::all_of(part.begin(), part.end(), [](unsigned char c) { return std::isdigit(c); });
+    if (number) return parameter.substr(0, end);
+    begin = end + 1;
+  }
+  return {};
+}
+
+std::vector<BucketPlan> plan_buckets(std::deque<Parameter>& parameters, const BucketRules& rules) {
+  std::vector<BucketPlan> buckets;
+  std::vector<int> unit_of;
+  number_units(parameters, unit_of);
+  for (bool expert : {false, true})
+    for (bool late : {false, true}) {
+      int shards = expert ? rules.expert_shards : rules.dense_shards;
+      int zero = late ? std::min(rules.zero, 1) : rules.zero;
+      int64_t most = rules.bucket_size > 0 ? rules.bucket_size : default_bucket_size(shards), filled = 0;
+      bool open = false;
+      size_t first = buckets.size(), index = 0;
+      for (Parameter& p : parameters) {
+        int unit = unit_of[index++];
+        if (p.expert != expert || !p.partial.empty() != late) continue;
+        bool fits = open && filled < most && (zero < 2 || buckets.back().unit == unit);
+        if (!fits) {
+          buckets.push_back({.expert = expert, .late = late, .zero = zero, .unit = unit, .size = 0, .items = {}});
+          open = true, filled = 0;
+        }
+        buckets.back().items.push_back({&p, 0});
+        filled += p.numel();
+      }
+      for (size_t b = first; b < buckets.size(); ++b) {
+        if (rules.whole_parameters && zero > 0) pack_whole(buckets[b], shards);
+        else pack(buckets[b], shards);
+      }
+    }
+  return buckets;
+}
+
+}  // namespace mtrain

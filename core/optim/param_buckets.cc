@@ -1,0 +1,288 @@
+#include "mtrain/optim/param_buckets.h"
+
+#include <algorithm>
+#include <exception>
+
+#include "mtrain/base/log.h"
+
+namespace mtrain {
+namespace {
+
+using Presence = ParamBucket::Presence;
+
+int cuts(const ReplicaGroup& group, const ShardingOptions& options) {
+  return options.zero == 0 ? 1 : group.sharers().size() * (options.outer_zero ? group.copies() : 1);
+}
+
+Buffer buffer(const Tensor& t) { return {t.raw(), t.numel(), t.dtype()}; }
+
+Tensor flat(const Tensor& t) { return t.view({t.numel()}); }
+
+}  // namespace
+
+ParamBuckets::ParamBuckets(Run& run, ParamList& parameters, const ShardingOptions& options)
+    : run_(run), parameters_(parameters), options_(options) {
+  MT_CHECK(options.dense.all, "data-parallel ranks without a group");
+  if (!options_.expert.all) options_.expert = options_.dense;
+  MT_CHECK(!options.outer_zero || options.zero == 3, "copies share their state with zero 3 only, not ", options.zero);
+  auto plans = plan_buckets(parameters.all(), {.zero = options.zero,
+                                               .bucket_size = options.bucket_size,
+                                               .dense_shards = cuts(options_.dense, options_),
+                                               .expert_shards = cuts(options_.expert, options_),
+                                               .whole_parameters = options.whole_parameters});
+  for (BucketPlan& plan : plans) {
+    const ReplicaGroup& group = plan.expert ? options_.expert : options_.dense;
+    ParamBucket& bucket = buckets_.emplace_back();
+    bucket.plan = std::move(plan), bucket.group = group;
+    cut(bucket);
+    if (bucket.plan.zero > 0) {
+      allocate_values(bucket);
+      adopt(bucket);
+    }
+    for (size_t i = 0; i < bucket.plan.items.size(); ++i) {
+      Leaf& leaf = *bucket.plan.items[i].parameter->leaf;
+      leaf.watch = this, leaf.number = static_cast<int64_t>(places_.size());
+      places_.push_back({buckets_.size() - 1, i});
+    }
+    if (!bucket.shares_values()) continue;
+    units_.resize(std::max(units_.size(), static_cast<size_t>(bucket.plan.unit) + 1));
+    units_[static_cast<size_t>(bucket.plan.unit)].push_back(buckets_.size() - 1);
+  }
+  for (ParamBucket& bucket : buckets_) allocate_gradients(bucket);
+}
+
+ParamBuckets::~ParamBuckets() {
+  if (std::uncaught_exceptions() == 0) finish_all();
+  for (Parameter& p : parameters_.all()) p.leaf->watch = nullptr;
+}
+
+void ParamBuckets::cut(ParamBucket& b) {
+  b.shard_end = b.own_end = b.plan.size;
+  if (b.plan.zero == 0) return;
+  const Communicator& sharers = b.group.sharers();
+  int64_t shard = b.plan.size / sharers.size();
+  b.shard_begin = sharers.rank() * shard, b.shard_end = b.shard_begin + shard;
+  b.own_begin = b.shard_begin, b.own_end = b.shard_end;
+  if (!options_.outer_zero || !b.shares_values() || !b.group.outer) return;
+  int64_t own = shard / b.group.outer->size();
+  b.own_begin = b.shard_begin + b.group.outer->rank() * own, b.own_end = b.own_begin + own;
+}
+
+void ParamBuckets::allocate_gradients(ParamBucket& b) {
+  MemoryScope use(run_.memory(), MemoryUse::gradients);
+  b.grads = run_.zeros({b.plan.size}, DType::f32);
+  for (BucketItem& item : b.plan.items) {
+    Parameter& p = *item.parameter;
+    p.main_grad = b.grads.slice(0, item.begin, item.end()).view(p.local);
+    p.leaf->grad = p.main_grad;
+  }
+  if (!b.shares_gradients()) return;
+  b.grads.release_memory();
+  b.shard_grads = run_.zeros({b.shard_end - b.shard_begin}, DType::f32);
+}
+
+void ParamBuckets::allocate_values(ParamBucket& b) {
+  MemoryScope use(run_.memory(), MemoryUse::parameters);
+  DType dtype = b.plan.items[0].parameter->dtype;
+  int64_t own = b.own_end - b.own_begin;
+  b.values = run_.zeros({b.plan.size}, dtype);
+  Tensor holder = b.values;
+  int64_t holder_begin = 0;
+  if (b.shares_values()) {
+    b.values.release_memory();
+    b.presence = Presence::absent;
+    b.shard_values = holder = run_.zeros({b.shard_end - b.shard_begin}, dtype);
+    holder_begin = b.shard_begin;
+  }
+  fill(b, holder, holder_begin);
+  if (dtype == DType::f32) {
+    b.masters = holder.slice(0, b.own_begin - holder_begin, b.own_end - holder_begin);
+  } else {
+    b.masters = run_.zeros({own}, DType::f32);
+    fill(b, b.masters, b.own_begin);
+  }
+}
+
+// `to` holds the bucket's elements from `begin` on.
+void ParamBuckets::fill(const ParamBucket& b, const Tensor& to, int64_t begin) {
+  for (const BucketItem& item : b.plan.items) {
+    const Parameter& p = *item.parameter;
+    int64_t lo = std::max(item.begin, begin), hi = std::min(item.end(), begin + to.numel());
+    if (lo >= hi) continue;
+    Tensor part = to.slice(0, lo - begin, hi - begin);
+    if (p.master.defined()) {
+      run_.copy(part, flat(p.master).slice(0, lo - item.begin, hi - item.begin));
+    } else if (options_.initialise) {
+      std::vector<float> values(static_cast<size_t>(hi - lo));
+      p.start_values(run_.seed(), lo - item.begin, values);
+      run_.copy(part, run_.from_host<float>(values, {hi - lo}));
+    }
+  }
+}
+
+// The parameters' own memory goes back.
+void ParamBuckets::adopt(ParamBucket& b) {
+  for (BucketItem& item : b.plan.items) {
+    Parameter& p = *item.parameter;
+    p.value = b.values.slice(0, item.begin, item.end()).view(p.local);
+    p.master = p.dtype == DType::f32 ? p.value : Tensor();
+  }
+}
+
+std::vector<ParamSlice> ParamBuckets::slices() const {
+  std::vector<ParamSlice> slices;
+  for (const ParamBucket& b : buckets_)
+    for (const BucketItem& item : b.plan.items) {
+      Parameter& p = *item.parameter;
+      int64_t lo = std::max(item.begin, b.own_begin), hi = std::min(item.end(), b.own_end);
+      if (lo >= hi) continue;
+      ParamSlice slice{.parameter = &p, .begin = lo - item.begin, .count = hi - lo, .master = {}, .grad = {}, .value = {}};
+      auto part = [&](const Tensor& t, int64_t t_begin) {
+        Tensor piece = t.slice(0, lo - t_begin, hi - t_begin);
+        return slice.count == p.numel() ? piece.view(p.local) : piece;
+      };
+      bool narrow = p.dtype != DType::f32;
+      slice.grad = b.shares_gradients() ? part(b.shard_grads, b.shard_begin) : part(b.grads, 0);
+      if (b.plan.zero == 0) {
+        slice.master = p.master;
+        if (narrow) slice.value = p.value;
+        slice.counted = b.group.all->rank() == 0;
+      } else {
+        slice.master = part(b.masters, b.own_begin);
+        if (narrow) slice.value = b.shares_values() ? part(b.shard_values, b.shard_begin) : part(b.values, 0);
+        bool parted = b.own_end - b.own_begin < b.shard_end - b.shard_begin;
+        slice.counted = parted || !b.group.outer || b.group.outer->rank() == 0;
+      }
+      slices.push_back(std::move(slice));
+    }
+  return slices;
+}
+
+void ParamBuckets::publish() {
+  run_.stream().synchronize();
+  release_values();
+  for (ParamBucket& b : buckets_) {
+    if (b.plan.zero == 0) continue;
+    if (b.shares_values()) {
+      b.shard_stale = true;
+      continue;
+    }
+    if (b.presence == Presence::coming) finish_gather(b);  // nobody used it
+    b.presence = Presence::absent;
+    start_gather(b);
+  }
+  if (options_.overlap_gather) return;
+  for (ParamBucket& b : buckets_)
+    if (b.presence == Presence::coming) finish_gather(b);
+}
+
+void ParamBuckets::masters_changed() {
+  release_values();
+  for (const ParamSlice& slice : slices())
+    if (slice.value.defined()) run_.copy(slice.value, slice.master);
+  for (ParamBucket& b : buckets_) {
+    if (b.plan.zero == 0) continue;
+    if (b.presence == Presence::coming) finish_gather(b);
+    if (!b.shares_values()) b.presence = Presence::absent;
+    b.shard_stale = true;
+  }
+}
+
+void ParamBuckets::start_gather(ParamBucket& b) {
+  if (b.presence != Presence::absent) return;
+  b.presence = Presence::coming;
+  run_.stream().synchronize();
+  if (!b.shares_values()) {
+    b.gather = b.group.sharers().start_all_gather(buffer(b.values.slice(0, b.shard_begin, b.shard_end)), buffer(b.values));
+    return;
+  }
+  if (b.shard_stale && b.own_end - b.own_begin < b.shard_end - b.shard_begin) {
+    Tensor own = b.shard_values.slice(0, b.own_begin - b.shard_begin, b.own_end - b.shard_begin);
+    b.group.outer->all_gather(buffer(own), buffer(b.shard_values));
+  }
+  b.shard_stale = false;
+  b.values.restore_memory();
+  b.gather = b.group.sharers().start_all_gather(buffer(b.shard_values), buffer(b.values));
+}
+
+void ParamBuckets::finish_gather(ParamBucket& b) {
+  if (b.presence != Presence::coming) return;
+  b.gather.wait();
+  b.gather = {};
+  b.presence = Presence::here;
+}
+
+// Values that were sent and that nobody used: a call that is dropped would end the job.
+void ParamBuckets::finish_all() noexcept {
+  try {
+    for (ParamBucket& b : buckets_) finish_gather(b);
+  } catch (const std::exception& error) {
+    log_warn("parameters of the last step did not arrive: ", error.what());
+  }
+}
+
+void ParamBuckets::release(int unit) {
+  if (unit < 0) return;
+  for (size_t i : units_[static_cast<size_t>(unit)]) {
+    ParamBucket& b = buckets_[i];
+    finish_gather(b);
+    b.values.release_memory();
+    b.presence = Presence::absent;
+  }
+}
+
+void ParamBuckets::release_values() {
+  release(std::exchange(current_, -1));
+  release(std::exchange(prefetched_, -1));
+}
+
+// One unit is here at a time, and the next one is on its way: forward in the order of parameters, backward against it.
+void ParamBuckets::use_unit(int unit) {
+  if (unit == current_) return;
+  run_.stream().synchronize();
+  release(std::exchange(current_, -1));
+  if (prefetched_ != unit) release(prefetched_);
+  prefetched_ = -1;
+  auto each = [&](int of, auto&& call) {
+    for (size_t i : units_[static_cast<size_t>(of)]) call(buckets_[i]);
+  };
+  each(unit, [&](ParamBucket& b) { start_gather(b); });
+  each(unit, [&](ParamBucket& b) { finish_gather(b); });
+  current_ = unit;
+  int next = unit + (run_.backwards > 0 ? -1 : 1);
+  if (!options_.overlap_gather || next < 0 || next >= static_cast<int>(units_.size())) return;
+  each(next, [&](ParamBucket& b) { start_gather(b); });
+  prefetched_ = next;
+}
+
+void ParamBuckets::before_value(int64_t leaf) {
+  ParamBucket& b = buckets_[place_of(leaf).bucket];
+  if (b.shares_values()) return use_unit(b.plan.unit);
+  if (b.presence == Presence::here) return;
+  start_gather(b);
+  finish_gather(b);
+}
+
+void ParamBuckets::before_gradient(int64_t leaf) {
+  ParamBucket& b = buckets_[place_of(leaf).bucket];
+  if (gradients_) gradients_->before_gradient(leaf);
+  b.grads.restore_memory();
+}
+
+void ParamBuckets::gradient_complete(int64_t leaf) {
+  if (gradients_) gradients_->gradient_complete(leaf);
+}
+
+std::vector<ParamSlice> whole_slices(ParamList& parameters) {
+  std::vector<ParamSlice> slices;
+  for (Parameter& p : parameters.all())
+    slices.push_back({.parameter = &p,
+                      .begin = 0,
+                      .count = p.numel(),
+                      .master = p.master,
+                      .grad = p.main_grad,
+                      .value = p.dtype == DType::f32 ? Tensor() : p.value});
+  return slices;
+}
+
+}  // namespace mtrain

@@ -1,0 +1,101 @@
+#include "mtrain/optim/bucket_plan.h"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+
+namespace mtrain {
+namespace {
+
+struct Spec {
+  const char* name;
+  int64_t size;
+  bool expert = false, late = false;
+};
+
+std::deque<Parameter> make(const std::vector<Spec>& specs) {
+  std::deque<Parameter> parameters;
+  for (const Spec& spec : specs) {
+    Parameter& p = parameters.emplace_back();
+    p.name = spec.name, p.global = p.local = {spec.size}, p.expert = spec.expert;
+    if (spec.late) p.partial.push_back({nullptr, 0, spec.size});
+  }
+  return parameters;
+}
+
+const std::vector<Spec> kModel = {{"embed.weight", 100},         {"layers.0.norm.weight", 8, false, true},
+                                  {"layers.0.mlp.weight", 300},  {"layers.0.experts.up", 64, true},
+                                  {"layers.1.norm.weight", 8, false, true}, {"layers.1.mlp.weight", 301},
+                                  {"layers.1.experts.up", 65, true}, {"norm.weight", 9}, {"head.weight", 50}};
+
+std::vector<std::string> names(const BucketPlan& bucket) {
+  std::vector<std::string> out;
+  for (const BucketItem& item : bucket.items) out.push_back(item.parameter->name);
+  return out;
+}
+
+TEST_CASE("bucket plan: blocks are named by their number") {
+  CHECK(block_of("layers.3.attn.qkv.weight") == "layers.3");
+  CHECK(block_of("encoder.layers.12.norm.weight") == "encoder.layers.12");
+  CHECK(block_of("layers.1.experts.2.up") == "layers.1");
+  CHECK(block_of("embed.weight") == "");
+  CHECK(block_of("layer2.weight") == "");
+  CHECK(block_of("") == "");
+}
+
+TEST_CASE("bucket plan: every parameter once, aligned, apart, dense first, late ones by themselves, shards equal") {
+  for (int zero : {0, 1, 2, 3})
+    for (int shards : {1, 2, 3, 7})
+      for (bool whole : {false, true})
+        for (int64_t size : {1, 200, 0}) {
+          auto parameters = make(kModel);
+          auto plans = plan_buckets(parameters, {.zero = zero, .bucket_size = size, .dense_shards = shards, .expert_shards = 2,
+                                                 .whole_parameters = whole});
+          std::vector<std::string> seen;
+          bool experts = false;
+          for (const BucketPlan& b : plans) {
+            CHECK(experts <= b.expert);
+            experts = b.expert;
+            int64_t cuts = b.expert ? 2 : shards, shard = b.size / cuts, used = 0;
+            CHECK(b.size % (cuts * kBucketAlignment) == 0);
+            std::vector<std::pair<int64_t, int64_t>> places;
+            for (const BucketItem& item : b.items) {
+              CHECK(item.begin % kBucketAlignment == 0);
+              CHECK(item.end() <= b.size);
+              CHECK(item.parameter->expert == b.expert);
+              CHECK(!item.parameter->partial.empty() == b.late);
+              if (whole && zero > 0) CHECK(item.begin / shard == (item.end() - 1) / shard);
+              if (zero >= 2 && !b.late) CHECK(block_of(item.parameter->name) == block_of(b.items[0].parameter->name));
+              places.emplace_back(item.begin, item.end());
+              seen.push_back(item.parameter->name);
+              used += item.parameter->numel();
+            }
+            CHECK(b.zero == (b.late ? std::min(zero, 1) : zero));
+            std::sort(places.begin(), places.end());
+            for (size_t i = 1; i < places.size(); ++i) CHECK(places[i - 1].second <= places[i].first);
+            if (!whole) CHECK(b.size < used + kBucketAlignment * (static_cast<int64_t>(b.items.size()) + cuts));
+          }
+          CHECK(seen.size() == kModel.size());
+          std::sort(seen.begin(), seen.end());
+          CHECK(std::unique(seen.begin(), seen.end()) == seen.end());
+        }
+}
+
+TEST_CASE("bucket plan: buckets close when full; from zero 2 on with their block") {
+  auto parameters = make(kModel);
+  auto by_size = plan_buckets(parameters, {.zero = 1, .bucket_size = 400, .dense_shards = 2, .expert_shards = 2});
+  REQUIRE(by_size.size() == 4);
+  CHECK(names(by_size[0]) == std::vector<std::string>{"embed.weight", "layers.0.mlp.weight"});
+  CHECK(names(by_size[1]) == std::vector<std::string>{"layers.1.mlp.weight", "norm.weight", "head.weight"});
+  CHECK(by_size[2].late);
+  CHECK(by_size[3].expert);
+  auto by_block = plan_buckets(parameters, {.zero = 3, .dense_shards = 2, .expert_shards = 2});
+  REQUIRE(by_block.size() == 7);
+  CHECK(names(by_block[3]) == std::vector<std::string>{"norm.weight", "head.weight"});
+  CHECK(by_block[1].unit == by_block[5].unit);  // a block and its experts
+  CHECK(default_bucket_size(8) == 40'000'000);
+  CHECK(default_bucket_size(64) == 64'000'000);
+}
+
+}  // namespace
+}  // namespace mtrain

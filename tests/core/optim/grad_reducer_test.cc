@@ -1,0 +1,105 @@
+#include "mtrain/optim/grad_reducer.h"
+
+#include <doctest/doctest.h>
+
+#include "contract/harness.h"
+#include "mtrain/comm/thread_world.h"
+#include "mtrain/dist/mesh.h"
+#include "mtrain/nn/scope.h"
+
+namespace mtrain {
+namespace {
+
+using namespace contract;
+
+// 2 x 2 ranks: neighbours have summands of a part of `a` and of all of `b`; ranks two apart are replicas.
+struct Square {
+  Square(Communicator& world, int zero, bool overlap) {
+    int rank = world.rank();
+    pair = std::make_unique<Axis>("tp", world.split(rank / 2, rank, "tp"));
+    replicas = world.split(rank % 2, rank, "dp");
+    BuildSettings settings{.run = lab.run(), .parameters = list, .defer_memory = zero > 0};
+    Scope root(settings);
+    a = &root.param("a", {{"x", 6}}, Init::zeros(), true);
+    b = &root.param("b", {{"x", 3}}, Init::zeros(), true);
+    c = &root.param("c", {{"x", 70}}, Init::zeros(), true);
+    d = &root.param("d", {{"x", 5}}, Init::zeros(), true);
+    a->partial.push_back({pair.get(), 2, 3});
+    b->partial.push_back({pair.get(), 0, 3});
+    buckets.emplace(lab.run(), list, ShardingOptions{.dense = {.all = replicas.get()}, .zero = zero});
+    reducer.emplace(*buckets, ReduceOptions{.overlap = overlap});
+  }
+  void add(Parameter& p, double value) {
+    InputGrad(p.leaf.get()).give(lab.run(), make(lab.run(), Values(static_cast<size_t>(p.numel()), value), p.local, DType::f32));
+    ++p.leaf->uses;  // an op read it, and has run backward
+    if (--p.leaf->uses == 0) p.leaf->watch->gradient_complete(p.leaf->number);
+  }
+  /// What this rank has of a gradient; nothing for what others have.
+  void check(const Parameter& p, const Values& want) {
+    int64_t seen = 0;
+    for (const ParamSlice& slice : buckets->slices()) {
+      if (slice.parameter != &p) continue;
+      Values got = values_of(slice.grad);
+      CHECK(got == Values(want.begin() + slice.begin, want.begin() + slice.begin + slice.count));
+      seen += slice.count;
+    }
+    CHECK(replicas->all_reduce_value(seen) == p.numel() * (buckets->options().zero == 0 ? 2 : 1));
+  }
+
+  Lab lab{1};
+  ParamList list;
+  std::unique_ptr<Axis> pair;
+  std::unique_ptr<Communicator> replicas;
+  Parameter *a, *b, *c, *d;
+  std::optional<ParamBuckets> buckets;
+  std::optional<GradReducer> reducer;
+};
+
+TEST_CASE("grad reducer: summands of other axes, replicas, micro-batches and gradients that never came") {
+  for (int zero : {0, 1, 2, 3})
+    for (bool overlap : {false, true}) {
+      CAPTURE(zero);
+      CAPTURE(overlap);
+      run_ranks(4, [&](Communicator& world) {
+        Square s(world, zero, overlap);
+        for (int step = 0; step < 2; ++step) {
+          s.reducer->begin_step(2);
+          s.list.clear_gradients();
+          double mine = 1 << (2 * world.rank());  // 1, 4, 16, 64: every sum says who is in it
+          for (int micro = 1; micro <= 2; ++micro) {
+            s.add(*s.c, mine * micro);
+            s.add(*s.a, mine * micro);
+            if (micro == 2) s.add(*s.b, mine);
+            s.reducer->micro_batch_done();
+          }
+          s.reducer->reduce();
+          bool odd = world.rank() % 2;
+          double own = odd ? 4 + 64 : 1 + 16, all = 1 + 4 + 16 + 64;
+          s.check(*s.a, {3 * own, 3 * own, 3 * all, 3 * all, 3 * all, 3 * own});
+          s.check(*s.b, {all, all, all});
+          s.check(*s.c, Values(70, 3 * own));
+          s.check(*s.d, Values(5, 0.0));
+        }
+      });
+    }
+}
+
+TEST_CASE("grad reducer: a gradient that comes after its bucket was sent is a bug that is told") {
+  run_ranks(2, [&](Communicator& world) {
+    Lab lab(1);
+    ParamList list;
+    BuildSettings settings{.run = lab.run(), .parameters = list};
+    Parameter& p = Scope(settings).param("p", {{"x", 4}}, Init::zeros(), true);
+    ParamBuckets buckets(lab.run(), list, {.dense = {.all = &world}});
+    GradReducer reducer(buckets, {.overlap = true});
+    reducer.begin_step(1);
+    InputGrad(p.leaf.get()).slot(lab.run(), {4}, DType::f32);
+    reducer.gradient_complete(p.leaf->number);
+    CHECK_THROWS_WITH_AS(InputGrad(p.leaf.get()).slot(lab.run(), {4}, DType::f32), doctest::Contains("a gradient of p came after"),
+                         Error);
+    reducer.reduce();
+  });
+}
+
+}  // namespace
+}  // namespace mtrain

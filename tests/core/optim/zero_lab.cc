@@ -1,0 +1,231 @@
+#include "zero_lab.h"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <mutex>
+
+#include "mtrain/comm/thread_world.h"
+#include "mtrain/nn/layers.h"
+#include "mtrain/optim/grad_reducer.h"
+#include "mtrain/optim/optimizer_state.h"
+#include "mtrain/pipeline/interpreter.h"
+
+namespace mtrain::zero {
+namespace {
+
+using namespace contract;
+
+constexpr int64_t kVocab = 37, kLength = 6;
+
+// Blocks of norm and MLP between tied embeddings.
+class Small final : public Model {
+ public:
+  Small(const Scope& s, const Job& job)
+      : embed_(s / "embed", {"vocab", kVocab}, {"embed", job.width}, 0.5f),
+        norm_(s / "norm", Norm::Kind::layer, {"embed", job.width}, 1e-5f),
+        recompute_(job.recompute) {
+    for (int64_t i = 0; i < job.layers; ++i) {
+      Scope block = s / "layers" / i;
+      norms_.push_back(std::make_unique<Norm>(block / "norm", Norm::Kind::layer, Dim{"embed", job.width}, 1e-5f));
+      mlps_.push_back(std::make_unique<GatedMlp>(block / "mlp", Dim{"embed", job.width}, Dim{"mlp", 2 * job.width + 1}, 0.3f, 0.3f));
+      if (job.spare) block.param("spare", {{"embed", job.width}}, Init::normal(1), true);
+    }
+    out_.emplace(s / "out", Norm::Kind::layer, Dim{"embed", job.width}, 1e-5f);
+    head_.emplace(s / "head", Dim{"vocab", kVocab}, Dim{"embed", job.width}, kVocab, &embed_.weight, 0.5f);
+  }
+  Tensor forward(const ModelInput& input, Tensor) override {
+    Tensor x = norm_(embed_(input.tokens_T));
+    for (size_t i = 0; i < mlps_.size(); ++i) {
+      auto block = [this, i](const Tensor& h) { return (*mlps_[i])((*norms_[i])(h), h); };
+      x = recompute_ ? recompute(block, x) : block(x);
+    }
+    return (*head_)((*out_)(x), input);
+  }
+  double flops_per_token(int64_t) const override { return 0; }
+
+ private:
+  Embedding embed_;
+  Norm norm_;
+  std::vector<std::unique_ptr<Norm>> norms_;
+  std::vector<std::unique_ptr<GatedMlp>> mlps_;
+  std::optional<Norm> out_;
+  std::optional<LmHead> head_;
+  bool recompute_;
+};
+
+class Adam final : public Optimizer {
+ public:
+  explicit Adam(bool elementwise) : elementwise_(elementwise) {}
+  std::vector<std::string> state_names() const override { return {"m", "v"}; }
+  bool elementwise() const override { return elementwise_; }
+  void update(const ParamUpdate& u) override {
+    bool matrix = u.name.find("mlp") != u.name.npos || u.name.find("embed") != u.name.npos;
+    if (!elementwise_) CHECK(u.master.shape().rank() == (matrix ? 2 : 1));
+    auto step = static_cast<double>(u.step);
+    u.run.kernels().adamw(u.run.stream(), {.param = u.master.data<float>(),
+                                           .grad = u.grad.data<float>(),
+                                           .exp_avg = u.state[0].data<float>(),
+                                           .exp_avg_sq = u.state[1].data<float>(),
+                                           .value = u.value.defined() ? u.value.raw() : nullptr,
+                                           .count = u.master.numel(),
+                                           .lr = static_cast<float>(u.lr),
+                                           .beta1 = 0.9f,
+                                           .beta2 = 0.95f,
+                                           .eps = 1e-8f,
+                                           .weight_decay = static_cast<float>(u.weight_decay),
+                                           .correction1 = static_cast<float>(1 - std::pow(0.9, step)),
+                                           .correction2 = static_cast<float>(1 - std::pow(0.95, step)),
+                                           .grad_scale = u.grad_scale,
+                                           .value_dtype = u.value.defined() ? u.value.dtype() : DType::f32});
+  }
+
+ private:
+  bool elementwise_;
+};
+
+struct Groups {
+  Groups(Communicator& world, int hsdp) : all(&world) {
+    if (hsdp == 1) return;
+    int shard = world.size() / hsdp, rank = world.rank();
+    shards = world.split(rank / shard, rank, "shards");
+    copies = world.split(rank % shard, rank, "copies");
+  }
+  ReplicaGroup group() const { return {.all = all, .shards = shards.get(), .outer = copies.get()}; }
+  Communicator* all;
+  std::unique_ptr<Communicator> shards, copies;
+};
+
+/// One rank.
+struct Rank {
+  Rank(const Job& given, Communicator& world)
+      : job(given),
+        groups(world, job.hsdp),
+        settings{.run = lab.run(), .parameters = list, .dtype = job.dtype, .defer_memory = job.deferred && job.zero > 0},
+        model(Scope(settings), job),
+        optimizer(!job.whole),
+        buckets(lab.run(), list,
+                {.dense = groups.group(), .expert = {}, .zero = job.zero, .outer_zero = job.outer_zero,
+                 .bucket_size = job.bucket_size, .whole_parameters = job.whole, .overlap_gather = job.overlap}),
+        state(lab.run(), buckets, optimizer),
+        reducer(buckets, {.in_order = job.in_order, .overlap = job.overlap}),
+        interpreter(lab.run(), model, list) {
+    interpreter.set_gradient_hooks({[this] { reducer.micro_batch_done(); }, [this] { reducer.reduce(); }});
+  }
+  // The batch of the whole job is the same for any number of ranks and micro-batches, and for all steps.
+  ModelInput input(int64_t first, int64_t rows) {
+    std::vector<int32_t> tokens, positions, targets, bounds = {0};
+    for (int64_t r = first; r < first + rows; ++r) {
+      for (int64_t t = 0; t < kLength; ++t) {
+        tokens.push_back(static_cast<int32_t>((r * 31 + t * 7) % kVocab));
+        positions.push_back(static_cast<int32_t>(t));
+        targets.push_back(static_cast<int32_t>((r * 13 + t * 5 + 1) % kVocab));
+      }
+      bounds.push_back(static_cast<int32_t>(tokens.size()));
+    }
+    return {make_ids(lab.run(), tokens), make_ids(lab.run(), positions), make_ids(lab.run(), targets),
+            std::make_shared<const std::vector<int32_t>>(bounds)};
+  }
+  void step(int64_t number, Outcome& out, bool speaks) {
+    constexpr int64_t kRows = 24;
+    int64_t rows = kRows / (job.ranks * job.micro_batches), base = groups.all->rank() * rows * job.micro_batches;
+    Program program = one_f_one_b({1, job.micro_batches})[0];
+    reducer.begin_step(job.micro_batches);
+    auto input_of = [&](int64_t m) { return input(base + m * rows, rows); };
+    CommCounters before = counters();
+    StepLoss loss = interpreter.run(program, input_of, kRows * kLength, 1);
+    CommCounters reduced = counters();
+    double total = reducer.sum(loss.micro_batches), norm = state.grad_norm(1, groups.all);
+    CommCounters between = counters();
+    state.update({.lr = 0.02, .weight_decay = 0.1, .clip = job.clip, .grad_norm = norm, .step = number + 1});
+    if (!speaks) return;
+    out.losses.push_back(total / (kRows * kLength));
+    out.norms.push_back(norm);
+    for (size_t k = 0; k < before.by_kind.size(); ++k)
+      out.bytes.by_kind[k].bytes_sent = (reduced.by_kind[k].bytes_sent - before.by_kind[k].bytes_sent) +
+                                        (counters().by_kind[k].bytes_sent - between.by_kind[k].bytes_sent);
+  }
+  CommCounters counters() const {
+    CommCounters sum = groups.all->counters();
+    for (const Communicator* c : {groups.shards.get(), groups.copies.get()})
+      if (c)
+        for (size_t k = 0; k < sum.by_kind.size(); ++k) sum.by_kind[k].bytes_sent += c->counters().by_kind[k].bytes_sent;
+    return sum;
+  }
+  void collect(Outcome& out) {
+    for (const auto& entry : state.entries()) {
+      if (!entry.counted) continue;
+      auto put = [&](Values& whole, const Tensor& tensor) {
+        whole.resize(static_cast<size_t>(entry.parameter->numel()), std::nan(""));
+        Values part = values_of(tensor);
+        auto begin = whole.begin() + entry.begin;
+        CHECK(std::all_of(begin, begin + entry.count, [](double v) { return std::isnan(v); }));  // counted once
+        std::copy(part.begin(), part.end(), begin);
+      };
+      put(out.masters[entry.parameter->name], entry.master);
+      put(out.gradients[entry.parameter->name], entry.grad);
+    }
+  }
+  void check_values(const Outcome& out) {
+    GradMode off(lab.run(), false);
+    for (const auto& p : list.all()) {
+      Tensor value = p.use();
+      CHECK_MESSAGE(values_of(value) == round_to(out.masters.at(p.name), job.dtype), p.name);
+    }
+    buckets.release_values();
+  }
+
+  Job job;
+  Groups groups;
+  Lab lab{1};
+  ParamList list;
+  BuildSettings settings;
+  Small model;
+  Adam optimizer;
+  ParamBuckets buckets;
+  OptimizerState state;
+  GradReducer reducer;
+  Interpreter interpreter;
+};
+
+
+
+}  // namespace
+
+Outcome train(const Job& job) {
+  Outcome out;
+  out.held.resize(static_cast<size_t>(job.ranks)), out.peak.resize(static_cast<size_t>(job.ranks));
+  std::mutex mutex;
+  run_ranks(job.ranks, [&](Communicator& world) {
+    Rank rank(job, world);
+    bool speaks = world.rank() == 0;
+    for (int s = 0; s < job.steps; ++s) rank.step(s, out, speaks);
+    auto r = static_cast<size_t>(world.rank());
+    out.held[r] = rank.lab.run().memory().held();
+    out.peak[r] = rank.lab.run().memory().peak();
+    if (speaks) out.numel = rank.list.numel(), out.buckets = static_cast<int64_t>(rank.buckets.buckets().size());
+    {
+      std::lock_guard lock(mutex);
+      rank.collect(out);
+    }
+    world.barrier();
+    rank.check_values(out);
+    world.barrier();
+  });
+  return out;
+}
+
+std::string text(const Job& j) {
+  return cat("ranks ", j.ranks, " zero ", j.zero, " hsdp ", j.hsdp, j.outer_zero ? " outer" : "", j.overlap ? " overlap" : "",
+             j.in_order ? " in_order" : "", j.recompute ? " recompute" : "", j.whole ? " whole" : "", j.deferred ? "" : " adopted",
+             " micro-batches ", j.micro_batches, " bucket ", j.bucket_size, " ", name(j.dtype));
+}
+
+bool same(const Outcome& a, const Outcome& b) {
+  return a.masters == b.masters && a.losses == b.losses && a.norms.size() == b.norms.size() &&
+         std::equal(a.norms.begin(), a.norms.end(), b.norms.begin(),
+                    [](double x, double y) { return std::fabs(x - y) <= 1e-14 * std::fabs(y); });
+}
+
+}  // namespace mtrain::zero

@@ -1,0 +1,42 @@
+// Training a small language model on thread ranks that share it out in some way, and what came of it.
+#pragma once
+#include <map>
+#include <string>
+#include <vector>
+
+#include "contract/harness.h"
+#include "mtrain/comm/call.h"
+#include "mtrain/tensor/memory_use.h"
+
+namespace mtrain::zero {
+
+struct Job {
+  int ranks = 2, zero = 0, hsdp = 1;
+  bool outer_zero = false, overlap = false, in_order = false, recompute = false;
+  bool whole = false;     // the optimizer works on whole matrices
+  bool deferred = true;   // parameters get their memory from the buckets, where ranks share it
+  bool spare = false;     // the model has a parameter that nothing uses
+  int micro_batches = 2;  // of each rank
+  int steps = 3;
+  int64_t bucket_size = 700, layers = 3, width = 24;
+  DType dtype = DType::f32;
+  double clip = 0.3;
+};
+
+struct Outcome {
+  std::map<std::string, contract::Values> masters;  // put together from what ranks count
+  std::map<std::string, contract::Values> gradients;  // of the last step
+  std::vector<double> losses, norms;
+  int64_t numel = 0, buckets = 0;
+  CommCounters bytes;               // of rank 0 in the last step, but for losses and norms
+  std::vector<MemoryBreakdown> held;  // by rank, after the last step
+  std::vector<size_t> peak;           // by rank, in all steps
+};
+
+/// Trains; checks on each rank that values are those of the masters, that each element is counted once, and that no memory is lost.
+Outcome train(const Job& job);
+std::string text(const Job& job);
+/// The same bits: parameters, losses and norms.
+bool same(const Outcome& a, const Outcome& b);
+
+}  // namespace mtrain::zero

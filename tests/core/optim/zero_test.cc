@@ -1,0 +1,171 @@
+// Ways to share parameters out among data-parallel ranks: the same training, less memory, the same bytes.
+#include <doctest/doctest.h>
+
+#include <cmath>
+
+#include "mtrain/optim/bucket_plan.h"
+#include "zero_lab.h"
+
+namespace mtrain {
+namespace {
+
+using namespace contract;
+using zero::Job;
+using zero::Outcome;
+using zero::same;
+using zero::train;
+
+double distance(const std::map<std::string, Values>& a, const std::map<std::string, Values>& b) {
+  double difference = 0, size = 0;
+  for (const auto& [name, values] : a)
+    for (size_t i = 0; i < values.size(); ++i) {
+      double d = values[i] - b.at(name)[i];
+      difference += d * d, size += values[i] * values[i];
+    }
+  return std::sqrt(difference / size);
+}
+
+int64_t padded(int64_t numel, const Outcome& o, int64_t shards) {
+  return numel + o.buckets * shards * kBucketAlignment + 40 * kBucketAlignment;
+}
+
+TEST_CASE("zero 1: the same bits as zero 0, and the same bytes") {
+  for (int ranks : {2, 3, 4})
+    for (DType dtype : {DType::f32, DType::bf16}) {
+      Job job{.ranks = ranks, .dtype = dtype};
+      Outcome plain = train(job);
+      CHECK(plain.losses.back() < plain.losses.front());
+      job.zero = 1;
+      for (bool deferred : {true, false}) {
+        job.deferred = deferred;
+        INFO(zero::text(job));
+        Outcome shared = train(job);
+        CHECK(same(shared, plain));
+        CHECK(shared.gradients == plain.gradients);
+        if (dtype == DType::f32)
+          CHECK(shared.bytes.total().bytes_sent == plain.bytes[CommKind::all_reduce].bytes_sent);
+        CHECK(shared.bytes[CommKind::all_reduce].bytes_sent == 0);
+      }
+    }
+}
+
+TEST_CASE("zero 2 and 3: the same bits with one micro-batch; with several, sums in another order") {
+  for (int ranks : {2, 3, 4})
+    for (DType dtype : {DType::f32, DType::bf16})
+      for (int micro_batches : {1, 2}) {
+        Job job{.ranks = ranks, .micro_batches = micro_batches, .dtype = dtype};
+        Outcome plain = train(job);
+        for (int zero : {2, 3}) {
+          job.zero = zero;
+          INFO(zero::text(job));
+          Outcome shared = train(job);
+          if (micro_batches == 1) CHECK(same(shared, plain));
+          CHECK(std::fabs(shared.losses.front() - plain.losses.front()) < 1e-6);
+          CHECK(std::fabs(shared.losses.back() - plain.losses.back()) < (dtype == DType::f32 ? 1e-5 : 1e-2));
+          CHECK(distance(shared.gradients, plain.gradients) < (dtype == DType::f32 ? 1e-4 : 5e-2));
+        }
+        Job two = job, three = job;
+        two.zero = 2, three.zero = 3, two.bucket_size = three.bucket_size = 0;
+        CHECK(same(train(two), train(three)));
+      }
+}
+
+TEST_CASE("overlap, recomputation, unused parameters and bucket sizes change no bit") {
+  for (int zero : {0, 1, 2, 3})
+    for (bool in_blocks : {false, true}) {
+      Job job{.ranks = 3, .zero = zero, .recompute = in_blocks, .spare = true};
+      Outcome plain = train(job);
+      job.overlap = true;
+      INFO(zero::text(job));
+      CHECK(same(train(job), plain));
+      for (int64_t bucket_size : {1, 3000, 0}) {
+        job.bucket_size = bucket_size;
+        CHECK(same(train(job), plain));
+      }
+      job.recompute = !in_blocks;
+      CHECK(same(train(job), plain));
+    }
+}
+
+TEST_CASE("in order: the same bits on 1, 2, 3 and 4 ranks, with and without shared state") {
+  Job job{.ranks = 1, .in_order = true, .micro_batches = 12};
+  Outcome one = train(job);
+  for (int ranks : {2, 3, 4})
+    for (int zero : {0, 1}) {
+      job.ranks = ranks, job.zero = zero, job.micro_batches = 12 / ranks;
+      INFO(zero::text(job));
+      CHECK(same(train(job), one));
+    }
+}
+
+TEST_CASE("an optimizer of whole matrices gets them whole") {
+  for (int ranks : {2, 3}) {
+    Job job{.ranks = ranks};
+    Outcome plain = train(job);
+    job.zero = 1, job.whole = true;
+    INFO(zero::text(job));
+    CHECK(same(train(job), plain));
+  }
+}
+
+TEST_CASE("hybrid sharding: copies of shards, and copies that share the state") {
+  for (DType dtype : {DType::f32, DType::bf16})
+    for (int zero : {1, 2, 3}) {
+      Job job{.ranks = 4, .zero = zero, .micro_batches = 1, .dtype = dtype};
+      Outcome flat = train(job);
+      job.hsdp = 2;
+      INFO(zero::text(job));
+      Outcome hybrid = train(job);
+      CHECK(distance(hybrid.gradients, flat.gradients) < (dtype == DType::f32 ? 1e-4 : 5e-2));
+      CHECK(std::fabs(hybrid.losses.back() - flat.losses.back()) < (dtype == DType::f32 ? 1e-5 : 1e-2));
+      job.overlap = true;
+      CHECK(same(train(job), hybrid));
+      if (zero < 3) continue;
+      job.outer_zero = true;
+      Outcome outer = train(job);
+      CHECK(same(outer, hybrid));
+      CHECK(outer.held[1][MemoryUse::optimizer] < hybrid.held[1][MemoryUse::optimizer]);
+    }
+}
+
+TEST_CASE("memory: each rank holds what theory says, to the padding of buckets") {
+  for (DType dtype : {DType::f32, DType::bf16})
+    for (int ranks : {2, 4}) {
+      auto narrow = static_cast<double>(size_of(dtype));
+      bool master = dtype != DType::f32;
+      for (int zero : {0, 1, 2, 3}) {
+        Job job{.ranks = ranks, .zero = zero, .micro_batches = 1, .steps = 2, .bucket_size = 0, .layers = 6, .width = 64,
+                .dtype = dtype};
+        INFO(zero::text(job));
+        Outcome o = train(job);
+        double share = zero == 0 ? 1 : 1.0 / ranks;
+        double values = zero == 3 ? narrow * share : narrow, masters = master ? 4 * share : 0;
+        double gradients = zero >= 2 ? 4 * share : 4;
+        auto n = static_cast<double>(o.numel), most = static_cast<double>(padded(o.numel, o, ranks));
+        for (MemoryBreakdown held : o.held) {
+          auto within = [&](MemoryUse use, double per_parameter) {
+            auto bytes = static_cast<double>(held[use]);
+            CHECK(bytes >= 0.8 * n * per_parameter);  // shards end in padding on the last rank
+            CHECK(bytes <= most * per_parameter * 1.02 + 64 * 256);
+          };
+          within(MemoryUse::parameters, values + masters);
+          within(MemoryUse::gradients, gradients);
+          within(MemoryUse::optimizer, 8 * share);
+        }
+      }
+    }
+}
+
+TEST_CASE("memory: the peak of a step falls with every stage") {
+  size_t before = 0;
+  for (int zero : {0, 1, 2, 3}) {
+    Job job{.ranks = 4, .zero = zero, .recompute = true, .micro_batches = 1, .steps = 2, .bucket_size = 9000, .layers = 8, .width = 48};
+    size_t peak = 0;
+    for (size_t bytes : train(job).peak) peak = std::max(peak, bytes);
+    if (zero > 0) CHECK_MESSAGE(peak < before, "zero ", zero, ": ", peak, " after ", before);
+    before = peak;
+  }
+}
+
+}  // namespace
+}  // namespace mtrain

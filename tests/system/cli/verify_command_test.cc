@@ -1,0 +1,69 @@
+// mtrain verify layouts as its user meets it.
+#include <doctest/doctest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "../process.h"
+
+using namespace mtrain::testing;
+using Json = nlohmann::json;
+
+namespace {
+
+bool has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+}  // namespace
+
+TEST_CASE("verify layouts compares, says how it went and certifies it") {
+  Scratch scratch("mtrain-verify");
+  std::string recipe = scratch.write("r.yaml", tiny_recipe()), file = (scratch / "c.json").string();
+  Outcome out =
+      cli({"verify", "layouts", recipe, "--ranks", "2", "--steps", "3", "--only", "tp2+sp", "--certificate", file});
+  REQUIRE_MESSAGE(out.status == 0, out.out << out.err);
+  CHECK(has(out.out, "same "));
+  CHECK(has(out.out, " differ, 0 failed"));
+  Json certificate = Json::parse(slurp(file));
+  CHECK(certificate["passed"] == true);
+  CHECK(certificate["recipe_sha256"].get<std::string>().size() == 64);
+  CHECK(certificate["steps"] == 3);
+  CHECK(certificate["bound"]["loss"].size() == 3);
+  CHECK(certificate["bound"]["gradient"].contains("layers.0.attn.qkv.weight"));
+  REQUIRE(!certificate["layouts"].empty());
+  for (const auto& layout : certificate["layouts"]) {
+    CHECK(layout["result"] == "same");
+    CHECK(has(layout["overrides"].dump(), "dist.sp=true"));
+    CHECK(layout["peak_bytes"].size() == 2);
+  }
+  // The twin runs by itself in such a layout.
+  std::string twin = scratch.write("twin.yaml", certificate["twin"]);
+  Outcome alone =
+      cli({twin, "-q", "dist.nproc=2", "dist.tp=2", "dist.sp=true", "run.dir=" + (scratch / "run").string()});
+  CHECK_MESSAGE(alone.status == 0, alone.err);
+}
+
+TEST_CASE("verify layouts lists without training, and refuses what it cannot do") {
+  Scratch scratch("mtrain-verify-list");
+  std::string recipe = scratch.write("r.yaml", tiny_recipe());
+  Outcome list = cli({"verify", "layouts", recipe, "--ranks", "4", "--list"});
+  CHECK(list.status == 0);
+  CHECK(has(list.out, "\ntp2 dp2\n"));
+  CHECK_FALSE(has(list.out, "same  "));
+  Outcome few = cli({"verify", "layouts", recipe, "--ranks", "4", "--list", "--pairwise"});
+  CHECK(few.out.size() < list.out.size());
+  Outcome none = cli({"verify", "layouts", recipe, "--ranks", "4", "--only", "tp3"});
+  CHECK(none.status == 2);
+  CHECK(has(none.err, "no layout of 4 ranks has 'tp3'"));
+  Outcome faulty = cli({"verify", "layouts", recipe, "model.heads=5"});
+  CHECK_MESSAGE(faulty.status == 10, faulty.out << faulty.err);
+}
+
+TEST_CASE("a recipe for a large machine is verified on this one") {
+  Scratch scratch("mtrain-verify-large");
+  std::string certificate = (scratch / "c.json").string();
+  Outcome out = cli({"verify", "layouts", "llama3_70b", "--ranks", "2", "--steps", "2", "--only", "tp2",
+                     "--certificate", certificate});
+  REQUIRE_MESSAGE(out.status == 0, out.out << out.err);
+  CHECK(has(Json::parse(slurp(certificate))["dtype"].dump(), "bf16"));
+}

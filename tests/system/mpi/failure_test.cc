@@ -1,0 +1,130 @@
+// Jobs that lose a rank: they end in time, say which rank, where and at what, leave nothing behind, and
+// continue to the bits of a job that lost none. MTRAIN_FAIL_MOMENTS: how many random moments.
+#include <doctest/doctest.h>
+
+#include <random>
+
+#include "mpi_job.h"
+
+using namespace mtrain::testing;
+
+namespace {
+
+int moments() {
+  const char* wanted = std::getenv("MTRAIN_FAIL_MOMENTS");
+  return wanted ? std::atoi(wanted) : 4;
+}
+
+const std::string kSlow = "MTRAIN_FAULT=train.step:0:delay=25";
+
+std::vector<std::string> launched(const std::string& recipe, const fs::path& folder) {
+  return {mtrain_binary(), "--nproc", "3", recipe, "-q", "run.dir=" + folder.string()};
+}
+
+}  // namespace
+
+TEST_CASE(
+    "any rank killed or stopped at any moment: the job ends in time with the right words, and continues to "
+    "the same bits") {
+  MT_NEEDS_MPI();
+  Scratch scratch("mtrain-lost-rank");
+  std::string recipe = scratch.write("job.yaml", job_recipe());
+  Outcome whole = run({.arguments = launched(recipe, scratch / "whole")});
+  REQUIRE_MESSAGE(whole.status == 0, whole.err);
+  std::string expected = digest(scratch / "whole");
+  REQUIRE(expected.size() == 65);
+
+  const char* seed = std::getenv("MTRAIN_FAIL_SEED");
+  std::mt19937 random(seed ? static_cast<uint32_t>(std::atoi(seed)) : 20260101);
+  double longest = 0;
+  int struck = 0;
+  for (int round = 0; struck < moments() && round < 2 * moments() + 4; ++round) {
+    int signal = round % 2 == 0 ? SIGKILL : SIGSTOP, rank = round < 2 ? 0 : static_cast<int>(random() % 3);
+    double moment = std::uniform_real_distribution<double>(0.0, 1.4)(random);
+    CAPTURE(signal);
+    CAPTURE(rank);
+    CAPTURE(moment);
+    fs::path folder = scratch / ("run" + std::to_string(round));
+    RunningJob job({.arguments = launched(recipe, folder), .environment = {kSlow}});
+    await_content(folder / "metrics.jsonl");
+    std::this_thread::sleep_for(std::chrono::duration<double>(moment));
+    std::vector<pid_t> pids = processes(folder.string(), rank);
+    if (pids.size() != 1 || job.ended()) {
+      job.await(Clock::now(), folder.string());
+      continue;
+    }
+    auto [out, seconds] = job.await(RunningJob::strike(pids[0], signal), folder.string());
+    if (out.status == 0) continue;  // it was at its end
+    ++struck;
+    longest = std::max(longest, seconds);
+    INFO(out.err);
+    CHECK(out.status == 15);
+    CHECK(seconds < 5);
+    CHECK(has(out.err, "rank " + std::to_string(rank) + " on "));
+    CHECK(has(out.err, signal == SIGKILL ? " has died without a word" : " has given no sign of life for "));
+    CHECK(has(out.err, " steps done, "));
+    CHECK(has(out.err, " of group '"));
+    CHECK(has(out.err, "the same command continues from the newest checkpoint"));
+    CHECK(all_gone(folder.string()));
+    Outcome rest = run({.arguments = launched(recipe, folder)});
+    CHECK_MESSAGE(rest.status == 0, rest.err);
+    CHECK(digest(folder) == expected);
+    fs::remove_all(folder);
+  }
+  MESSAGE(struck, " moments, ", longest, " s from a strike to the job's end at most");
+  CHECK(struck == moments());
+}
+
+TEST_CASE("a process that is stuck in what it computes ends the job") {
+  MT_NEEDS_MPI();
+  Scratch scratch("mtrain-stuck-rank");
+  std::string recipe = scratch.write("job.yaml", job_recipe());
+  fs::path folder = scratch / "run";
+  auto begin = Clock::now();
+  Outcome out =
+      run({.arguments = mpirun_command(3, "[ $rank = 1 ] && export MTRAIN_FAULT=train.step:35:delay=60000",
+                                       {recipe, "-q", "run.dir=" + folder.string()})});
+  double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+  INFO(out.err);
+  CHECK(out.status == 15);
+  CHECK(seconds < 20);  // with its start
+  CHECK(has(out.err, "rank 1 on "));
+  CHECK(has(out.err, " has not come to its next call for "));
+  CHECK(has(out.err, "ranks 0, 2 on "));
+  CHECK(has(out.err, " in all_reduce"));
+  CHECK(all_gone(folder.string()));
+}
+
+TEST_CASE("a thread that is stuck, or throws, ends the job") {
+  Scratch scratch("mtrain-stuck-thread");
+  std::string recipe = scratch.write("job.yaml", job_recipe());
+  auto train = [&](const std::string& name, const std::string& fault) {
+    return run(
+        {.arguments = {mtrain_binary(), recipe, "-q", "dist.nproc=3", "run.dir=" + (scratch / name).string()},
+         .environment = {"MTRAIN_FAULT=" + fault}});
+  };
+  auto begin = Clock::now();
+  Outcome stuck = train("stuck", "train.step:100:delay=60000");
+  INFO(stuck.err);
+  CHECK(stuck.status == 15);
+  CHECK(std::chrono::duration<double>(Clock::now() - begin).count() < 15);
+  CHECK(has(stuck.err, " has not come to its next call for "));
+  CHECK(has(stuck.err, " steps done, in all_reduce"));
+  Outcome thrown = train("thrown", "train.step:100:throw");
+  CHECK(thrown.status == 18);
+  CHECK(has(thrown.err, "fault injected at train.step"));
+}
+
+TEST_CASE("a rank that takes twice as long is named within twenty steps") {
+  MT_NEEDS_MPI();
+  Scratch scratch("mtrain-slow-rank");
+  std::string recipe = scratch.write("job.yaml", job_recipe());
+  Outcome out =
+      run({.arguments = mpirun_command(3, "export MTRAIN_FAULT=train.step:0:delay=$((rank == 2 ? 120 : 60))",
+                                       {recipe, "-q", "train.steps=20", "scheduler.warmup_steps=1",
+                                        "run.dir=" + (scratch / "run").string()})});
+  INFO(out.err);
+  CHECK(out.status == 0);
+  CHECK(has(out.err, "rank 2 on "));
+  CHECK(has(out.err, " is slow: after step "));
+}

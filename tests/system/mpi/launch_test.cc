@@ -1,0 +1,119 @@
+// Starting jobs of several processes: by --nproc, by mpirun, with ranks that are not alike.
+#include <doctest/doctest.h>
+
+#include "mpi_job.h"
+
+using namespace mtrain::testing;
+
+namespace {
+
+std::string run_dir(const fs::path& folder) {
+  return "run.dir=" + folder.string();
+}
+
+/// The plugins with one of them of another build, as far as anybody can tell.
+void other_build(const fs::path& folder, const std::string& plugin) {
+  fs::copy(MT_BINARY_DIR "/lib/mtrain/plugins", folder, fs::copy_options::recursive);
+  std::string sidecar = slurp(folder / (plugin + ".json")), code = slurp(folder / (plugin + ".so"));
+  size_t at = sidecar.find("build-id:");
+  REQUIRE(at != std::string::npos);
+  std::string id = sidecar.substr(at + 9, 40), bytes;
+  for (size_t i = 0; i < id.size(); i += 2)
+    bytes += static_cast<char>(std::stoi(id.substr(i, 2), nullptr, 16));
+  size_t place = code.find(bytes);
+  REQUIRE(place != std::string::npos);
+  std::string other = id;
+  other[1] = id[1] == '0' ? '1' : '0';
+  code[place] = static_cast<char>(std::stoi(other.substr(0, 2), nullptr, 16));
+  sidecar.replace(at + 9, 40, other);
+  std::ofstream(folder / (plugin + ".so"), std::ios::binary) << code;
+  std::ofstream(folder / (plugin + ".json"), std::ios::binary) << sidecar;
+}
+
+}  // namespace
+
+TEST_CASE("--nproc and mpirun train what threads train, and mpirun says how many") {
+  MT_NEEDS_MPI();
+  Scratch scratch("mtrain-launch");
+  std::string recipe = scratch.write("job.yaml", job_recipe());
+  Outcome threads = cli({recipe, "-q", "dist.nproc=3", run_dir(scratch / "threads")});
+  REQUIRE_MESSAGE(threads.status == 0, threads.err);
+  std::string expected = digest(scratch / "threads");
+  Outcome launched =
+      cli({"--nproc", "3", recipe, run_dir(scratch / "launched"), "run.name=of-${world_size:}"});
+  REQUIRE_MESSAGE(launched.status == 0, launched.err);
+  CHECK(has(launched.out, "3 ranks (mpi)"));
+  CHECK(has(launched.out, "of-3"));
+  CHECK(digest(scratch / "launched") == expected);
+  Outcome by_hand = run({.arguments = mpirun_command(3, ":", {recipe, "-q", run_dir(scratch / "by-hand")})});
+  REQUIRE_MESSAGE(by_hand.status == 0, by_hand.err);
+  CHECK(digest(scratch / "by-hand") == expected);
+  Outcome other =
+      run({.arguments = mpirun_command(3, ":", {recipe, "-q", "dist.nproc=2", run_dir(scratch / "other")})});
+  CHECK(other.status == 10);
+  CHECK_MESSAGE(has(other.err, "3 ranks were started, and dist.nproc is 2"), other.err);
+}
+
+TEST_CASE("--nproc tells faults once and hands signals on") {
+  MT_NEEDS_MPI();
+  Scratch scratch("mtrain-launch-signals");
+  std::string recipe = scratch.write("job.yaml", job_recipe());
+  Outcome faulty = cli({"--nproc", "3", recipe, "optimizer.lrr=1"});
+  CHECK(faulty.status == 10);
+  CHECK(faulty.err.find("lrr") == faulty.err.rfind("optimizer.lrr") + 10);
+  CHECK(cli({"--nproc", "3", "-"}).status == 2);
+  CHECK(cli({"--nproc", "0", recipe}).status == 2);
+  CHECK(cli({"--nproc", "2", recipe, "-m", "optimizer.lr=1,2"}).status == 2);
+  Outcome missing = cli({"--nproc", "3", recipe, run_dir(scratch / "none")}, {"PATH=/nowhere"});
+  CHECK(missing.status == 2);
+  CHECK(has(missing.err, "mpirun"));
+
+  Outcome whole = cli({"--nproc", "3", recipe, "-q", run_dir(scratch / "whole")});
+  REQUIRE_MESSAGE(whole.status == 0, whole.err);
+  for (int signal : {SIGTERM, SIGINT}) {
+    fs::path folder = scratch / std::to_string(signal);
+    Outcome stopped = run({.arguments = {mtrain_binary(), "--nproc", "3", recipe, "-q", run_dir(folder)},
+                           .environment = {"MTRAIN_FAULT=train.step:0:delay=40"},
+                           .signal_after = 0.1,
+                           .signal_file = folder / "metrics.jsonl",
+                           .signal = signal});
+    CHECK_MESSAGE(stopped.status == 128 + signal, stopped.err);
+    CHECK(cli({"checkpoint", "verify", folder.string()}).status == 0);
+    Outcome rest = cli({"--nproc", "3", recipe, "-q", run_dir(folder)});
+    CHECK_MESSAGE(rest.status == 0, rest.err);
+    CHECK(digest(folder) == digest(scratch / "whole"));
+  }
+}
+
+TEST_CASE("nothing is left of a job whose --nproc is killed") {
+  MT_NEEDS_MPI();
+  Scratch scratch("mtrain-launch-killed");
+  std::string recipe = scratch.write("job.yaml", job_recipe());
+  fs::path folder = scratch / "run";
+  Outcome killed =
+      run({.arguments = {mtrain_binary(), "--nproc", "3", recipe, "-q", run_dir(folder), "train.steps=5000"},
+           .signal_after = 0.2,
+           .signal_file = folder / "metrics.jsonl"});
+  CHECK(killed.status == 128 + SIGKILL);
+  CHECK(all_gone(folder.string()));
+}
+
+TEST_CASE("ranks that are not alike are refused by name before anything is built") {
+  MT_NEEDS_MPI();
+  Scratch scratch("mtrain-unlike");
+  std::string recipe = scratch.write("job.yaml", job_recipe());
+  fs::path folder = scratch / "run";
+  auto refused = [&](const std::string& for_rank, const std::vector<std::string>& parts) {
+    Outcome out = run({.arguments = mpirun_command(3, for_rank, {recipe, "-q", run_dir(folder)})});
+    INFO(out.err);
+    CHECK(out.status == 10);
+    CHECK(has(out.err, "the ranks of this job are not alike"));
+    for (const auto& part : parts) CHECK(has(out.err, part));
+    CHECK_FALSE(fs::exists(folder / "metrics.jsonl"));
+  };
+  refused("[ $rank = 2 ] && set -- \"$@\" optimizer.lr=0.5",
+          {"rank 2 on ", "optimizer.lr is 0.5, on rank 0 0.002"});
+  other_build(scratch / "plugins", "optimizer_adamw");
+  refused("[ $rank = 1 ] && export MTRAIN_PLUGIN_PATH=" + (scratch / "plugins").string(),
+          {"rank 1 on ", "its plugin optimizer/adamw is build-id:", ", on rank 0 build-id:"});
+}

@@ -1,0 +1,172 @@
+#include "launch.h"
+
+#include <fcntl.h>
+#include <sched.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <iostream>
+#include <set>
+
+#include "mtrain/base/error.h"
+#include "mtrain/base/file.h"
+#include "mtrain/train/launcher.h"
+
+namespace mtrain {
+namespace {
+
+/// mpirun of MTRAIN_MPIRUN or of the PATH; empty when there is none.
+std::string find_mpirun() {
+  if (const char* said = std::getenv("MTRAIN_MPIRUN")) return said;
+  const char* path = std::getenv("PATH");
+  for (const auto& folder : split(path ? path : "", ':'))
+    for (const char* name : {"mpirun", "mpiexec"})
+      if (fs::path file = fs::path(folder) / name; ::access(file.c_str(), X_OK) == 0) return file.string();
+  return {};
+}
+
+/// The first lines that a program prints for --version.
+std::string version_of(const std::string& program) {
+  std::array<int, 2> pipe{};
+  if (::pipe2(pipe.data(), O_CLOEXEC) != 0) return {};
+  pid_t child = ::fork();
+  if (child == 0) {
+    ::dup2(pipe[1], 1);
+    ::dup2(pipe[1], 2);
+    ::execl(program.c_str(), program.c_str(), "--version", static_cast<char*>(nullptr));
+    ::_exit(127);
+  }
+  ::close(pipe[1]);
+  std::string text;
+  char buffer[4096];
+  for (ssize_t got; child > 0 && (got = ::read(pipe[0], buffer, sizeof buffer)) > 0;)
+    text.append(buffer, static_cast<size_t>(got));
+  ::close(pipe[0]);
+  if (child > 0) ::waitpid(child, nullptr, 0);
+  return text;
+}
+
+/// Cores of which this process may use a thread: two threads of one core count once, as mpirun counts.
+int physical_cores() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
+  std::set<std::string> cores;
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+    if (!CPU_ISSET(cpu, &set)) continue;
+    std::ifstream siblings(cat("/sys/devices/system/cpu/cpu", cpu, "/topology/thread_siblings_list"));
+    std::string line;
+    cores.insert(std::getline(siblings, line) ? line : std::to_string(cpu));
+  }
+  return std::max(1, static_cast<int>(cores.size()));
+}
+
+/// The words of the command line without --nproc and its value.
+std::vector<std::string> words_for_ranks(const std::vector<std::string>& words) {
+  std::vector<std::string> out;
+  for (size_t i = 0; i < words.size(); ++i) {
+    if (words[i] == "--nproc")
+      ++i;
+    else if (!words[i].starts_with("--nproc="))
+      out.push_back(words[i]);
+  }
+  return out;
+}
+
+sigset_t handed_on() {
+  sigset_t set;
+  sigemptyset(&set);
+  for (int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGCHLD}) sigaddset(&set, signal);
+  return set;
+}
+
+[[noreturn]] void become(std::vector<std::string>& command, pid_t parent) {
+  // A terminal's interrupt goes to this program alone, which then lets the ranks save; mpirun would end them
+  // at once.
+  ::setpgid(0, 0);
+  ::prctl(PR_SET_PDEATHSIG, SIGTERM);  // nothing is left of the job when this program is killed
+  if (::getppid() != parent) ::_exit(1);
+  sigset_t set = handed_on();
+  sigprocmask(SIG_UNBLOCK, &set, nullptr);
+  if (int nothing = ::open("/dev/null", O_RDONLY); nothing >= 0)
+    ::dup2(nothing, 0);  // reading a terminal would stop it
+  std::vector<char*> argv;
+  for (auto& word : command) argv.push_back(word.data());
+  argv.push_back(nullptr);
+  ::execv(argv[0], argv.data());
+  std::fprintf(stderr, "mtrain: cannot run %s: %s\n", argv[0], std::strerror(errno));
+  ::_exit(127);
+}
+
+/// Waits for the launcher and hands signals on: its wait status, and the first signal that came (0: none).
+int await(pid_t child, int& told) {
+  sigset_t set = handed_on();
+  for (;;) {
+    int status = 0;
+    if (::waitpid(child, &status, WNOHANG) == child) return status;
+    int signal = sigwaitinfo(&set, nullptr);
+    if (signal <= 0 || signal == SIGCHLD) continue;
+    // mpirun hands SIGUSR1 on as it is; at SIGTERM it gives the ranks a second.
+    ::kill(child, told == 0 ? SIGUSR1 : SIGTERM);
+    if (told == 0) told = signal;
+  }
+}
+
+}  // namespace
+
+std::vector<std::string> launch_command(const std::string& mpirun, const std::string& version, int64_t nproc,
+                                        int cores, bool as_root, const std::vector<std::string>& words) {
+  std::vector<std::string> command = {mpirun, "-n", std::to_string(nproc)};
+  auto add = [&](std::initializer_list<std::string> more) { command.insert(command.end(), more); };
+  if (version.find("Open MPI") != std::string::npos) {
+    if (as_root) add({"--allow-run-as-root"});
+    if (nproc <= cores)
+      add({"--map-by", cat("slot:PE=", cores / nproc), "--bind-to", "core"});
+    else
+      add({"--oversubscribe", "--bind-to", "none"});
+  } else if (version.find("HYDRA") != std::string::npos && nproc <= cores) {
+    add({"-bind-to", cat("core:", cores / nproc)});
+  }
+  add({(program_directory() / "mtrain").string()});
+  command.insert(command.end(), words.begin(), words.end());
+  add({cat("dist.nproc=", nproc), "dist.comm=mpi"});
+  return command;
+}
+
+int launch_ranks(const Cli& cli, int64_t nproc) {
+  MT_USER_CHECK(launched_ranks() == 1, ErrorClass::usage,
+                cat("--nproc starts ranks, and a launcher has started ", launched_ranks(), " already"),
+                "leave --nproc out");
+  std::string mpirun = find_mpirun();
+  MT_USER_CHECK(!mpirun.empty(), ErrorClass::usage, "--nproc needs mpirun, which is not in the PATH",
+                cat("install Open MPI (tools/setup.sh --mpi), or let ranks be threads: dist.nproc=", nproc));
+  std::vector<std::string> command = launch_command(mpirun, version_of(mpirun), nproc, physical_cores(),
+                                                    ::geteuid() == 0, words_for_ranks(cli.words));
+  std::cout.flush();
+  sigset_t set = handed_on(), before;
+  sigprocmask(SIG_BLOCK, &set, &before);
+  pid_t self = ::getpid(), child = ::fork();
+  MT_USER_CHECK(child >= 0, ErrorClass::io, cat("no process can be started: ", std::strerror(errno)), "");
+  if (child == 0) become(command, self);
+  int told = 0, status = await(child, told);
+  sigprocmask(SIG_SETMASK, &before, nullptr);
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return 0;
+  if (told != 0) return 128 + told;
+  int code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  if (code <= 128) return code;
+  std::cerr << headline(name(ErrorClass::peer),
+                        cat(WIFSIGNALED(status) ? "mpirun" : "a rank", " was ended by signal ", code - 128,
+                            " (", strsignal(code - 128), ")"))
+            << "  help: see above for what is known; the same command continues from the newest checkpoint\n";
+  return static_cast<int>(ErrorClass::peer);
+}
+
+}  // namespace mtrain

@@ -1,0 +1,22 @@
+// `mtrain --nproc N RECIPE …`: the ranks of a job as processes of this machine, started through mpirun with the words of this
+// command line. Single-threaded.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "cli.h"
+
+namespace mtrain {
+
+/// The command that starts `nproc` ranks: mpirun with what it needs on this machine, then this program with `words` (the
+/// command line without --nproc) and the settings of such a job. `mpirun` is the launcher's path and `version` what it prints
+/// for --version; `cores` are physical ones.
+std::vector<std::string> launch_command(const std::string& mpirun, const std::string& version, int64_t nproc, int cores,
+                                        bool as_root, const std::vector<std::string>& words);
+
+/// Runs the job and returns its exit status: that of its ranks; 15 where a rank was killed, 128 + the signal where this process
+/// was told to stop. SIGINT, SIGTERM, SIGHUP and SIGUSR1 make the ranks save and stop; a second one ends them. Throws
+/// Error(usage) where there is no mpirun.
+int launch_ranks(const Cli& cli, int64_t nproc);
+
+}  // namespace mtrain
