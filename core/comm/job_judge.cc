@@ -101,7 +101,8 @@ Seconds JobJudge::limit() const {
     slow = std::max(slow, r.status.slow_step);
   }
   Seconds most = limits_.timeout;
-  return std::min(most, std::max(Seconds(limits_.silence), Seconds(3 * slow)) - kToEnd);
+  Seconds whole = std::max(Seconds(limits_.silence), Seconds(3 * slow));
+  return std::min(most, std::max(whole - kToEnd, whole / 2));
 }
 
 std::optional<WatchFinding> JobJudge::look(Time now, bool also_stuck) {

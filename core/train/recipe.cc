@@ -67,7 +67,9 @@ void apply_hf_settings(ConfigRequest request, const SchemaCatalog& catalog, Reci
 }
 
 // What depends on the number of ranks: dist.nproc itself, where a launcher decided it, and what ${world_size:} says.
-void apply_ranks(ConfigRequest& request, const RecipeRequest& wanted, const SchemaCatalog& catalog, Recipe& recipe) {
+// `asked`: a value of the recipe asks for it.
+void apply_ranks(ConfigRequest& request, const RecipeRequest& wanted, const SchemaCatalog& catalog, const bool& asked,
+                 Recipe& recipe) {
   bool again = false;
   auto said = [&](const char* path) {
     const Node* node = recipe.config.root().find(path);
@@ -85,7 +87,7 @@ void apply_ranks(ConfigRequest& request, const RecipeRequest& wanted, const Sche
   int64_t ranks = wanted.launched > 1 && !said("dist.nproc") ? wanted.launched
                   : nproc && nproc->is(NodeKind::integer)    ? nproc->as_int()
                                                              : 1;
-  if (wanted.cluster.world_size == 0 && ranks > 1 && recipe.config.raw().find("world_size:") != std::string::npos) {
+  if (wanted.cluster.world_size == 0 && ranks > 1 && asked) {
     Cluster cluster = wanted.cluster;
     cluster.world_size = ranks;
     add_resolvers(request, {recipe.name, recipe.directory, cluster, wanted.trial});
@@ -193,10 +195,16 @@ Recipe read_recipe(const RecipeRequest& wanted, const PluginHost& plugins) {
   Recipe recipe;
   ConfigRequest request = located(wanted, plugins, recipe);
   add_resolvers(request, {recipe.name, recipe.directory, wanted.cluster, wanted.trial});
+  auto asked = std::make_shared<bool>(false);
+  auto& world_size = request.resolvers["world_size"];
+  world_size = [asked, answer = world_size](const auto& arguments) {
+    *asked = true;
+    return answer(arguments);
+  };
   SchemaCatalog catalog = schema_catalog(plugins);
   recipe.config = ConfigContainer::load(request, catalog, recipe.report);
   if (!recipe.config.root().is_map()) return recipe;
-  apply_ranks(request, wanted, catalog, recipe);
+  apply_ranks(request, wanted, catalog, *asked, recipe);
   apply_hf_settings(request, catalog, recipe);
   read_settings(recipe.config, recipe.settings);
   check_rules(recipe.config, catalog, wanted.cluster, recipe.report);

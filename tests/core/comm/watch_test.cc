@@ -185,6 +185,14 @@ TEST_CASE("watch: ranks that end well say farewell, in any order") {
   }
 }
 
+TEST_CASE("watch: a first rank that cannot be reached is said, with why") {
+  JobWatch lone(1, {"a", "b"}, CommContext{.timeout = 1min, .watch = {.silence = 1s, .give_up = {}, .note = {}}});
+  std::string reason;
+  CHECK_FALSE(lone.connect("1 word 127.0.0.1", reason));  // nobody listens at port 1
+  CHECK(contains(reason, "127.0.0.1: "));
+  CHECK_FALSE(lone.connect("", reason));
+}
+
 TEST_CASE("watch: strangers at the door are shown out") {
   Watched job(2, 2s);
   uint16_t port = static_cast<uint16_t>(std::stoi(job.door));

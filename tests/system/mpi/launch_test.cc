@@ -60,7 +60,8 @@ TEST_CASE("--nproc tells faults once and hands signals on") {
   std::string recipe = scratch.write("job.yaml", job_recipe());
   Outcome faulty = cli({"--nproc", "3", recipe, "optimizer.lrr=1"});
   CHECK(faulty.status == 10);
-  CHECK(faulty.err.find("lrr") == faulty.err.rfind("optimizer.lrr") + 10);
+  CHECK(has(faulty.err, "optimizer.lrr"));
+  CHECK(faulty.err.find("mtrain: error") == faulty.err.rfind("mtrain: error"));
   CHECK(cli({"--nproc", "3", "-"}).status == 2);
   CHECK(cli({"--nproc", "0", recipe}).status == 2);
   CHECK(cli({"--nproc", "2", recipe, "-m", "optimizer.lr=1,2"}).status == 2);
