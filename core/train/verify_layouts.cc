@@ -133,6 +133,7 @@ LayoutVerdict LayoutVerifier::verify(const RankLayout& layout) {
 
 LayoutVerdict LayoutVerifier::judge(const RankLayout& layout, const LayoutFigures& figures) const {
   LayoutVerdict verdict{.layout = layout, .seconds = figures.seconds, .memory = figures.memory};
+  for (const auto& [axis, counters] : figures.sent) verdict.sent[axis] = counters.total().bytes_sent;
   std::vector<std::string> problems;
   if (figures.losses.size() != reference_.losses.size())
     problems.push_back(cat("it made ", figures.losses.size(), " steps of ", reference_.losses.size()));

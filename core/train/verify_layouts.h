@@ -3,6 +3,7 @@
 // Refers to the recipe and the plugins; for one thread.
 #pragma once
 #include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -24,6 +25,7 @@ struct LayoutVerdict {
   double share = 0;            // the largest difference as a share of its bound
   double seconds = 0;
   std::vector<int64_t> memory;  // peak bytes of tensors, per rank
+  std::map<std::string, int64_t> sent;  // bytes that the first rank sent in the last step along each axis
 };
 
 struct VerifyOptions {

@@ -55,6 +55,8 @@ Node texts(const std::vector<std::string>& values) {
 }
 
 Node to_node(const LayoutVerdict& v) {
+  Node sent = Node::map();
+  for (const auto& [axis, bytes] : v.sent) sent.append(axis, {}, Node::integer(bytes));
   return make_map({{"layout", Node::string(text(v.layout))},
                    {"overrides", texts(overrides(v.layout))},
                    {"result", Node::string(word(v.kind))},
@@ -67,6 +69,7 @@ Node to_node(const LayoutVerdict& v) {
                    {"grad_norm", Node::number(v.norm)},
                    {"share_of_bound", Node::number(v.share)},
                    {"peak_bytes", integers(v.memory)},
+                   {"bytes_sent", std::move(sent)},
                    {"seconds", Node::number(v.seconds)}});
 }
 
