@@ -1,6 +1,7 @@
 // A model cut into stages trains as on one rank.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -141,6 +142,33 @@ TEST_CASE("a pipeline's checkpoint goes on in any other layout, with data and te
   for (size_t i = 0; i < 6; ++i) CHECK(apart(seen[i], losses[i], "loss") < 1e-5);
 }
 
+TEST_CASE("pipelines beside data parallelism that shards and overlaps, weight gradients apart or not") {
+  Scratch scratch("mtrain-pp-zero");
+  std::string recipe = scratch.write("pp.yaml", recipe_text("type: gpt2"));
+  Outcome alone = train(recipe, scratch / "1", {});
+  REQUIRE_MESSAGE(alone.status == 0, alone.err);
+  std::vector<Json> losses = rows(scratch / "1", "grad_norm");
+  const Words ways[] = {{"dist.schedule=1f1b"}, {"dist.schedule=zb_h1"}, {"dist.schedule=zb_v", "dist.vp=2"},
+                        {"dist.schedule=interleaved", "dist.vp=2"}};
+  for (const Words& way : ways)
+    for (const char* zero : {"dist.zero=0", "dist.zero=1", "dist.zero=2", "dist.zero=3"}) {
+      Words words = way;
+      for (const char* word : {"dist.nproc=4", "dist.pp=2", "ddp.overlap_grad_reduce=true", zero}) words.emplace_back(word);
+      std::string now = text(words);
+      CAPTURE(now);
+      fs::path folder = scratch / "run";
+      Outcome out = train(recipe, folder, words);
+      CHECK_MESSAGE(out.status == 0, out.err);
+      std::vector<Json> seen = rows(folder, "grad_norm");
+      CHECK(seen.size() == losses.size());
+      for (size_t i = 0; i < std::min(seen.size(), losses.size()); ++i) {
+        CHECK(apart(seen[i], losses[i], "loss") < 1e-5);
+        if (i == 0) CHECK(apart(seen[i], losses[i], "grad_norm") < 1e-6);
+      }
+      fs::remove_all(folder);
+    }
+}
+
 TEST_CASE("a written schedule runs, and one that cannot is refused with what waits for what") {
   Scratch scratch("mtrain-pp-file");
   std::string recipe = scratch.write("pp.yaml", recipe_text("type: llama, kv_heads: 2"));
@@ -193,7 +221,8 @@ TEST_CASE("check tells bubble and memory of a pipeline, and refuses what it cann
     Words all = {"check", recipe, "dist.nproc=2", "dist.pp=2"};
     all.insert(all.end(), words.begin(), words.end());
     Outcome out = cli(all);
-    CHECK_MESSAGE((out.out + out.err).find(what) != std::string::npos, out.out + out.err);
+    std::string text = out.out + out.err;
+    CHECK_MESSAGE(text.find(what) != std::string::npos, text);
     return out.status;
   };
   CHECK(told({}, "pipeline 1f1b, 2 ranks, stages Etttt|ttttL, 8 micro-batches: bubble 11.1 %, ranks keep activations of at most 1, 0.5 ") == 0);
