@@ -134,10 +134,7 @@ void backward(std::shared_ptr<NodeBase> output, const Tensor& gradient, Deferred
     before_values(*node);
     node->run_backward(take_gradient(*node), later);
     for (auto& input : std::exchange(node->inputs, {})) {
-      if (Leaf* leaf = as_leaf(input.get())) {
-        if (later) later->add([use = std::static_pointer_cast<Leaf>(input)] { count_done(*use); });
-        else count_done(*leaf);
-      }
+      if (Leaf* leaf = as_leaf(input.get())) count_done(*leaf);  // what is put off holds a use of its own
       auto next = std::dynamic_pointer_cast<TapeNode>(input);
       if (!next || !next->has_grad) continue;
       MT_CHECK(!next->spent, "two results share a part of the tape, and backward of one ran already");

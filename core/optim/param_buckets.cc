@@ -10,8 +10,9 @@ namespace {
 
 using Presence = ParamBucket::Presence;
 
+// Also with zero 0, where nothing is cut: the same messages in every stage.
 int cuts(const ReplicaGroup& group, const ShardingOptions& options) {
-  return options.zero == 0 ? 1 : group.sharers().size() * (options.outer_zero ? group.copies() : 1);
+  return group.sharers().size() * (options.outer_zero ? group.copies() : 1);
 }
 
 Buffer buffer(const Tensor& t) { return {t.raw(), t.numel(), t.dtype()}; }
