@@ -1,9 +1,11 @@
-// Cases of rules_test.cc: context parallelism and experts.
+// Cases of rules_test.cc: written pipelines, context parallelism and experts.
 #include "recipes/rule_cases.h"
 
 namespace {
 
 constexpr RuleCase kParts[] = {
+    {"schedule-file-needs-pp", "llama", "dist.schedule_file=order.txt", "dist.schedule_file=order.txt dist.pp=2"},
+    {"in-order-schedule", "llama", "ddp.in_order=true dist.pp=2 dist.schedule=zb_h1", "ddp.in_order=true dist.pp=2"},
     {"cp-divides-seq", "llama", "dist.cp=3", "dist.cp=4"},
     {"eval-cp-divides-seq", "llama", "dist.eval_cp=3", "dist.eval_cp=2"},
     {"cp-comm-per-layer", "llama", "dist.cp=2 dist.cp_comm=[p2p,a2a]", "dist.cp=2 dist.cp_comm=[p2p]"},

@@ -53,7 +53,7 @@ TEST_CASE("each mistake: its exit status, one error, its place and the way out")
       {"out of range", {"check", "RECIPE", "train.micro_batch_size=0"}, 10, {"train.micro_batch_size"}},
       {"unknown plugin", {"check", "RECIPE", "model.type=lama"}, 10, {"lama", "llama", "searched"}},
       {"bad batch", {"check", "RECIPE", "train.global_batch_size=5"}, 10, {"global-batch", "multiple"}},
-      {"layout not built", {"check", "RECIPE", "dist.tp=2"}, 10, {"dist.tp"}},
+      {"part not built", {"check", "RECIPE", "offload.modules=[core_attn]"}, 10, {"offload.modules"}},
       {"bad heads", {"train", "RECIPE", "RUN", "model.kv_heads=3"}, 10, {"kv_heads"}},
       {"no data",
        {"train", "RECIPE", "RUN", "dataset.type=gpt", "+dataset.path=/nowhere/corpus"},

@@ -16,7 +16,7 @@ TEST_CASE("recipes ls says what each is and whether it runs here") {
   write_at(scratch / "recipes/bad.yaml", "# The bad one.\nmodel: {type: llama, layers: many}\n");
   write_at(scratch / "recipes/open.yaml",
            "# Wants a length.\nmodel: gpt2\ndataset: mock\ntrain: {steps: ???}\n");
-  write_at(scratch / "recipes/planned.yaml", "# Not yet.\n" + tiny_recipe() + "dist: {tp: 2}\n");
+  write_at(scratch / "recipes/planned.yaml", "# Not yet.\n" + tiny_recipe() + "offload: {modules: [core_attn]}\n");
   write_at(scratch / "recipes/optimizer/mine.yaml", "# An option.\nlr: 1\n");
   json rows = json::parse(cli_in(scratch.path(), "recipes ls --json --groups").out);
   std::map<std::string, json> by_name;
