@@ -8,6 +8,15 @@ namespace mtrain {
 
 Model::~Model() = default;
 
+namespace {
+
+/// The tensor that knows how a norm's result was made, where entering a region did not copy it.
+const Tensor& made_by_norm(const Tensor& norm, const Tensor& entered) {
+  return norm.storage() == entered.storage() ? norm : entered;
+}
+
+}  // namespace
+
 Linear::Linear(const Scope& scope, Dim out, Dim in, LinearOptions options)
     : weight(scope.param("weight", {out, in}, Init::normal(options.init_std), true)),
       bias(options.bias ? &scope.param("bias", {out}, Init::zeros(), false) : nullptr) {}
@@ -63,7 +72,7 @@ Attention::Attention(const Scope& scope, Dim embed, const AttentionOptions& opti
 
 Tensor Attention::operator()(const Tensor& x, const ModelInput& input, const Tensor& residual) const {
   Tensor own = region_.enter(x), qkv = qkv_(own);
-  if (plan_->recomputes(RecomputePart::layernorm)) qkv = discard_until_backward(qkv, own);
+  if (plan_->recomputes(RecomputePart::layernorm)) qkv = discard_until_backward(qkv, made_by_norm(x, own));
   if (options_.rope) qkv = rope(std::move(qkv), options_.layout, *options_.rope, input.positions_T);
   float scale = 1.0f / std::sqrt(static_cast<float>(options_.layout.head_dim));
   auto core = [this, scale, bounds = input.bounds, context = input.context](const Tensor& heads) {
@@ -88,7 +97,7 @@ Tensor GatedMlp::operator()(const Tensor& x, const Tensor& residual) const {
 
 Tensor GatedMlp::run(const Tensor& x, const Tensor& residual) const {
   Tensor own = region_.enter(x), gate = gate_(own), up = up_(own);
-  if (plan_->recomputes(RecomputePart::layernorm)) up = discard_until_backward(up, own);
+  if (plan_->recomputes(RecomputePart::layernorm)) up = discard_until_backward(up, made_by_norm(x, own));
   return down_.leave(region_, silu_mul(gate, up), residual);
 }
 
@@ -106,7 +115,7 @@ Tensor Mlp::operator()(const Tensor& x, const Tensor& residual) const {
 
 Tensor Mlp::run(const Tensor& x, const Tensor& residual) const {
   Tensor own = region_.enter(x), up = up_(own);
-  if (plan_->recomputes(RecomputePart::layernorm)) up = discard_until_backward(up, own);
+  if (plan_->recomputes(RecomputePart::layernorm)) up = discard_until_backward(up, made_by_norm(x, own));
   return down_.leave(region_, gelu(up, kind_), residual);
 }
 

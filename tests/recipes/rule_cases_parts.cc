@@ -4,7 +4,7 @@
 namespace {
 
 constexpr RuleCase kParts[] = {
-    {"schedule-file-needs-pp", "llama", "dist.schedule_file=order.txt", "dist.schedule_file=order.txt dist.pp=2"},
+    {"schedule-file-needs-pp", "llama", "dist.schedule_file=order.txt", "dist.pp=2"},
     {"in-order-schedule", "llama", "ddp.in_order=true dist.pp=2 dist.schedule=zb_h1", "ddp.in_order=true dist.pp=2"},
     {"cp-divides-seq", "llama", "dist.cp=3", "dist.cp=4"},
     {"eval-cp-divides-seq", "llama", "dist.eval_cp=3", "dist.eval_cp=2"},

@@ -55,7 +55,7 @@ TEST_CASE("verify layouts lists without training, and refuses what it cannot do"
   Outcome none = cli({"verify", "layouts", recipe, "--ranks", "4", "--only", "tp3"});
   CHECK(none.status == 2);
   CHECK(has(none.err, "no layout of 4 ranks has 'tp3'"));
-  Outcome faulty = cli({"verify", "layouts", recipe, "model.heads=5"});
+  Outcome faulty = cli({"verify", "layouts", recipe, "model.heads=many"});
   CHECK_MESSAGE(faulty.status == 10, faulty.out << faulty.err);
 }
 
