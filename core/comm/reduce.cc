@@ -48,13 +48,13 @@ struct Sum {
 struct Max {
   template <class A>
   MT_INLINE static A combine(A a, A b) {
-    return (a > b) | (a != a) ? a : b;  // a NaN in b wins, since nothing is greater
+    return ((a > b) | (a != a)) ? a : b;  // a NaN in b wins, since nothing is greater
   }
 };
 struct Min {
   template <class A>
   MT_INLINE static A combine(A a, A b) {
-    return (a < b) | (a != a) ? a : b;
+    return ((a < b) | (a != a)) ? a : b;
   }
 };
 
@@ -111,7 +111,7 @@ template <class T>
   reduce_type<T>(inputs, outputs, count, op);
 }
 template <class T>
-[[gnu::target("avx2,avx512f,avx512bw,avx512dq,avx512vl,prefer-vector-width=512")]] void reduce_avx512(
+[[gnu::target("avx2,avx512f,avx512bw,avx512dq,avx512vl")]] void reduce_avx512(
     std::span<const void* const> inputs, std::span<void* const> outputs, int64_t count, ReduceOp op) {
   reduce_type<T>(inputs, outputs, count, op);
 }
