@@ -79,8 +79,8 @@ void StageLink::send(const Action& action) {
   out.gone = ranks_->start_send(buffer(out.tensor), to, tag);
 }
 
-/// A tensor that was sent is alive until it is received, at the latest until what comes back for it is here. Nothing comes back
-/// for a gradient: of those, two are taken to be on their way.
+/// A tensor that was sent is alive until a transfer finds it received: at the latest the first one behind the arrival of what
+/// comes back for it. Nothing comes back for a gradient: of those, two are taken to be on their way.
 void StageLink::rehearse_send(const Action& action, Tensor tensor) {
   if (action.what == Do::SendX) {
     rehearsed_x_[{action.stage, action.micro}] = std::move(tensor);
@@ -126,7 +126,6 @@ StageLink::Form StageLink::form_of(const Action& action, int from, int tag) {
 void StageLink::receive(const Action& action) {
   int64_t stage = action.stage + (action.what == Do::RecvX ? -1 : 1);
   int from = static_cast<int>(rank_of(stage)), tag = tag_of(action);
-  if (action.what == Do::RecvG) rehearsed_x_.erase({action.stage, action.micro});
   Form form = form_of(action, from, tag);
   Incoming& in = inbox_[{action.what, action.stage, action.micro}];
   MemoryScope use(run_.memory(), action.what == Do::RecvX ? MemoryUse::activations : MemoryUse::backward);
@@ -141,6 +140,10 @@ Tensor StageLink::take(const Action& what) {
   MT_CHECK(found != inbox_.end(), "nothing came for ", to_text(what));
   Incoming in = std::move(found->second);
   inbox_.erase(found);
+  if (auto x = rehearsed_x_.find({what.stage, what.micro}); what.what == Do::RecvG && x != rehearsed_x_.end()) {
+    leaving_.emplace_back().tensor = std::move(x->second);  // gone: the next transfer sees that
+    rehearsed_x_.erase(x);
+  }
   in.arrival.wait();
   return std::move(in.tensor);
 }

@@ -330,9 +330,7 @@ TEST_CASE("tape: the gradient of a parameter is complete when what was put off h
   CHECK(seen.complete == 0);
   second.run();
   CHECK(seen.complete == 1);
-  { DeferredGradients dropped; put_off(dropped); }  // of a step that failed
   CHECK(leaf->uses == 0);
-  CHECK(seen.complete == 1);
 }
 
 struct Watching final : LeafWatch {
