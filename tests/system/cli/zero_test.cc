@@ -129,7 +129,8 @@ TEST_CASE("dist.zero: the memory plan of a rank is what the rank takes, and fall
     Json seen = Json::parse(out.out);
     CAPTURE(zero);
     CHECK(seen["planned_memory"]["uses"] == seen["tensor_memory"]["uses"]);
-    CHECK(seen["tensor_memory"]["bytes"] <= seen["planned_memory"]["bytes"]);
+    // A run's start values leave blocks that its steps use again; the plan has none.
+    CHECK(seen["planned_memory"]["bytes"] >= seen["tensor_memory"]["bytes"]);
     double bytes = 0;
     for (const auto& use : seen["tensor_memory"]["uses"]) bytes += use.get<double>();
     if (before > 0) CHECK(bytes < before);
