@@ -24,7 +24,7 @@ BUGS = [  # name, file, code, code with the bug, model, ranks, layouts that show
      "if (!p.expert && parallel.sequence) p.partial.push_back({tensor, 0, p.numel()});", "", LLAMA, 2, "tp2+sp"),
     ("copies counted in the norm", "core/nn/parameter.cc", "p.counted = tensor->index() == 0;", "", LLAMA, 2, "tp2"),
     ("shared key/value heads not added up", "core/nn/layers.cc",
-     "p->partial.push_back({copies, heads_.copied_begin * row, heads_.copied_rows * row});", "", LLAMA, 4, "tp4"),
+     "p->partial.push_back({copies, heads_.copied_begin * row, heads_.copied_rows * row});", "(void)row;", LLAMA, 4, "tp4"),
     ("tied embeddings of two stages not added up", "core/nn/layers.cc",
      "table->partial.push_back({ends, 0, table->numel()});", "", GPT2, 2, "pp2 1f1b"),
     ("loss scaled by cp", "core/train/trainer.cc",
