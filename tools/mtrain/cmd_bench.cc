@@ -12,6 +12,7 @@
 #include "cli.h"
 #include "mtrain/base/error.h"
 #include "mtrain/base/file.h"
+#include "mtrain/base/rng.h"
 #include "mtrain/base/text.h"
 #include "mtrain/config/json_write.h"
 #include "mtrain/train/job.h"
@@ -31,10 +32,24 @@ struct BenchOptions {
   bool json = false, plain = false;
 };
 
+/// What a launcher calls the job that this process is a rank of; empty where none started it. All its ranks are told the same.
+std::string launched_job() {
+  if (launched_ranks() == 1) return {};
+  for (const char* variable : {"PMIX_NAMESPACE", "PMI_JOBID", "SLURM_JOB_ID"})
+    if (const char* text = std::getenv(variable)) return cat(name_key(text));
+  return {};
+}
+
 /// A run's folder that goes when the benchmark ends.
 class ScratchRun {
  public:
   ScratchRun() {
+    std::string job = launched_job();
+    if (!job.empty()) {
+      path_ = fs::temp_directory_path() / cat("mtrain-bench-", ::getuid(), "-", job);
+      make_directories(path_);
+      return;
+    }
     std::string name = (fs::temp_directory_path() / "mtrain-bench-XXXXXX").string();
     MT_USER_CHECK(::mkdtemp(name.data()) != nullptr, ErrorClass::io, cat("cannot make a folder like ", name),
                   "set TMPDIR to a folder that can be written");

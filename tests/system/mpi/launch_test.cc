@@ -118,3 +118,17 @@ TEST_CASE("ranks that are not alike are refused by name before anything is built
   refused("[ $rank = 1 ] && export MTRAIN_PLUGIN_PATH=" + (scratch / "plugins").string(),
           {"rank 1 on ", "its plugin optimizer/adamw is build-id:", ", on rank 0 build-id:"});
 }
+
+TEST_CASE("bench times the ranks that mpirun started, and leaves no folder behind") {
+  MT_NEEDS_MPI();
+  Scratch scratch("mtrain-launch-bench");
+  std::string recipe = scratch.write("job.yaml", job_recipe());
+  fs::path places = scratch / "tmp";
+  fs::create_directories(places);
+  std::vector<std::string> words = {"bench", recipe, "--steps", "2", "--warmup", "1", "--json", "--plain"};
+  Outcome out = run({.arguments = mpirun_command(3, ":", words), .environment = {"TMPDIR=" + places.string()}});
+  REQUIRE_MESSAGE(out.status == 0, out.err);
+  CHECK(has(out.out, "tokens_per_second"));
+  for (const auto& entry : fs::recursive_directory_iterator(places))
+    CHECK(entry.path().filename().string().find("mtrain-bench") == std::string::npos);
+}
