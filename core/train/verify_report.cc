@@ -109,8 +109,10 @@ std::string verify_table_line(const LayoutVerdict& v) {
 }
 
 std::string verify_summary(const LayoutList& list, const std::vector<LayoutVerdict>& verdicts) {
-  std::string out = cat(verdicts.size(), " layouts: ", count(verdicts, Kind::same), " the same within rounding, ",
-                        count(verdicts, Kind::differs), " differ, ", count(verdicts, Kind::failed), " failed\n");
+  std::string out = verdicts.empty()
+                        ? cat(list.legal.size(), " layouts are legal and built\n")
+                        : cat(verdicts.size(), " layouts: ", count(verdicts, Kind::same), " the same within rounding, ",
+                              count(verdicts, Kind::differs), " differ, ", count(verdicts, Kind::failed), " failed\n");
   double share = 0;
   for (const auto& v : verdicts) share = std::max(share, v.kind == Kind::same ? v.share : 0);
   if (count(verdicts, Kind::same) > 0)

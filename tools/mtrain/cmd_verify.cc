@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <charconv>
 #include <chrono>
 #include <iostream>
 
@@ -18,21 +19,45 @@ namespace {
 
 struct VerifyWords {
   VerifyOptions options;
-  std::string only, certificate;
+  std::string only, part, certificate;
   bool pairwise = false, list = false;
 };
 
-/// The layouts that were asked for; every word of `only` is in their names.
+/// "2/5": the second of five parts of the layouts, every fifth of them, so that machines can share them out.
+struct Part {
+  size_t mine = 1, parts = 1;
+  bool has(size_t index) const { return index % parts == mine - 1; }
+};
+
+Part part_of(const std::string& words) {
+  Part part;
+  if (words.empty()) return part;
+  auto numbers = split(words, '/');
+  auto number = [&](size_t i, size_t& out) {
+    auto [end, error] = std::from_chars(numbers[i].data(), numbers[i].data() + numbers[i].size(), out);
+    return error == std::errc() && end == numbers[i].data() + numbers[i].size();
+  };
+  MT_USER_CHECK(numbers.size() == 2 && number(0, part.mine) && number(1, part.parts) && part.mine >= 1 &&
+                    part.mine <= part.parts,
+                ErrorClass::usage, cat("--part: '", printable(words), "' is not a part of a whole"),
+                "write which part, and of how many: --part 2/5");
+  return part;
+}
+
+/// The layouts that were asked for: every word of `only` is in their names, and they are in the part that was asked for.
 std::vector<RankLayout> chosen(const LayoutVerifier& verifier, const VerifyWords& words) {
+  Part part = part_of(words.part);
   std::vector<RankLayout> out;
+  size_t named = 0;
   for (const auto& layout : words.pairwise ? pairwise(verifier.layouts().legal) : verifier.layouts().legal) {
     std::string name = " " + text(layout) + " ";
     auto wanted = split(words.only, ' ');
     if (std::all_of(wanted.begin(), wanted.end(),
-                    [&](const auto& w) { return name.find(" " + w) != std::string::npos; }))
+                    [&](const auto& w) { return name.find(" " + w) != std::string::npos; }) &&
+        part.has(named++))
       out.push_back(layout);
   }
-  MT_USER_CHECK(!out.empty(), ErrorClass::usage,
+  MT_USER_CHECK(named > 0, ErrorClass::usage,
                 cat("no layout of ", words.options.ranks, " ranks has '", printable(words.only), "' in its name"),
                 "see the names with: mtrain verify layouts RECIPE --list");
   return out;
@@ -115,6 +140,7 @@ void add_verify_command(CLI::App& app, Cli& cli) {
       ->capture_default_str();
   layouts->add_option("--only", words->only, "layouts with these words in their names: 'tp2 zero1'")
       ->type_name("WORDS");
+  layouts->add_option("--part", words->part, "only this part of them: 2/5 is the second of five")->type_name("I/N");
   layouts->add_flag("--pairwise", words->pairwise, "few layouts, but every two choices together in at least one");
   layouts->add_flag("--list", words->list, "list the layouts and what is refused, and train nothing");
   layouts
