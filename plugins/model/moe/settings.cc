@@ -49,35 +49,7 @@ void MtpSettings::bind(Fields& f) {
 }
 
 void MoeDecoderSettings::bind(Fields& f) {
-  f("layers", layers, "decoder blocks")
-      .min(1)
-      .resume(impossible)
-      .renamed_from({"num_layers", "num_hidden_layers"});
-  f("hidden_size", hidden_size, "width of the residual stream").min(1).resume(impossible);
-  f("heads", heads, "query heads").min(1).resume(impossible).renamed_from({"num_attention_heads"});
-  f("kv_heads", kv_heads, "key/value heads; 0: as many as query heads")
-      .min(0)
-      .resume(impossible)
-      .renamed_from({"num_query_groups", "num_key_value_heads"});
-  f("ffn_hidden_size", ffn_hidden_size, "width of the MLP of blocks without experts")
-      .min(1)
-      .resume(impossible)
-      .renamed_from({"intermediate_size"});
-  f("head_dim", head_dim, "width of one head; 0: hidden_size / heads")
-      .min(0)
-      .resume(impossible)
-      .renamed_from({"kv_channels"});
-  f("norm_eps", norm_eps, "added to the mean square")
-      .exclusive_min(0)
-      .renamed_from({"rms_norm_eps", "layernorm_epsilon"});
-  f("init_std", init_std, "standard deviation of start weights")
-      .min(0)
-      .renamed_from({"init_method_std", "initializer_range"});
-  f("tie_embeddings", tie_embeddings, "the head uses the embedding's matrix")
-      .resume(impossible)
-      .renamed_from({"tie_word_embeddings"});
-  f.section("rope", rope);
-  f.section("attention", attention);
+  DecoderSettings::bind(f);
   f.section("moe", moe);
   f.section("mla", mla);
   f.section("mtp", mtp);
