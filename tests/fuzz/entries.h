@@ -15,11 +15,14 @@ void expression(std::string_view text);
 /// Rules: the first line is a condition, the second an expression that should mend it, the rest the settings.
 void rules(std::string_view text);
 
+/// A chat template, over a conversation.
+void chat(std::string_view text);
+
 struct Entry {
   const char* name;  // of its folder of seeds
   void (*run)(std::string_view text);
 };
 constexpr Entry kEntries[] = {
-    {"yaml", yaml}, {"override", override_lines}, {"expression", expression}, {"rules", rules}};
+    {"yaml", yaml}, {"override", override_lines}, {"expression", expression}, {"rules", rules}, {"chat", chat}};
 
 }  // namespace mtrain::fuzz

@@ -1,0 +1,307 @@
+#include "mtrain/chat/value.h"
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "mtrain/base/error.h"
+
+namespace mtrain::chat {
+
+using Kind = Value::Kind;
+
+Fault::Fault(std::string type_, std::string message_)
+    : type(std::move(type_)), message(std::move(message_)), whole(type + ": " + message) {}
+Fault::~Fault() = default;
+
+Text::Text(std::string_view text, Origin origin) : bytes(text), origins(text.size(), origin) {}
+
+Text Text::sub(size_t begin, size_t count) const {
+  Text out;
+  begin = std::min(begin, bytes.size());
+  count = std::min(count, bytes.size() - begin);
+  out.bytes = bytes.substr(begin, count);
+  auto from = origins.begin() + static_cast<std::ptrdiff_t>(begin);
+  out.origins.assign(from, from + static_cast<std::ptrdiff_t>(count));
+  out.safe = safe;
+  return out;
+}
+
+void Text::append(const Text& other) {
+  bytes += other.bytes;
+  origins.insert(origins.end(), other.origins.begin(), other.origins.end());
+}
+
+namespace {
+
+Text escaped(const Text& text) {
+  Text out;
+  for (size_t i = 0; i < text.bytes.size(); ++i) {
+    std::string_view with;
+    switch (text.bytes[i]) {
+      case '&': with = "&amp;"; break;
+      case '<': with = "&lt;"; break;
+      case '>': with = "&gt;"; break;
+      case '"': with = "&#34;"; break;
+      case '\'': with = "&#39;"; break;
+      default: with = std::string_view(text.bytes).substr(i, 1);
+    }
+    out.append(Text(with, text.origins[i]));
+  }
+  return out;
+}
+
+}  // namespace
+
+Text joined(const Text& a, const Text& b) {
+  bool safe = a.safe || b.safe;
+  Text out = safe && !a.safe ? escaped(a) : a;
+  out.append(safe && !b.safe ? escaped(b) : b);
+  out.safe = safe;
+  return out;
+}
+
+Value Value::missing(std::string why) {
+  Value v;
+  v.kind_ = Kind::missing;
+  v.missing_ = std::make_shared<Missing>(Missing{std::move(why)});
+  return v;
+}
+Value Value::boolean(bool value) {
+  Value v;
+  v.kind_ = Kind::boolean;
+  v.integer_ = value ? 1 : 0;
+  return v;
+}
+Value Value::integer(int64_t value) {
+  Value v;
+  v.kind_ = Kind::integer;
+  v.integer_ = value;
+  return v;
+}
+Value Value::real(double value) {
+  Value v;
+  v.kind_ = Kind::real;
+  v.real_ = value;
+  return v;
+}
+Value Value::text(Text value) {
+  Value v;
+  v.kind_ = Kind::text;
+  v.text_ = std::make_shared<const Text>(std::move(value));
+  return v;
+}
+void Value::nest(const Value& inner) {
+  if (inner.is(Kind::space)) throw Fault("TypeError", "a namespace cannot be put into another value");
+  if (inner.nesting_ >= kNesting) throw Fault("RecursionError", cat("lists and maps nested deeper than ", kNesting));
+  nesting_ = std::max<uint16_t>(nesting_, static_cast<uint16_t>(inner.nesting_ + 1));
+}
+
+Value Value::list(List items) {
+  Value v;
+  v.kind_ = Kind::list;
+  for (const auto& item : items) v.nest(item);
+  v.list_ = std::make_shared<List>(std::move(items));
+  return v;
+}
+Value Value::tuple(List items) {
+  Value v = list(std::move(items));
+  v.kind_ = Kind::tuple;
+  return v;
+}
+Value Value::map(std::vector<std::pair<Value, Value>> entries) {
+  Value v;
+  v.kind_ = Kind::map;
+  v.map_ = std::make_shared<Map>();
+  for (auto& [key, item] : entries) {
+    v.nest(item);
+    v.map_->set(key, std::move(item));
+  }
+  return v;
+}
+Value Value::space() {
+  Value v = map();
+  v.kind_ = Kind::space;
+  return v;
+}
+Value Value::generator(List items) {
+  Value v;
+  v.kind_ = Kind::generator;
+  for (const auto& item : items) v.nest(item);
+  v.generator_ = std::make_shared<Generator>(Generator{std::move(items)});
+  return v;
+}
+Value Value::callable(std::string name, std::function<Value(Arguments&)> call) {
+  Value v;
+  v.kind_ = Kind::callable;
+  v.callable_ = std::make_shared<Callable>(Callable{std::move(name), std::move(call)});
+  return v;
+}
+
+bool Value::truth() const {
+  switch (kind_) {
+    case Kind::missing:
+    case Kind::none: return false;
+    case Kind::boolean:
+    case Kind::integer: return integer_ != 0;
+    case Kind::real: return real_ != 0;
+    case Kind::text: return !text_->bytes.empty();
+    case Kind::list:
+    case Kind::tuple: return !list_->empty();
+    case Kind::map: return !map_->entries.empty();
+    default: return true;
+  }
+}
+
+const char* Value::type_name() const {
+  switch (kind_) {
+    case Kind::missing: return "Undefined";
+    case Kind::none: return "NoneType";
+    case Kind::boolean: return "bool";
+    case Kind::integer: return "int";
+    case Kind::real: return "float";
+    case Kind::text: return "str";
+    case Kind::list: return "list";
+    case Kind::tuple: return "tuple";
+    case Kind::map: return "dict";
+    case Kind::space: return "Namespace";
+    case Kind::generator: return "generator";
+    case Kind::callable: return callable_->name.c_str();
+  }
+  return "object";
+}
+
+Value* Map::find(std::string_view key) {
+  for (auto& [name, value] : entries)
+    if (name.is(Kind::text) && name.as_text().bytes == key) return &value;
+  return nullptr;
+}
+
+Value* Map::find(const Value& key) {
+  for (auto& [name, value] : entries)
+    if (equal(name, key)) return &value;
+  return nullptr;
+}
+
+void Map::set(const Value& key, Value value) {
+  if (Value* old = find(key))
+    *old = std::move(value);
+  else
+    entries.emplace_back(key, std::move(value));
+}
+
+const Value* Arguments::get(size_t place, std::string_view name) const {
+  if (place < positional.size()) return &positional[place];
+  for (const auto& [key, value] : named)
+    if (key == name) return &value;
+  return nullptr;
+}
+
+namespace {
+
+bool equal_items(const List& a, const List& b) {
+  return a.size() == b.size() && std::equal(a.begin(), a.end(), b.begin(), equal);
+}
+
+bool equal_maps(Map& a, Map& b) {
+  return a.entries.size() == b.entries.size() && std::all_of(a.entries.begin(), a.entries.end(), [&](const auto& entry) {
+           const Value* other = b.find(entry.first);
+           return other && equal(entry.second, *other);
+         });
+}
+
+}  // namespace
+
+bool equal(const Value& a, const Value& b) {
+  if (a.number() && b.number())
+    return a.is(Kind::real) || b.is(Kind::real) ? a.as_real() == b.as_real() : a.as_integer() == b.as_integer();
+  if (a.kind() != b.kind()) return false;
+  switch (a.kind()) {
+    case Kind::missing:
+    case Kind::none: return true;
+    case Kind::text: return a.as_text().bytes == b.as_text().bytes;
+    case Kind::list:
+    case Kind::tuple: return &a.items() == &b.items() || equal_items(a.items(), b.items());
+    case Kind::map: return &a.as_map() == &b.as_map() || equal_maps(a.as_map(), b.as_map());
+    case Kind::space: return &a.as_map() == &b.as_map();
+    case Kind::generator: return &a.as_generator() == &b.as_generator();
+    default: return &a.as_callable() == &b.as_callable();
+  }
+}
+
+bool less(const Value& a, const Value& b, const char* op) {
+  for (const Value* v : {&a, &b})
+    if (v->is(Kind::missing)) throw Fault("UndefinedError", v->why());
+  if (a.number() && b.number())
+    return a.is(Kind::real) || b.is(Kind::real) ? a.as_real() < b.as_real() : a.as_integer() < b.as_integer();
+  if (a.is(Kind::text) && b.is(Kind::text)) return a.as_text().bytes < b.as_text().bytes;
+  bool sequences = a.kind() == b.kind() && (a.is(Kind::list) || a.is(Kind::tuple));
+  if (!sequences)
+    throw Fault("TypeError", cat("'", op, "' not supported between instances of '", a.type_name(), "' and '",
+                                 b.type_name(), "'"));
+  const List &x = a.items(), &y = b.items();
+  for (size_t i = 0; i < std::min(x.size(), y.size()); ++i)
+    if (!equal(x[i], y[i])) return less(x[i], y[i], op);
+  return x.size() < y.size();
+}
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Value value_of(const Json& json, Origin origin) {
+  switch (json.type()) {
+    case Json::value_t::boolean: return Value::boolean(json.get<bool>());
+    case Json::value_t::number_integer: return Value::integer(json.get<int64_t>());
+    case Json::value_t::number_unsigned:
+      if (json.get<uint64_t>() <= static_cast<uint64_t>(INT64_MAX)) return Value::integer(json.get<int64_t>());
+      return Value::real(json.get<double>());
+    case Json::value_t::number_float: return Value::real(json.get<double>());
+    case Json::value_t::string: return Value::text({json.get_ref<const std::string&>(), origin});
+    case Json::value_t::array: {
+      List items;
+      for (const auto& item : json) items.push_back(value_of(item, origin));
+      return Value::list(std::move(items));
+    }
+    case Json::value_t::object: {
+      std::vector<std::pair<Value, Value>> entries;
+      for (const auto& [key, item] : json.items()) entries.emplace_back(Value::text({key, origin}), value_of(item, origin));
+      return Value::map(std::move(entries));
+    }
+    default: return {};
+  }
+}
+
+}  // namespace
+
+Value with_origin(const Value& value, Origin origin) {
+  switch (value.kind()) {
+    case Kind::text: return Value::text({value.as_text().bytes, origin});
+    case Kind::list: {
+      List items;
+      for (const auto& item : value.items()) items.push_back(with_origin(item, origin));
+      return Value::list(std::move(items));
+    }
+    case Kind::map: {
+      std::vector<std::pair<Value, Value>> entries;
+      for (const auto& [key, item] : value.as_map().entries)
+        entries.emplace_back(with_origin(key, origin), with_origin(item, origin));
+      return Value::map(std::move(entries));
+    }
+    default: return value;
+  }
+}
+
+Value from_json(std::string_view json, Origin origin) {
+  auto shallow = [](int depth, Json::parse_event_t, const Json&) {
+    if (depth >= Value::kNesting) throw Error(ErrorClass::data, cat("JSON nested deeper than ", Value::kNesting));
+    return true;
+  };
+  try {
+    return value_of(Json::parse(json, shallow), origin);
+  } catch (const Json::exception& e) {
+    throw Error(ErrorClass::data, cat("not JSON: ", e.what()));
+  }
+}
+
+}  // namespace mtrain::chat
