@@ -23,7 +23,10 @@ Value strftime_now(const std::tm& now, const Arguments& given) {
   const std::string& format = text_argument(given.get(0, "format"), "a format of time").bytes;
   if (format.empty() || format.size() > 256) return Value::text({});
   std::array<char, 2048> buffer{};
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wformat-nonliteral"  // it reads nothing but `now`, and is told how much it may write
   size_t length = std::strftime(buffer.data(), buffer.size(), format.c_str(), &now);
+#pragma GCC diagnostic pop
   return Value::text(Text(std::string_view(buffer.data(), length)));
 }
 

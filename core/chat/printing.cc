@@ -3,7 +3,6 @@
 #include <array>
 #include <charconv>
 #include <cmath>
-#include <cstdio>
 
 #include "mtrain/base/error.h"
 #include "mtrain/chat/value.h"
@@ -39,10 +38,11 @@ Text quoted(const Text& text, char quote, const Escape& escape) {
   return out;
 }
 
-std::string hex(const char* format, unsigned value) {
-  std::array<char, 16> buffer{};
-  (void)std::snprintf(buffer.data(), buffer.size(), format, value);  // NOLINT(cppcoreguidelines-pro-type-vararg)
-  return buffer.data();
+/// `prefix` and the value in hexadecimal, at least `digits` of them.
+std::string hex(const char* prefix, int digits, unsigned value) {
+  std::string out;
+  for (int shift = 4 * (digits - 1); shift >= 0; shift -= 4) out += "0123456789abcdef"[(value >> shift) & 15u];
+  return prefix + out;
 }
 
 Text repr_text(const Text& text) {
@@ -54,7 +54,7 @@ Text repr_text(const Text& text) {
     if (c == '\r') return "\\r";
     if (c == '\t') return "\\t";
     if (c == static_cast<unsigned char>(quote)) return std::string("\\") + quote;
-    return c < 0x20 || c == 0x7f ? hex("\\x%02x", c) : "";
+    return c < 0x20 || c == 0x7f ? hex("\\x", 2, c) : "";
   });
 }
 
@@ -68,7 +68,7 @@ Text json_text(const Text& text) {
       case '\t': return "\\t";
       case '\b': return "\\b";
       case '\f': return "\\f";
-      default: return c < 0x20 ? hex("\\u%04x", c) : "";
+      default: return c < 0x20 ? hex("\\u", 4, c) : "";
     }
   });
 }

@@ -1,16 +1,70 @@
 #include "mtrain/data/indexed_summary.h"
 
 #include <algorithm>
+#include <bit>
 #include <vector>
 
 #include "mtrain/base/error.h"
+#include "mtrain/base/hash.h"
 
 namespace mtrain {
 namespace {
 
 constexpr int64_t kBlock = int64_t{1} << 16;
 
+int64_t document_length(const IndexedFile& file, int64_t document) {
+  int64_t length = 0;
+  for (int64_t s = file.document_begin(document); s < file.document_begin(document + 1); ++s) length += file.length(s);
+  return length;
+}
+
+/// The first half of the SHA-256 of a document's tokens: two that differ never share it by chance or by design.
+std::pair<uint64_t, uint64_t> document_key(const IndexedFile& file, int64_t document, std::vector<int32_t>& block) {
+  Sha256 hash;
+  for (int64_t s = file.document_begin(document); s < file.document_begin(document + 1); ++s) {
+    for (int64_t at = 0; at < file.length(s); at += kBlock) {
+      block.resize(static_cast<size_t>(std::min(kBlock, file.length(s) - at)));
+      file.read(s, at, block);
+      hash.update(std::as_bytes(std::span(block)));
+    }
+  }
+  std::string digits = hash.hex();
+  return {std::stoull(digits.substr(0, 16), nullptr, 16), std::stoull(digits.substr(16, 16), nullptr, 16)};
+}
+
 }  // namespace
+
+std::vector<LengthClass> length_histogram(const IndexedFile& file) {
+  std::vector<LengthClass> classes;
+  for (int64_t d = 0; d < file.num_documents(); ++d) {
+    int64_t length = document_length(file, d);
+    auto index = static_cast<size_t>(std::bit_width(static_cast<uint64_t>(length)));
+    if (index >= classes.size()) classes.resize(index + 1);
+    ++classes[index].documents;
+    classes[index].tokens += length;
+  }
+  return classes;
+}
+
+Duplicates count_duplicates(const IndexedFile& file) {
+  std::vector<std::pair<uint64_t, uint64_t>> seen;
+  std::vector<int32_t> block;
+  Duplicates out;
+  auto table = static_cast<size_t>(std::bit_ceil(static_cast<uint64_t>(file.num_documents()) * 2 + 1));
+  seen.resize(table);  // open addressing; a key of zeros is an empty place
+  for (int64_t d = 0; d < file.num_documents(); ++d) {
+    int64_t length = document_length(file, d);
+    if (length == 0) continue;
+    auto key = document_key(file, d, block);
+    size_t at = key.first & (table - 1);
+    while (seen[at] != std::pair<uint64_t, uint64_t>() && seen[at] != key) at = (at + 1) & (table - 1);
+    if (seen[at] == key)
+      ++out.documents, out.tokens += length;
+    else
+      seen[at] = key;
+  }
+  return out;
+}
 
 IndexedSummary summarize(const IndexedFile& file) {
   IndexedSummary out{
@@ -18,8 +72,7 @@ IndexedSummary summarize(const IndexedFile& file) {
   std::vector<int64_t> lengths;
   lengths.reserve(static_cast<size_t>(out.documents));
   for (int64_t d = 0; d < out.documents; ++d) {
-    int64_t length = 0;
-    for (int64_t s = file.document_begin(d); s < file.document_begin(d + 1); ++s) length += file.length(s);
+    int64_t length = document_length(file, d);
     out.empty_documents += length == 0;
     lengths.push_back(length);
   }

@@ -54,6 +54,26 @@ TEST_CASE("prepare and inspect say what they did") {
   CHECK(run(scratch, "-q data prepare -i x.jsonl -o z -t byte").out.empty());
 }
 
+TEST_CASE("stats, merge and show tell of pairs") {
+  ScratchFolder scratch;
+  put(scratch / "x.jsonl", "{\"text\":\"hello\"}\n{\"text\":\"you\"}\n{\"text\":\"you\"}\n");
+  REQUIRE(run(scratch, "data prepare -i x.jsonl -o x -t byte --append-eod").status == 0);
+  auto stats = run(scratch, "data stats x --duplicates");
+  CHECK(stats.status == 0);
+  for (const char* part : {"shortest 4, median 4, longest 6", "4-7         3  ####", "1 documents have been there before"})
+    CHECK_MESSAGE(stats.out.find(part) != std::string::npos, stats.out);
+  CHECK(nlohmann::json::parse(run(scratch, "data stats x --json").out)["histogram"][3]["tokens"] == 14);
+  auto merged = run(scratch, "data merge x x -o xx");
+  CHECK(merged.out == "wrote xx.bin and .idx: 6 documents, 28 tokens, 56 B\n");
+  CHECK(run(scratch, "data merge x x -o xx").status == 18);
+  auto shown = run(scratch, "data show xx -t byte --documents 0:1 --ids");
+  CHECK(shown.out == "document 0, 6 tokens:\nh=104|e=101|l=108|l=108|o=111|<256>\n");
+  CHECK(run(scratch, "data show xx -t byte -d 1:2 -n 2").out == "document 1, 4 tokens, the first 2:\ny|o\n");
+  auto none = run(scratch, "data show xx -t byte -d 9");
+  CHECK(none.status == 2);
+  CHECK(none.err.find("there are 6") != std::string::npos);
+}
+
 TEST_CASE("each kind of failure has its status and one message") {
   ScratchFolder scratch;
   put(scratch / "x.jsonl", "{\"text\":\"hello\"}\n{\"body\":\"you\"}\n");

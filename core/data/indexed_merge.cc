@@ -1,0 +1,59 @@
+#include "mtrain/data/indexed_merge.h"
+
+#include <algorithm>
+#include <memory>
+
+#include "mtrain/base/error.h"
+
+namespace mtrain {
+namespace {
+
+/// The smallest type of those files have that holds all their ids.
+DType widest(const std::vector<std::unique_ptr<IndexedFile>>& files) {
+  DType out = DType::u8;
+  for (const auto& file : files) {
+    if (file->dtype() == DType::u8) continue;
+    if (file->dtype() != DType::u16) return DType::i32;
+    out = DType::u16;
+  }
+  return out;
+}
+
+void check_output(const std::vector<fs::path>& inputs, const fs::path& output) {
+  for (const auto& input : inputs) {
+    std::error_code ignored;
+    MT_USER_CHECK(!fs::equivalent(bin_path(input), bin_path(output), ignored), ErrorClass::usage,
+                  cat(output.string(), " is one of the pairs to be merged"), "name another output");
+  }
+}
+
+}  // namespace
+
+MergeReport merge_indexed(const std::vector<fs::path>& inputs, const fs::path& output, IndexedWriter::Options options,
+                          const std::function<void(int64_t, int64_t)>& progress) {
+  check_output(inputs, output);
+  std::vector<std::unique_ptr<IndexedFile>> files;
+  int64_t total = 0;
+  for (const auto& input : inputs) {
+    files.push_back(std::make_unique<IndexedFile>(input));
+    total += files.back()->num_tokens();
+    options.modes = options.modes || files.back()->has_modes();
+  }
+  IndexedWriter writer(output, widest(files), options);
+  std::vector<int32_t> ids;
+  for (const auto& file : files) {
+    for (int64_t d = 0; d < file->num_documents(); ++d) {
+      for (int64_t s = file->document_begin(d); s < file->document_begin(d + 1); ++s) {
+        ids.resize(static_cast<size_t>(file->length(s)));
+        file->read(s, 0, ids);
+        writer.add_sequence(ids, file->mode(s));
+      }
+      writer.end_document();
+      if (progress && d % 4096 == 0) progress(writer.num_tokens(), total);
+    }
+  }
+  writer.finish();
+  return {writer.num_documents(), writer.num_tokens(), writer.bin_bytes()};
+}
+
+}  // namespace mtrain

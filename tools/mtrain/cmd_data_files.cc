@@ -1,0 +1,202 @@
+// mtrain data stats, merge and show: what is in .bin/.idx pairs, and several as one.
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <charconv>
+#include <iomanip>
+#include <iostream>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "data_commands.h"
+#include "mtrain/base/error.h"
+#include "mtrain/base/text.h"
+#include "mtrain/data/indexed_merge.h"
+#include "mtrain/data/indexed_summary.h"
+#include "mtrain/train/signals.h"
+
+namespace mtrain {
+namespace {
+
+struct StatsArguments {
+  std::string prefix;
+  bool duplicates = false, json = false;
+};
+
+/// "2-3" for class 2; the last of a length.
+std::string class_name(size_t index) {
+  int64_t first = index == 0 ? 0 : int64_t{1} << (index - 1), last = (int64_t{1} << index) - 1;
+  return first == last ? std::to_string(first) : cat(first, "-", last);
+}
+
+void print_histogram(const std::vector<LengthClass>& classes, int64_t documents, int64_t tokens) {
+  int64_t most = 1;
+  for (const auto& c : classes) most = std::max(most, c.documents);
+  std::cout << "     tokens   documents                                        of all tokens\n";
+  for (size_t i = 0; i < classes.size(); ++i) {
+    const LengthClass& c = classes[i];
+    if (c.documents == 0 && i == 0) continue;
+    auto bar = static_cast<size_t>((c.documents * 36 + most - 1) / most);
+    std::cout << std::setw(15) << class_name(i) << std::setw(10) << c.documents << "  " << std::string(bar, '#')
+              << std::string(38 - bar, ' ') << std::setw(5)
+              << (tokens > 0 ? 100 * c.tokens / tokens : 0) << "%\n";
+  }
+  std::cout << std::setw(15) << "all" << std::setw(10) << documents << "  " << tokens << " tokens\n";
+}
+
+void stats(const StatsArguments& arguments) {
+  IndexedFile file(arguments.prefix);
+  IndexedSummary summary = summarize(file);
+  std::vector<LengthClass> classes = length_histogram(file);
+  Duplicates copies = arguments.duplicates ? count_duplicates(file) : Duplicates{};
+  if (arguments.json) {
+    nlohmann::ordered_json out{{"prefix", file.prefix().string()}, {"documents", summary.documents},
+                               {"tokens", summary.tokens},         {"shortest", summary.shortest},
+                               {"median", summary.median},         {"longest", summary.longest},
+                               {"histogram", nlohmann::json::array()}};
+    for (size_t i = 0; i < classes.size(); ++i)
+      out["histogram"].push_back({{"below", int64_t{1} << i}, {"documents", classes[i].documents}, {"tokens", classes[i].tokens}});
+    if (arguments.duplicates) out["duplicates"] = {{"documents", copies.documents}, {"tokens", copies.tokens}};
+    std::cout << out.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) << '\n';
+    return;
+  }
+  std::cout << printable(file.prefix().string()) << ": shortest " << summary.shortest << ", median " << summary.median
+            << ", longest " << summary.longest << " tokens\n";
+  print_histogram(classes, summary.documents, summary.tokens);
+  if (arguments.duplicates)
+    std::cout << copies.documents << " documents have been there before, token for token (" << copies.tokens << " tokens)\n";
+}
+
+struct MergeArguments {
+  std::vector<std::string> inputs;
+  std::string output;
+  IndexedWriter::Options options;
+};
+
+/// Thrown by the progress callback to end the work.
+struct MergeInterrupted {};
+
+void merge(Cli& cli, const MergeArguments& arguments) {
+  SignalWatch signals;
+  const bool live = !cli.quiet && ::isatty(STDERR_FILENO) != 0;
+  try {
+    MergeReport report = merge_indexed(
+        {arguments.inputs.begin(), arguments.inputs.end()}, arguments.output, arguments.options,
+        [&](int64_t done, int64_t all) {
+          if (signals.received() != 0) throw MergeInterrupted();
+          if (live) std::cerr << "\r\033[K" << 100 * done / std::max<int64_t>(1, all) << "%" << std::flush;
+        });
+    if (live) std::cerr << "\r\033[K" << std::flush;
+    if (!cli.quiet)
+      std::cout << "wrote " << printable(arguments.output) << ".bin and .idx: " << report.documents << " documents, "
+                << report.tokens << " tokens, " << human_bytes(report.bytes_written) << '\n';
+  } catch (const MergeInterrupted&) {
+    if (live) std::cerr << "\r\033[K";
+    std::cerr << "stopped; nothing was written\n";
+    cli.status = 128 + signals.received();
+  }
+}
+
+struct ShowArguments {
+  std::string prefix, tokenizer, documents = "0:3";
+  std::vector<std::string> settings;
+  int64_t tokens = 256;
+  bool ids = false;
+};
+
+/// "3", "3:7" or "3:" of `count` documents.
+std::pair<int64_t, int64_t> chosen_documents(const std::string& words, int64_t count) {
+  auto bad = [&]() -> Error {
+    return {ErrorClass::usage, cat("--documents: '", printable(words), "' names no documents; there are ", count),
+            "write 5 for one, 5:9 for those from 5 up to and without 9"};
+  };
+  auto number = [&](std::string_view text, int64_t otherwise) {
+    int64_t value = 0;
+    if (text.empty()) return otherwise;
+    auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (error != std::errc() || end != text.data() + text.size()) throw bad();
+    return value;
+  };
+  size_t colon = words.find(':');
+  int64_t first = number(std::string_view(words).substr(0, colon), 0);
+  int64_t last = colon == std::string::npos ? first + 1 : number(std::string_view(words).substr(colon + 1), count);
+  last = std::min(last, count);
+  if (first < 0 || first >= std::max<int64_t>(last, 1)) throw bad();
+  return {first, last};
+}
+
+/// Each token's text, neighbours in different colours on a terminal, between bars elsewhere.
+void show_document(const std::vector<int32_t>& ids, const Tokenizer& tokenizer, bool colours, bool numbers) {
+  for (size_t i = 0; i < ids.size(); ++i) {
+    std::string text = printable(tokenizer.decode(std::span(ids).subspan(i, 1)), 400);
+    std::string shown = text.empty() ? cat("<", ids[i], ">") : numbers ? cat(text, "=", ids[i]) : text;
+    if (colours)
+      std::cout << (i % 2 == 0 ? "\033[30;46m" : "\033[30;47m") << shown << "\033[0m";
+    else
+      std::cout << (i > 0 ? "|" : "") << shown;
+  }
+  std::cout << '\n';
+}
+
+void show(const Cli& cli, const ShowArguments& arguments) {
+  IndexedFile file(arguments.prefix);
+  PluginHost plugins = plugin_host(cli);
+  auto tokenizer = make_tokenizer(plugins, arguments.tokenizer, arguments.settings);
+  auto [first, last] = chosen_documents(arguments.documents, file.num_documents());
+  const bool colours = ::isatty(STDOUT_FILENO) != 0;
+  for (int64_t d = first; d < last; ++d) {
+    std::vector<int32_t> ids;
+    int64_t length = 0;
+    for (int64_t s = file.document_begin(d); s < file.document_begin(d + 1); ++s) {
+      int64_t take = std::clamp<int64_t>(arguments.tokens - static_cast<int64_t>(ids.size()), 0, file.length(s));
+      std::vector<int32_t> part(static_cast<size_t>(take));
+      file.read(s, 0, part);
+      ids.insert(ids.end(), part.begin(), part.end());
+      length += file.length(s);
+    }
+    std::cout << "document " << d << ", " << length << " tokens";
+    if (length > static_cast<int64_t>(ids.size())) std::cout << ", the first " << ids.size();
+    std::cout << ":\n";
+    show_document(ids, *tokenizer, colours, arguments.ids);
+  }
+}
+
+}  // namespace
+
+void add_data_stats(CLI::App& data, Cli& /*cli*/) {
+  auto* command = data.add_subcommand("stats", "how long the documents of a .bin/.idx pair are");
+  auto a = std::make_shared<StatsArguments>();
+  command->add_option("prefix", a->prefix, "the pair, with or without .bin or .idx")->required()->type_name("PREFIX");
+  command->add_flag("--duplicates", a->duplicates, "read every token, and count documents that are there twice");
+  command->add_flag("--json", a->json, "print as JSON");
+  command->footer("Example:\n  mtrain data stats data/web --duplicates");
+  command->callback([a] { stats(*a); });
+}
+
+void add_data_merge(CLI::App& data, Cli& cli) {
+  auto* command = data.add_subcommand("merge", "several .bin/.idx pairs as one");
+  auto a = std::make_shared<MergeArguments>();
+  command->add_option("inputs", a->inputs, "the pairs, in the order of their documents")->required()->type_name("PREFIX");
+  command->add_option("-o,--output", a->output, "prefix of the two files to write")->required()->type_name("PREFIX");
+  command->add_flag("-f,--force", a->options.overwrite, "replace an existing pair");
+  command->footer("Example:\n  mtrain data merge data/part1 data/part2 -o data/all");
+  command->callback([&cli, a] { merge(cli, *a); });
+}
+
+void add_data_show(CLI::App& data, Cli& cli) {
+  auto* command = data.add_subcommand("show", "the tokens of documents, as text");
+  auto a = std::make_shared<ShowArguments>();
+  command->add_option("prefix", a->prefix, "the pair, with or without .bin or .idx")->required()->type_name("PREFIX");
+  command->add_option("-t,--tokenizer", a->tokenizer, "the tokenizer it was prepared with")->required()->type_name("NAME");
+  command->add_option("-d,--documents", a->documents, "which: 5, or 5:9")->capture_default_str()->type_name("RANGE");
+  command->add_option("-n,--tokens", a->tokens, "at most so many of each document")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command->add_flag("--ids", a->ids, "with their ids");
+  command->add_option("settings", a->settings, "settings of the tokenizer: key=value")->type_name("KEY=VALUE");
+  command->footer("Example:\n  mtrain data show data/web -t byte --documents 10:12 --ids");
+  command->callback([&cli, a] { show(cli, *a); });
+}
+
+}  // namespace mtrain
