@@ -79,8 +79,10 @@ struct CombineMap {
 };
 MT_API Tensor combine_rows(const Tensor& x_RD, const Tensor& weights_TK, const CombineMap& map, const Tensor& addend = {});
 
-/// y[R,N]: rows of expert e, which follow one another, times w[e]ᵀ of w[E,N,D]. `rows` counts those of each expert.
+/// y[R,N]: rows of expert e, which follow one another, times w[e]ᵀ of w[E,N,D]. `rows` counts those of each expert. With
+/// `later`, a backward that does not put gradients of parameters off by itself leaves that of w there, for who runs it.
 using RowCounts = std::shared_ptr<const std::vector<int64_t>>;
-MT_API Tensor grouped_linear(const Tensor& x_RD, const Tensor& w_END, const RowCounts& rows);
+MT_API Tensor grouped_linear(const Tensor& x_RD, const Tensor& w_END, const RowCounts& rows,
+                             const std::shared_ptr<DeferredGradients>& later = nullptr);
 
 }  // namespace mtrain

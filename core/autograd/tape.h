@@ -127,6 +127,8 @@ class MT_API InputGrad {
   }
   /// Where this backward puts gradients of parameters off to, null when it does not.
   DeferredGradients* later() const { return later_; }
+  /// The same input, whose gradient is put off to `other` where this backward does not put it off.
+  InputGrad or_later(DeferredGradients& other) const { return InputGrad(target_, later_ ? later_ : &other); }
 
  private:
   void own(Run& run);

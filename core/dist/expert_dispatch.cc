@@ -9,28 +9,6 @@ int64_t total(const std::vector<int64_t>& counts) {
   return std::accumulate(counts.begin(), counts.end(), int64_t{0});
 }
 
-struct ExchangeRows {
-  const Axis* axis = nullptr;
-  RowCounts send, recv;
-
-  // A rehearsal has no peers: what would come is as much as what goes, and nothing moves.
-  Tensor carry(Run& run, const Tensor& x, const RowCounts& to, const RowCounts& from) const {
-    int64_t width = x.size(1);
-    Tensor y = run.empty({total(*from), width}, x.dtype());
-    if (!run.backend().computes()) return y;
-    auto elements = [&](const RowCounts& rows) {
-      std::vector<int64_t> out = *rows;
-      for (int64_t& n : out) n *= width;
-      return out;
-    };
-    run.stream().synchronize();
-    axis->comm().all_to_all_v({x.raw(), x.numel(), x.dtype()}, elements(to), {y.raw(), y.numel(), y.dtype()}, elements(from));
-    return y;
-  }
-  Tensor forward(Run& run, const Tensor& x) { return carry(run, x, send, recv); }
-  void backward(Run& run, const Tensor& dy, Grads<1>& g) { g[0].give(run, carry(run, dy, recv, send)); }
-};
-
 Tensor ids(Run& run, const std::vector<int32_t>& values, const Shape& shape) { return run.from_host<int32_t>(values, shape); }
 
 /// The map of a permutation: row i of the result is row from[i].
@@ -111,23 +89,27 @@ void ExpertDispatch::plan_receiving(Run& run, const std::vector<int64_t>& counts
       for (int64_t row = 0; row < counts[i]; ++row) from.push_back(static_cast<int32_t>(start[i] + row));
   regroup_ = permutation(run, from);
   restore_ = inverse(regroup_);
+  there_ = std::make_shared<RowExchange>();
+  there_->axis = ranks_.group, there_->send = send_, there_->recv = recv_;
+  there_->spread = ranks_.behind_send, there_->while_travelling = ranks_.while_travelling;
+  if (ranks_.wgrad_behind) weights_ = there_->behind_gradients = std::make_shared<DeferredGradients>();
 }
 
-Tensor ExpertDispatch::dispatch(const Tensor& x) const {
+Tensor ExpertDispatch::send(const Tensor& x) const {
   Tensor rows = gather_rows(x, map_.rows);
-  if (ranks_.ranks() == 1) return rows;
-  return gather_rows(exchange_rows(rows, *ranks_.group, send_, recv_), regroup_);
+  return there_ ? begin_exchange(rows, there_) : rows;
+}
+
+Tensor ExpertDispatch::arrive(const Tensor& sent) const {
+  return there_ ? gather_rows(end_exchange(sent, there_), regroup_) : sent;
 }
 
 Tensor ExpertDispatch::combine(const Tensor& rows, const Tensor& weights, const Tensor& addend) const {
-  if (ranks_.ranks() == 1) return combine_rows(rows, weights, map_, addend);
-  return combine_rows(exchange_rows(gather_rows(rows, restore_), *ranks_.group, recv_, send_), weights, map_, addend);
-}
-
-Tensor exchange_rows(const Tensor& x, const Axis& axis, const RowCounts& send, const RowCounts& recv) {
-  MT_CHECK(x.shape().rank() == 2 && x.contiguous() && total(*send) == x.size(0), x.shape(), " for ", total(*send), " rows");
-  MT_CHECK(static_cast<int>(send->size()) == axis.size() && static_cast<int>(recv->size()) == axis.size(), axis.name());
-  return apply(ExchangeRows{.axis = &axis, .send = send, .recv = recv}, x);
+  if (!there_) return combine_rows(rows, weights, map_, addend);
+  auto back = std::make_shared<RowExchange>();
+  back->axis = ranks_.group, back->send = recv_, back->recv = send_;
+  back->while_travelling = ranks_.while_travelling;
+  return combine_rows(end_exchange(begin_exchange(gather_rows(rows, restore_), back), back), weights, map_, addend);
 }
 
 }  // namespace mtrain

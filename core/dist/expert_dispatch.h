@@ -3,11 +3,12 @@
 // row goes to all copies of each of its experts, whose results are summands of the expert's; so one exchange serves both
 // ways of cutting experts, and the sum over copies is taken where the token's experts are added up.
 #pragma once
+#include <functional>
 #include <memory>
 #include <vector>
 
 #include "mtrain/autograd/expert_ops.h"
-#include "mtrain/dist/mesh.h"
+#include "mtrain/dist/row_exchange.h"
 
 namespace mtrain {
 
@@ -16,6 +17,12 @@ struct ExpertRanks {
   const Axis* group = nullptr;  // ep x etp as one, ep outermost; null: one rank
   int64_t copies = 1;           // ranks that share each expert (etp)
   int64_t experts = 1;
+  /// Called between beginning an exchange and waiting for it; null or empty: nothing is.
+  std::shared_ptr<std::function<void()>> while_travelling = nullptr;
+  /// The gradients of the experts' matrices are computed while those of their inputs travel back.
+  bool wgrad_behind = false;
+  /// What follows send() up to arrive() runs while the rows travel; otherwise send() waits for them. The same ops, the same bits.
+  bool behind_send = false;
 
   int64_t ranks() const { return group ? group->size() : 1; }
   int64_t parts() const { return ranks() / copies; }
@@ -31,7 +38,13 @@ class MT_API ExpertDispatch {
   ExpertDispatch(Run& run, const ExpertRanks& ranks, const std::vector<int32_t>& experts, int64_t tokens);
 
   /// Rows for the experts of this rank, grouped by expert, of all ranks' tokens in their order. Collective, also backwards.
-  Tensor dispatch(const Tensor& x_TD) const;
+  Tensor dispatch(const Tensor& x_TD) const { return arrive(send(x_TD)); }
+  /// The same in two halves: what arrive() is given is only handed through. What lies between them on the tape runs, forwards and
+  /// backwards, between the beginning of the exchange and its end.
+  Tensor send(const Tensor& x_TD) const;
+  Tensor arrive(const Tensor& sent) const;
+  /// Where experts leave the gradients of their matrices; null: nowhere.
+  const std::shared_ptr<DeferredGradients>& behind_exchange() const { return weights_; }
   /// y[t] = addend[t] + Σ over a token's experts, in its order, of weight times what they gave. Collective, also backwards.
   Tensor combine(const Tensor& rows_RD, const Tensor& weights_TK, const Tensor& addend = {}) const;
   /// Rows of each expert here.
@@ -51,10 +64,8 @@ class MT_API ExpertDispatch {
   std::shared_ptr<const std::vector<int64_t>> send_, recv_;  // rows to and from each rank
   RowCounts rows_;
   int64_t sent_ = 0, here_ = 0;
+  std::shared_ptr<RowExchange> there_;
+  std::shared_ptr<DeferredGradients> weights_;
 };
-
-/// An all-to-all of rows: `send[r]` rows, back to back, to rank r, and `recv[r]` from it. The gradient takes the way back.
-/// Collective, forwards and backwards.
-MT_API Tensor exchange_rows(const Tensor& x_RD, const Axis& axis, const RowCounts& send, const RowCounts& recv);
 
 }  // namespace mtrain

@@ -27,7 +27,7 @@ Tensor Linear::operator()(const Tensor& x, const Tensor& residual) const {
 
 Tensor Linear::leave(const Region& region, const Tensor& x, const Tensor& residual) const {
   if (!region.cut()) return (*this)(x, residual);
-  return add_bias(region.leave(linear(x, weight.use())), bias ? bias->use() : Tensor(), residual);
+  return add_bias(region.leave(x, weight.use()), bias ? bias->use() : Tensor(), residual);
 }
 
 Embedding::Embedding(const Scope& scope, Dim rows, Dim embed, float init_std)
@@ -71,8 +71,11 @@ Attention::Attention(const Scope& scope, Dim embed, const AttentionOptions& opti
 }
 
 Tensor Attention::operator()(const Tensor& x, const ModelInput& input, const Tensor& residual) const {
-  Tensor own = region_.enter(x), qkv = qkv_(own);
-  if (plan_->recomputes(RecomputePart::layernorm)) qkv = discard_until_backward(qkv, made_by_norm(x, own));
+  const LinearWeights layers[] = {qkv_.weights()};
+  GatheredProducts entered = region_.enter(x, layers);
+  Tensor qkv = std::move(entered.y[0]);
+  if (plan_->recomputes(RecomputePart::layernorm)) qkv = discard_until_backward(qkv, made_by_norm(x, entered.whole_TD));
+  entered = {};
   if (options_.rope) qkv = rope(std::move(qkv), options_.layout, *options_.rope, input.positions_T);
   float scale = 1.0f / std::sqrt(static_cast<float>(options_.layout.head_dim));
   auto core = [this, scale, bounds = input.bounds, context = input.context](const Tensor& heads) {
@@ -96,8 +99,10 @@ Tensor GatedMlp::operator()(const Tensor& x, const Tensor& residual) const {
 }
 
 Tensor GatedMlp::run(const Tensor& x, const Tensor& residual) const {
-  Tensor own = region_.enter(x), gate = gate_(own), up = up_(own);
-  if (plan_->recomputes(RecomputePart::layernorm)) up = discard_until_backward(up, made_by_norm(x, own));
+  const LinearWeights layers[] = {gate_.weights(), up_.weights()};
+  GatheredProducts entered = region_.enter(x, layers);
+  Tensor gate = std::move(entered.y[0]), up = std::move(entered.y[1]);
+  if (plan_->recomputes(RecomputePart::layernorm)) up = discard_until_backward(up, made_by_norm(x, entered.whole_TD));
   return down_.leave(region_, silu_mul(gate, up), residual);
 }
 
@@ -114,8 +119,10 @@ Tensor Mlp::operator()(const Tensor& x, const Tensor& residual) const {
 }
 
 Tensor Mlp::run(const Tensor& x, const Tensor& residual) const {
-  Tensor own = region_.enter(x), up = up_(own);
-  if (plan_->recomputes(RecomputePart::layernorm)) up = discard_until_backward(up, made_by_norm(x, own));
+  const LinearWeights layers[] = {up_.weights()};
+  GatheredProducts entered = region_.enter(x, layers);
+  Tensor up = std::move(entered.y[0]);
+  if (plan_->recomputes(RecomputePart::layernorm)) up = discard_until_backward(up, made_by_norm(x, entered.whole_TD));
   return down_.leave(region_, gelu(up, kind_), residual);
 }
 
@@ -147,7 +154,8 @@ Tensor LmHead::operator()(const Tensor& x, const ModelInput& input) const {
     MT_CHECK(!part_.join, "logits of a vocabulary that is cut: each rank has only those of its own ids");
     return linear(own, weight_.use());
   }
-  return linear_cross_entropy(own, weight_.use(), input.targets_T, valid_vocab_, input.loss_weight, part_);
+  return linear_cross_entropy(own, weight_.use(), input.targets_T, valid_vocab_, input.loss_weight, part_,
+                              input.head_gradients);
 }
 
 std::vector<HfPiece> hf_qkv_pieces(const HeadLayout& layout, const std::string& q, const std::string& k,

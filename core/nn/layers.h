@@ -26,6 +26,8 @@ class MT_API Linear {
   /// The same at the end of a region, where each rank has some of the inputs: the products are added over the ranks, then bias
   /// and residual, once.
   Tensor leave(const Region& region, const Tensor& x, const Tensor& residual = {}) const;
+  /// What it takes to call it, for Region::enter.
+  LinearWeights weights() const { return {weight.use(), bias ? bias->use() : Tensor()}; }
   Parameter& weight;
   Parameter* bias;
 };

@@ -21,6 +21,8 @@ struct ModelInput {
   /// `bounds` tells where each sequence's lie among them. Null: all.
   std::shared_ptr<const ContextSlice> context;
   float loss_weight = 0;  // what backward will be given for each token's loss; 0: not known yet
+  /// Where the head leaves the gradient of its matrix, for who runs it; null: it adds it up at once.
+  DeferredGradients* head_gradients = nullptr;
 };
 
 /// The part of the model that one pipeline stage builds. A value.

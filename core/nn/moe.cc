@@ -17,7 +17,12 @@ ExpertRanks expert_ranks(const ParallelContext& p, const MoeOptions& options) {
   MT_CHECK(axis_size(p.expert_group) == axis_size(p.ep) * axis_size(p.etp) &&
                axis_index(p.expert_group) == axis_index(p.ep) * axis_size(p.etp) + axis_index(p.etp),
            "rank ", axis_index(p.expert_group), " of ", axis_size(p.expert_group), " in the group of ep and etp");
-  return {.group = cutting(p.expert_group), .copies = axis_size(p.etp), .experts = options.experts};
+  return {.group = cutting(p.expert_group),
+          .copies = axis_size(p.etp),
+          .experts = options.experts,
+          .while_travelling = p.while_travelling,
+          .wgrad_behind = p.overlap_wgrad,
+          .behind_send = options.shared_overlap && options.shared_ffn > 0};
 }
 
 /// The experts' matrices as one parameter [experts, out, in].
@@ -61,7 +66,8 @@ Tensor Moe::run(const Tensor& x, const ModelInput& input, const Tensor& residual
   Routed routed = route(router_logits(x, router_.use()), options_.rule, balanced, record_.get());
   drop(routed, x.run());
   ExpertDispatch way(x.run(), ranks_, routed.experts, x.size(0));
-  return way.combine(experts(way.dispatch(x), way.rows()), routed.weights_TK, beside(x, residual));
+  Tensor sent = way.send(x), others = beside(x, residual);
+  return way.combine(experts(way.arrive(sent), way), routed.weights_TK, others);
 }
 
 void Moe::drop(Routed& routed, Run& run) const {
@@ -87,10 +93,13 @@ Tensor Moe::shared(const Tensor& x, const Tensor& residual) const {
   return combine_rows((*shared_)(x), weights, {{ids, ids.view({x.size(0), 1})}, ids, 1}, residual);
 }
 
-Tensor Moe::experts(const Tensor& x, const RowCounts& rows) const {
-  Tensor gate = grouped_linear(x, gate_.use(), rows), up = grouped_linear(x, up_.use(), rows);
+Tensor Moe::experts(const Tensor& x, const ExpertDispatch& way) const {
+  const RowCounts& rows = way.rows();
+  const auto& later = way.behind_exchange();
+  Tensor gate = grouped_linear(x, gate_.use(), rows, later), up = grouped_linear(x, up_.use(), rows, later);
   auto act = [](const Tensor& a, const Tensor& b) { return silu_mul(a, b); };
-  return grouped_linear(plan_->recomputes(RecomputePart::moe_act) ? recompute(act, gate, up) : act(gate, up), down_.use(), rows);
+  Tensor inner = plan_->recomputes(RecomputePart::moe_act) ? recompute(act, gate, up) : act(gate, up);
+  return grouped_linear(inner, down_.use(), rows, later);
 }
 
 // The tokens of a micro-batch lie on the ranks of cp, and with sequence parallelism on those of tp.

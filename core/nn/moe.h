@@ -17,6 +17,7 @@ struct MoeOptions {
   int64_t experts = 8;
   int64_t ffn = 0;
   int64_t shared_ffn = 0;    // 0: no shared expert
+  bool shared_overlap = false;  // the shared expert works while tokens travel to the others
   bool shared_gate = false;  // the shared expert's output is scaled by sigmoid(x · w), w [embed] (Qwen2-MoE)
   RouterRule rule;
   std::vector<BalanceTerm> terms;  // losses that balance the router; those over given loads take the last step's
@@ -49,7 +50,7 @@ class MT_API Moe {
 
  private:
   Tensor run(const Tensor& x_TD, const ModelInput& input, const Tensor& residual_TD) const;
-  Tensor experts(const Tensor& rows_RD, const RowCounts& rows) const;
+  Tensor experts(const Tensor& rows_RD, const ExpertDispatch& way) const;
   void drop(Routed& routed, Run& run) const;
   bool has_terms(BalanceTerm::Over over) const;
   Tensor beside(const Tensor& x_TD, const Tensor& residual_TD) const;

@@ -73,8 +73,7 @@ void MoeSettings::bind(Fields& f) {
       .renamed_from({"moe_shared_expert_gate"});
   f("shared_overlap", shared_overlap, "the shared expert works behind the exchange of tokens")
       .resume(safe)
-      .renamed_from({"moe_shared_expert_overlap"})
-      .needs("shared experts behind the exchange");
+      .renamed_from({"moe_shared_expert_overlap"});
   f("first_dense_layers", first_dense_layers, "blocks at the start with a plain MLP")
       .min(0)
       .resume(impossible)
@@ -173,6 +172,7 @@ MoeOptions MoeSettings::options(int64_t ffn) const {
   return {.experts = experts,
           .ffn = ffn_hidden_size > 0 ? ffn_hidden_size : ffn,
           .shared_ffn = shared_ffn_hidden_size,
+          .shared_overlap = shared_overlap,
           .shared_gate = shared_gate,
           .rule = {.score = score(router.score),
                    .top_k = top_k,

@@ -3,6 +3,7 @@
 // rank's own thread.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -33,6 +34,10 @@ struct MT_API ParallelContext {
   int64_t context_tokens = 0;
   const Axis* expert_group = nullptr;  // ep x etp as one, etp fastest: ranks that hold all experts together
   bool sequence = false;      // the residual stream is cut over tp by tokens
+  bool overlap_tp = false;    // with `sequence`: the stream travels behind the products at the edges of regions
+  bool overlap_wgrad = false;  // the experts' weight gradients are computed behind the exchange of their inputs' gradients
+  /// What a rank does between beginning an exchange of tokens and waiting for it: another micro-batch's work. Null: nothing.
+  std::shared_ptr<std::function<void()>> while_travelling;
   /// Ranks of tp that hold a copy of the same key/value head, where tp is larger than their number; null: none share.
   const Axis* kv_copies = nullptr;
 

@@ -1,5 +1,6 @@
 #include "mtrain/nn/region.h"
 
+#include "mtrain/autograd/ops.h"
 #include "mtrain/dist/redistribute.h"
 
 namespace mtrain {
@@ -10,6 +11,21 @@ Tensor Region::enter(const Tensor& x) const {
 
 Tensor Region::leave(const Tensor& x) const {
   return cut() ? redistribute(x, *parallel_->tp, Placement::P(), parallel_->stream()) : x;
+}
+
+GatheredProducts Region::enter(const Tensor& x, std::span<const LinearWeights> layers) const {
+  bool large = overlaps();
+  for (const LinearWeights& layer : layers)  // either product, forward and backward
+    large = large && rows_may_be_cut(x.size(0), layer.w.size(0), layer.w.size(1));
+  if (large) return gathered_linear(x, *parallel_->tp, layers);
+  GatheredProducts out{.whole_TD = enter(x), .y = {}};
+  for (const LinearWeights& layer : layers) out.y.push_back(linear(out.whole_TD, layer.w, layer.b));
+  return out;
+}
+
+Tensor Region::leave(const Tensor& x, const Tensor& w) const {
+  bool large = overlaps() && rows_may_be_cut(x.size(0) / parallel_->tp->size(), w.size(0), w.size(1));
+  return large ? linear_scattered(x, *parallel_->tp, w) : leave(linear(x, w));
 }
 
 Tensor Region::own_tokens(const Tensor& ids) const {

@@ -2,6 +2,9 @@
 // every rank needs whole, `leave` adds up what the ranks made of it; between the two everything is local. On one rank both are
 // the identity. A value that refers to its model's ParallelContext.
 #pragma once
+#include <span>
+
+#include "mtrain/dist/overlapped_linear.h"
 #include "mtrain/nn/scope.h"
 
 namespace mtrain {
@@ -19,7 +22,14 @@ class MT_API Region {
   /// P -> stream.
   Tensor leave(const Tensor& x_TD) const;
 
+  /// enter(x), and what each of the layers makes of it. With comm_overlap.tp they work on what has come while the rest travels;
+  /// then nothing else may read the entered stream.
+  GatheredProducts enter(const Tensor& x_TD, std::span<const LinearWeights> layers) const;
+  /// leave(x · wᵀ), likewise.
+  Tensor leave(const Tensor& x_TK, const Tensor& w_NK) const;
+
  private:
+  bool overlaps() const { return cut() && parallel_->sequence && parallel_->overlap_tp; }
   const ParallelContext* parallel_;
 };
 

@@ -33,10 +33,8 @@ void check_group(const Plan& plan, int64_t group) {
       "choose dist.microbatch_group_size or train.global_batch_size so that none or enough are left");
 }
 
-}  // namespace
-
-Schedule interleaved(const Plan& plan) {
-  check_plan(plan, "interleaved", 0);
+/// `beside`: each backward runs side by side with the forward before it.
+Schedule in_turns(const Plan& plan, bool beside) {
   const int64_t ranks = plan.ranks(), chunks = plan.virtual_stages,
                 group = plan.group_size > 0 ? plan.group_size : ranks;
   check_group(plan, group);
@@ -46,21 +44,34 @@ Schedule interleaved(const Plan& plan) {
     Program& program = schedule[static_cast<size_t>(r)];
     // The gradient of a rank's last chunk is there when the last rank has passed a group through all chunks
     // but one, and a micro-batch has gone from here to there and back.
-    auto warmup = static_cast<size_t>((chunks - 1) * group + 2 * (ranks - 1 - r));
+    auto warmup = static_cast<size_t>((chunks - 1) * group + 2 * (ranks - 1 - r) + (beside ? 1 : 0));
     size_t forward = 0;
-    auto forward_next = [&] {
+    auto forward_next = [&](bool with_backward) {
       if (forward == order.size()) return;
       program.push_back(action(Do::F, order[forward].chunk * ranks + r, order[forward].micro));
+      program.back().beside = with_backward;
       ++forward;
     };
-    while (forward < std::min(warmup, order.size())) forward_next();
+    while (forward < std::min(warmup, order.size())) forward_next(false);
     for (const Turn& turn : order) {  // backward takes the chunks the other way round
-      forward_next();
+      forward_next(beside);
       program.push_back(action(Do::B, (chunks - 1 - turn.chunk) * ranks + r, turn.micro));
     }
   }
   add_reduces(schedule);
   return schedule;
+}
+
+}  // namespace
+
+Schedule interleaved(const Plan& plan) {
+  check_plan(plan, "interleaved", 0);
+  return in_turns(plan, false);
+}
+
+Schedule combined(const Plan& plan) {
+  check_plan(plan, "combined", 0);
+  return in_turns(plan, true);
 }
 
 }  // namespace mtrain

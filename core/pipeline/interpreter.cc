@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "mtrain/pipeline/forward_only.h"
+#include "mtrain/pipeline/schedule_check.h"
 
 namespace mtrain {
 
@@ -67,7 +68,10 @@ Interpreter::Interpreter(Run& run, PipelinePlace place, ParamList& parameters)
       parameters_(parameters),
       rank_(place.rank),
       models_(by_stage(place)),
-      link_(run, place.map, place.ranks, place.transfers) {}
+      link_(run, place.map, place.ranks, place.transfers),
+      while_travelling_(place.while_travelling),
+      late_head_(place.late_head),
+      late_heads_(static_cast<size_t>(place.late_heads)) {}
 
 Model& Interpreter::model_of(const Action& action) const {
   bool known = action.stage >= 0 && static_cast<size_t>(action.stage) < models_.size();
@@ -100,7 +104,7 @@ void Interpreter::execute(const Program& program, Step& step) {
     if (a.what == Do::F) step.result.micro_batches.resize(std::max(step.result.micro_batches.size(), size_t(a.micro) + 1));
   size_t at = 0;
   try {
-    for (; at < program.size(); ++at) perform(program[at], step);
+    while (at < program.size()) at += perform(program, at, step);
     link_.finish();
     share_losses(step);
   } catch (const Error& error) {
@@ -110,6 +114,7 @@ void Interpreter::execute(const Program& program, Step& step) {
     throw Error(error.error_class(), error.message() + with_arrow(program, at, rank_), error.hint());
   } catch (...) {
     flights_.clear();
+    heads_.clear();
     link_.abandon();
     throw;
   }
@@ -119,7 +124,28 @@ void Interpreter::execute(const Program& program, Step& step) {
 void Interpreter::abandon(const Error& error) noexcept {
   if (link_.ranks() && error.error_class() != ErrorClass::peer) link_.ranks()->abort(error.message(), error.error_class());
   flights_.clear();
+  heads_.clear();
   link_.abandon();
+}
+
+/// Runs the action, or two side by side; returns how many.
+size_t Interpreter::perform(const Program& program, size_t at, Step& step) {
+  const Action& action = program[at];
+  if (is_compute(action.what)) link_.settle();
+  if (!action.beside) return perform(action, step), 1;
+  MT_CHECK(at + 1 < program.size() && program[at + 1].what == Do::B, to_text(action), " beside no backward");
+  side_by_side(action, program[at + 1], step);
+  return 2;
+}
+
+/// Whichever of the two waits for tokens lets the other go on. Backward begins when forward's first tokens travel.
+void Interpreter::side_by_side(const Action& forward_one, const Action& backward_one, Step& step) {
+  if (!while_travelling_) {
+    perform(forward_one, step);
+    return perform(backward_one, step);
+  }
+  if (!turns_) turns_ = std::make_unique<Turns>(run_);
+  turns_->run(*while_travelling_, [&] { perform(backward_one, step); }, [&] { perform(forward_one, step); });
 }
 
 void Interpreter::perform(const Action& action, Step& step) {
@@ -144,6 +170,10 @@ void Interpreter::perform(const Action& action, Step& step) {
       return link_.transfer(action);
     case Do::Reduce:
       model_of(action);
+      if (is_last(action)) {
+        PhaseTimer timer(run_.profile(), "weight gradients");
+        for (; !heads_.empty(); heads_.pop_front()) heads_.front().run();
+      }
       if (--step.open_reduces == 0) reduce();
       return;
   }
@@ -158,6 +188,8 @@ void Interpreter::forward(const Action& action, Step& step) {
   InFlight flight;
   if (step.training) {
     input.loss_weight = step.token_weight;
+    // Beside another micro-batch's backward the head must not add to gradients that are still that one's.
+    if (is_last(action)) input.head_gradients = late_head_ ? put_head_off() : while_travelling_ ? &flight.weights : nullptr;
     if (x.defined()) x.set_node(flight.input = std::make_shared<Boundary>(x));
   }
   Tensor out = model.forward(input, std::move(x));
@@ -173,6 +205,15 @@ void Interpreter::forward(const Action& action, Step& step) {
   if (step.training) flights_[{action.stage, action.micro}] = std::move(flight);
 }
 
+/// In the order of micro-batches, so that the sum is the same.
+DeferredGradients* Interpreter::put_head_off() {
+  while (late_heads_ > 0 && heads_.size() >= late_heads_) {
+    heads_.front().run();
+    heads_.pop_front();
+  }
+  return &heads_.emplace_back();
+}
+
 void Interpreter::backward(const Action& action, Step& step) {
   model_of(action);
   auto found = flights_.find({action.stage, action.micro});
@@ -181,6 +222,7 @@ void Interpreter::backward(const Action& action, Step& step) {
   Tensor dy = output_gradient(action, step, flight);
   PhaseTimer timer(run_.profile(), "backward");
   MemoryScope use(run_.memory(), MemoryUse::backward);
+  if (!step.split) flight.weights.run();  // the head's
   std::shared_ptr<NodeBase> output = std::exchange(flight.output, {});
   std::shared_ptr<Boundary> input = std::exchange(flight.input, {});
   if (input && output == input) {  // a stage without blocks

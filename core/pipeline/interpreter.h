@@ -1,6 +1,7 @@
 // The interpreter: runs one rank's program of a step. There is one step path; gradient accumulation and "no pipeline" are
 // the one-stage program. Refers to the models, the parameters and the communicator; for the rank's own thread.
 #pragma once
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -9,6 +10,7 @@
 #include "mtrain/nn/model.h"
 #include "mtrain/pipeline/schedule.h"
 #include "mtrain/pipeline/stage_link.h"
+#include "mtrain/pipeline/turns.h"
 
 namespace mtrain {
 
@@ -27,6 +29,11 @@ struct PipelinePlace {
   std::vector<Model*> stages;     // of map.stages_of(rank), lowest first
   Communicator* ranks = nullptr;  // see StageLink; null as well where the pipeline has one rank
   StageLink::Options transfers = {};
+  /// Of the stages' ParallelContext: called while an exchange of tokens is under way. Null where actions never run side by side.
+  std::shared_ptr<std::function<void()>> while_travelling = nullptr;
+  /// The gradient of the head's matrix is put off to the end of the last stage, but for no more micro-batches than this (0: all).
+  bool late_head = false;
+  int64_t late_heads = 0;
 };
 
 class MT_API Interpreter {
@@ -71,7 +78,10 @@ class MT_API Interpreter {
   struct Step;
 
   void execute(const Program& program, Step& step);
+  size_t perform(const Program& program, size_t at, Step& step);
   void perform(const Action& action, Step& step);
+  void side_by_side(const Action& forward, const Action& backward, Step& step);
+  DeferredGradients* put_head_off();
   void forward(const Action& action, Step& step);
   void backward(const Action& action, Step& step);
   Tensor output_gradient(const Action& action, const Step& step, InFlight& flight);
@@ -92,6 +102,11 @@ class MT_API Interpreter {
   DType stream_dtype_ = DType::f32;
   std::vector<float> host_;
   GradientHooks hooks_;
+  std::shared_ptr<std::function<void()>> while_travelling_;
+  bool late_head_;
+  size_t late_heads_;
+  std::deque<DeferredGradients> heads_;  // of micro-batches, oldest first
+  std::unique_ptr<Turns> turns_;
 };
 
 }  // namespace mtrain

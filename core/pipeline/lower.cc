@@ -50,15 +50,18 @@ int64_t next_stage(const Action& a, const StageMap& map) {
 std::vector<Event> events_of(const Simulated& run, const StageMap& map) {
   std::vector<Event> events;
   for (size_t r = 0; r < run.timeline.size(); ++r)
-    for (const TimedAction& span : run.timeline[r]) {
+    for (size_t i = 0; i < run.timeline[r].size(); ++i) {
+      const TimedAction& span = run.timeline[r][i];
       auto rank = static_cast<int16_t>(r);
-      events.push_back({span.start, 2 * span.order, rank, -1, span.action});
+      bool second = i > 0 && run.timeline[r][i - 1].action.beside;  // of two side by side: nothing comes between them
+      events.push_back({second ? run.timeline[r][i - 1].start : span.start, 2 * span.order, rank, -1, span.action});
       int64_t to = next_stage(span.action, map);
       if (to < 0 || map.rank(to) == rank) continue;
       Action send{span.action.what == Do::F ? Do::SendX : Do::SendG, span.action.stage, span.action.micro};
-      events.push_back({span.end, 2 * span.order + 1, rank, static_cast<int16_t>(map.rank(to)), send});
+      const TimedAction& made = span.action.beside ? run.timeline[r][i + 1] : span;
+      events.push_back({made.end, 2 * made.order + 1, rank, static_cast<int16_t>(map.rank(to)), send});
     }
-  std::sort(events.begin(), events.end());
+  std::stable_sort(events.begin(), events.end());
   return events;
 }
 
@@ -86,7 +89,10 @@ Schedule lower(Schedule schedule, const StageMap& map, const Costs& costs) {
   Plan plan{.stages = map.stages(), .micro_batches = check_places(schedule, map)};
   add_reduces(schedule);
   Schedule early = with_early_transfers(schedule, map, plan, costs);
-  if (costs.transfer == TransferMode::asynchronous) return early;
+  bool beside = false;  // meetings know one action at a time
+  for (const Program& program : early)
+    for (const Action& a : program) beside |= a.beside;
+  if (beside || costs.transfer == TransferMode::asynchronous) return early;
   Schedule meeting = with_meetings(schedule, map, plan, costs);
   return simulate(meeting, plan, costs).makespan < simulate(early, plan, costs).makespan ? meeting : early;
 }

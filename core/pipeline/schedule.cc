@@ -26,6 +26,7 @@ Schedule make_schedule(std::string_view name, const Plan& plan) {
   if (name == "interleaved") return interleaved(plan);
   if (name == "zb_h1") return zb_h1(plan);
   if (name == "zb_v") return zb_v(plan);
+  if (name == "combined") return combined(plan);
   throw Error(ErrorClass::config, cat("there is no schedule '", printable(name), "'"),
               "gpipe, 1f1b, interleaved, zb_h1 and zb_v are there");
 }
@@ -57,6 +58,20 @@ void add_reduces(Schedule& schedule) {
   }
 }
 
+Schedule with_late_weights(Schedule schedule) {
+  for (const Program& program : schedule)
+    if (std::any_of(program.begin(), program.end(), [](const Action& a) { return a.what == Do::W; })) return schedule;
+  for (Program& program : schedule) {
+    Program apart;
+    for (const Action& a : program) {
+      apart.push_back(a);
+      if (a.what == Do::B) apart.push_back({Do::W, a.stage, a.micro});
+    }
+    program = std::move(apart);
+  }
+  return schedule;
+}
+
 const char* name(Do what) {
   constexpr const char* kNames[] = {"F", "B", "W", "RecvX", "SendX", "RecvG", "SendG", "R"};
   static_assert(std::size(kNames) == static_cast<size_t>(Do::Reduce) + 1);
@@ -65,7 +80,7 @@ const char* name(Do what) {
 
 std::string to_text(const Action& action) {
   std::string text = cat(action.stage, name(action.what));
-  return action.what == Do::Reduce ? text : cat(text, action.micro);
+  return action.what == Do::Reduce ? text : cat(text, action.micro, action.beside ? "+" : "");
 }
 
 std::string to_text(const Program& program) {

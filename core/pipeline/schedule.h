@@ -31,6 +31,7 @@ struct Action {
   Do what;
   int16_t stage;
   int32_t micro;
+  bool beside = false;  // of F: it runs side by side with the B behind it, so that transfers of one hide behind the other
   bool operator==(const Action&) const = default;
 };
 using Program = std::vector<Action>;    // of one rank
@@ -62,7 +63,14 @@ MT_API Schedule zb_h1(const Plan& plan);
 /// ZB-V (same paper): two stages per rank laid out in a V (StageMap::v_shape), with the memory of 1F1B.
 MT_API Schedule zb_v(const Plan& plan);
 
-/// By the name in `dist.schedule`: gpipe, 1f1b, interleaved, zb_h1, zb_v.
+/// Forward of one micro-batch side by side with backward of another, in the order of `interleaved` with one more forward before
+/// the first backward, so that the two never need each other (combined 1F1B of Megatron-LM, which hides the exchange of tokens
+/// between experts so). For any number of virtual stages, also on one rank.
+MT_API Schedule combined(const Plan& plan);
+/// The schedule with W of every micro-batch right behind its B, whose result is on its way by then. Itself where it has W.
+MT_API Schedule with_late_weights(Schedule schedule);
+
+/// By the name in `dist.schedule`: gpipe, 1f1b, interleaved, zb_h1, zb_v; or combined.
 MT_API Schedule make_schedule(std::string_view name, const Plan& plan);
 /// Where make_schedule() of that name wants the stages.
 MT_API StageMap stage_map(std::string_view name, const Plan& plan);
@@ -72,7 +80,7 @@ MT_API void add_reduces(Schedule& schedule);
 /// How often the gradients of a micro-batch are complete in a program: its W, or its B where it has none.
 MT_API int64_t num_backwards(const Program& program);
 
-/// "0F3" = stage 0, forward, micro-batch 3; "1SendG0", "2R".
+/// "0F3" = stage 0, forward, micro-batch 3; "0F3+" when it runs beside the next one; "1SendG0", "2R".
 MT_API std::string to_text(const Action& action);
 MT_API std::string to_text(const Program& program);
 /// One line per rank; parse_schedule() reads it back.

@@ -38,6 +38,8 @@ void ScheduleFacts::take_in(const Schedule& schedule) {
     for (size_t i = 0; i < schedule[r].size(); ++i) {
       const Action& a = schedule[r][i];
       std::string fault = fault_of(a);
+      bool pair = a.what == Do::F && i + 1 < schedule[r].size() && schedule[r][i + 1].what == Do::B;
+      if (fault.empty() && a.beside && !pair) fault = "runs an action beside no backward";
       if (fault.empty()) {
         owner_[static_cast<size_t>(a.what)][cell(key_of(a))] = static_cast<int16_t>(r);
         continue;

@@ -79,9 +79,11 @@ class Reader {
     if (!what) fail("F, B, W, R, RecvX, SendX, RecvG or SendG behind the stage", begin);
     int32_t micro =
         *what == Do::Reduce ? 0 : number<int32_t>("the number of a micro-batch from 0 to 2147483647");
+    bool beside = *what == Do::F && at_ < text_.size() && text_[at_] == '+';
+    if (beside) ++at_;
     if (at_ < text_.size() && !is_separator(text_[at_]))
       fail("a blank, a comma or the end of the line behind an action", at_);
-    return {*what, stage, micro};
+    return {*what, stage, micro, beside};
   }
 
   template <class T>

@@ -50,14 +50,33 @@ class Simulation {
     const Action a = at(rank);
     if (facts_.skipped(rank, next_[rank])) return ++next_[rank], true;
     double start = clock_[rank];
-    if (auto missing = missing_need(a, start)) {
+    if (auto missing = missing_in_turn(rank, start)) {
       waiting_[static_cast<size_t>(missing->what) * facts_.cells() + facts_.cell(*missing)] =
           static_cast<int16_t>(rank);
       return false;
     }
     if (is_transfer(a.what) && costs_.transfer == TransferMode::rendezvous) return meet(rank, ready);
+    if (a.beside) return run_pair(rank, start, ready);
     finish(rank, start, start + duration(a));
     wake({a.what, a.stage, a.micro}, ready);
+    return true;
+  }
+
+  /// What an action needs, and the one that runs beside it, too.
+  std::optional<Key> missing_in_turn(size_t rank, double& start) {
+    const Action a = at(rank);
+    if (auto missing = missing_need(a, start); missing || !a.beside) return missing;
+    return missing_need(schedule_[rank][next_[rank] + 1], start);
+  }
+
+  /// Two actions share the rank: both end when their work is done.
+  bool run_pair(size_t rank, double start, std::vector<size_t>& ready) {
+    const Action forward = at(rank), backward = schedule_[rank][next_[rank] + 1];
+    double middle = start + duration(forward), end = middle + duration(backward);
+    finish(rank, start, middle);
+    finish(rank, middle, end);
+    done({forward.what, forward.stage, forward.micro}) = end;
+    for (const Action& a : {forward, backward}) wake({a.what, a.stage, a.micro}, ready);
     return true;
   }
 
@@ -134,7 +153,7 @@ class Simulation {
   void stuck(size_t rank) {
     const Action a = at(rank);
     double start = 0;
-    auto need = missing_need(a, start);
+    auto need = missing_in_turn(rank, start);
     if (!need && is_transfer(a.what)) need = facts_.other_side({a.what, a.stage, a.micro});
     std::string text = cat("rank ", rank, " waits for ever at ", to_text(a));
     if (need) {

@@ -132,7 +132,13 @@ void StageLink::receive(const Action& action) {
   in.tensor = run_.empty(form.shape, form.dtype);
   if (!moves()) return;
   in.arrival = ranks_->start_recv(buffer(in.tensor), from, tag);
-  if (options_.blocking) in.arrival.wait();
+  if (options_.blocking && options_.batched) batch_.push_back({action.what, action.stage, action.micro});
+  else if (options_.blocking) in.arrival.wait();
+}
+
+void StageLink::settle() {
+  for (const Place& place : std::exchange(batch_, {}))
+    if (auto found = inbox_.find(place); found != inbox_.end()) found->second.arrival.wait();
 }
 
 Tensor StageLink::take(const Action& what) {
@@ -159,6 +165,7 @@ void StageLink::finish() {
 }
 
 void StageLink::abandon() noexcept {
+  batch_.clear();
   inbox_.clear();
   outbox_.clear();
   sent_x_.clear();

@@ -20,6 +20,8 @@ class MT_API StageLink {
     bool variable_shapes = false;
     /// A receive stands in the program until its data is there (TransferMode::rendezvous is what simulate() calls that).
     bool blocking = false;
+    /// With `blocking`: transfers that follow each other in the program are all begun before one is waited for.
+    bool batched = false;
   };
   /// `ranks`: the communicator of this pipeline, numbered like the map's ranks; null: transfers are rehearsed, that is, memory is
   /// taken and nothing moves. A run whose backend computes nothing rehearses as well.
@@ -37,6 +39,8 @@ class MT_API StageLink {
   void transfer(const Action& action);
   /// The tensor that a stage needs: `what` is RecvX or RecvG. Waits for it.
   Tensor take(const Action& what);
+  /// An action that computes comes next: waits for the batch of receives before it.
+  void settle();
   /// Returns when all that was sent has gone. Error(bug) when something was made or received that nobody took.
   void finish();
   /// Forgets all transfers under way, after a failure. Told shapes are forgotten too.
@@ -77,6 +81,7 @@ class MT_API StageLink {
   std::map<std::pair<int16_t, int32_t>, Form> sent_x_;  // by stage and micro-batch: what its gradient will look like
   std::map<int16_t, Form> told_, heard_;                // by stage: the form of what it sends; of what it receives
   std::vector<Outgoing> leaving_;
+  std::vector<Place> batch_;  // receives that were begun together
   std::map<std::pair<int16_t, int32_t>, Tensor> rehearsed_x_;  // sent, as if not received yet
   std::vector<Tensor> rehearsed_g_;
 };

@@ -50,14 +50,20 @@ Program PipelinePlan::program(int64_t rank) const {
   return lower(schedule, map, costs)[static_cast<size_t>(rank)];
 }
 
+Schedule PipelinePlan::make() const {
+  Schedule made = make_schedule(name, plan);
+  return late_weights ? with_late_weights(std::move(made)) : made;
+}
+
 PipelinePlan PipelinePlan::rehearsal() const {
   PipelinePlan few = *this;
-  bool steady = name == "1f1b" || name == "interleaved" || name == "zb_h1" || name == "zb_v";
-  if (!steady) return few;
-  int64_t group = std::max(ranks(), plan.group_size), wanted = ranks() == 1 ? 2 : 4 * ranks();
+  bool steady = name == "1f1b" || name == "interleaved" || name == "zb_h1" || name == "zb_v" || name == "combined";
+  if (!steady || (late_head && late_heads == 0)) return few;
+  int64_t alone = name == "combined" ? 3 : 2;
+  int64_t group = std::max(ranks(), plan.group_size), wanted = std::max(ranks() == 1 ? alone : 4 * ranks(), late_heads + 1);
   few.plan.micro_batches = (wanted + group - 1) / group * group;
   if (few.plan.micro_batches >= plan.micro_batches) return *this;
-  few.schedule = make_schedule(name, few.plan);
+  few.schedule = few.make();
   return few;
 }
 
@@ -95,13 +101,18 @@ PipelinePlan pipeline_plan(const Recipe& recipe) {
                .micro_batches = s.micro_batches(),
                .virtual_stages = d.vp,
                .group_size = d.microbatch_group_size};
-  plan.transfers = {.variable_shapes = d.variable_seq_lengths, .blocking = d.vp > 1 && !s.comm_overlap.p2p};
+  const CommOverlapSection& overlap = s.comm_overlap;
+  plan.transfers = {
+      .variable_shapes = d.variable_seq_lengths, .blocking = d.vp > 1 && !overlap.p2p, .batched = overlap.batch_p2p};
+  plan.late_weights = d.pp > 1 && overlap.delay_wgrad;
+  plan.late_head = d.pp > 1 && overlap.embedding_wgrad, plan.late_heads = overlap.embedding_wgrad_limit;
   if (d.pp > 1 && !d.schedule_file.empty()) {
     read_file(recipe, plan);
   } else {
     if (d.pp > 1) plan.name = d.schedule;
+    if (overlap.moe) plan.name = "combined";
     plan.map = stage_map(plan.name, plan.plan);
-    plan.schedule = make_schedule(plan.name, plan.plan);
+    plan.schedule = plan.make();
   }
   SplitRequest request{.layers = model_layers(recipe, "model.layers"),
                        .mtp_layers = model_layers(recipe, "model.mtp.layers"),

@@ -18,6 +18,9 @@ struct MT_API PipelinePlan {
   Schedule schedule;             // of compute and reductions
   std::string name = "1f1b";     // of the schedule, or the file's
   StageLink::Options transfers;
+  bool late_weights = false;  // W right behind B, where the schedule does not have it apart
+  bool late_head = false;     // the gradient of the head's matrix is put off to the end of its stage, for
+  int64_t late_heads = 0;     // at most so many micro-batches; 0: all
 
   int64_t ranks() const { return map.ranks(); }
   /// Embedding and head lie on different ranks.
@@ -26,6 +29,8 @@ struct MT_API PipelinePlan {
   Program program(int64_t rank) const;
   /// The same with fewer micro-batches where that holds as much memory at once: for rehearsals.
   PipelinePlan rehearsal() const;
+  /// make_schedule() of `name`, with late weights.
+  Schedule make() const;
   /// What the schedule costs when F, B and W of a block take the same and transfers, embedding and head nothing. Memory is
   /// counted in micro-batches of one block.
   Simulated simulated() const;

@@ -49,7 +49,10 @@ RankMesh::RankMesh(const Recipe& recipe, Communicator& world, ParallelLayout lay
                .etp = &expert_["etp"],
                .edp = &expert_["edp"],
                .expert_group = &expert_.joint({"ep", "etp"}),
-               .sequence = dist.sp};
+               .sequence = dist.sp,
+               .overlap_tp = recipe.settings.comm_overlap.tp,
+               .overlap_wgrad = recipe.settings.comm_overlap.dispatch_wgrad};
+  if (recipe.settings.comm_overlap.moe) parallel_.while_travelling = std::make_shared<std::function<void()>>();
   share_heads(recipe);
   cut_replicas(dist);
   join_ends();

@@ -13,6 +13,9 @@ Rules of the papers and of Megatron-LM give the rest:
   interleaved  forwards go group by group, chunk by chunk; backwards the same with the chunks reversed. Window: what is in flight
                when the first gradient of the rank's last chunk can arrive: (vp - 1) * group + 2 * (p - 1 - r) + 1 (Megatron-LM,
                core/pipeline_parallel/schedules.py, whose comment holds the table checked in check_published())
+  combined     as interleaved with one more in flight, so that a forward never feeds the backward behind it; once the window has
+               been full, a forward with a backward behind it is written with a +: the two run side by side (Megatron-LM,
+               core/pipeline_parallel/combined_1f1b.py)
   zb_h1        as 1f1b with weight gradients apart and lag r (Qi et al. 2023, section 2.1: as many in flight on all ranks)
 Made with Python 3.11.7. Usage: python3 pipeline_generate.py .
 """
@@ -69,8 +72,10 @@ class Worker:
 def schedule(name, p, m, vp=1, group=0):
     group = group or p
     windows = {"gpipe": lambda r: m, "1f1b": lambda r: p - r, "zb_h1": lambda r: p - r,
-               "interleaved": lambda r: (vp - 1) * group + 2 * (p - 1 - r) + 1}
-    workers = [Worker(r, p, m, vp, group if name == "interleaved" else m, windows[name](r), r, name == "zb_h1")
+               "interleaved": lambda r: (vp - 1) * group + 2 * (p - 1 - r) + 1,
+               "combined": lambda r: (vp - 1) * group + 2 * (p - 1 - r) + 2}
+    grouped = name in ("interleaved", "combined")
+    workers = [Worker(r, p, m, vp, group if grouped else m, windows[name](r), r, name == "zb_h1")
                for r in range(p)]
     done, now = {}, 0
     while any(w.f or w.b or w.w for w in workers):
@@ -85,7 +90,19 @@ def schedule(name, p, m, vp=1, group=0):
                 w.order.append(f"{key[1]}{key[0]}{key[2]}")
         now += 1
         assert now < 100000
+    if name == "combined":
+        for w in workers:
+            w.order = with_pairs(w.order, w.window)
     return [" ".join(w.order) for w in workers]
+
+
+def with_pairs(order, window):
+    out, forwards = [], 0
+    for i, what in enumerate(order):
+        forwards += "F" in what
+        full = forwards >= window
+        out.append(what + "+" if "F" in what and full and "B" in order[i + 1] else what)
+    return out
 
 
 CASES = ([("gpipe", p, m) for p, m in [(1, 3), (2, 3), (4, 4)]] +
@@ -93,6 +110,8 @@ CASES = ([("gpipe", p, m) for p, m in [(1, 3), (2, 3), (4, 4)]] +
          [("interleaved", p, m, vp, g) for p, m, vp, g in
           [(4, 8, 2, 4), (2, 4, 2, 2), (2, 5, 2, 3), (2, 6, 4, 2), (4, 4, 2, 4), (4, 9, 2, 5), (3, 8, 3, 5), (8, 16, 2, 8),
            (4, 16, 2, 8)]] +
+         [("combined", p, m, vp, g) for p, m, vp, g in
+          [(1, 1, 1, 1), (1, 4, 1, 1), (2, 4, 2, 2), (2, 5, 2, 3), (4, 8, 2, 4), (3, 8, 3, 5), (4, 16, 1, 4)]] +
          [("zb_h1", p, m) for p, m in [(1, 3), (2, 4), (4, 8), (4, 5), (8, 16)]])
 
 

@@ -136,8 +136,6 @@ constexpr RuleCase kSettings[] = {
     {"peft-targets", "llama", "peft.type=lora peft.targets=[]", "peft.type=lora"},
     {"deterministic-nccl", "llama", "run.deterministic=true dist.nccl_algo=[Tree]",
      "run.deterministic=true dist.nccl_algo=[Ring]"},
-    {"deterministic-overlap", "llama", "run.deterministic=true comm_overlap.tp=true",
-     "run.deterministic=true"},
     {"pp-needs-comm-order", "llama", "dist.order=tp-cp-ep-pp-dp dist.zero=3 dist.pp=2",
      "dist.order=tp-cp-ep-pp-dp dist.zero=1 dist.pp=2"},
     {"packed-micro-batch", "llama", "dataset={type:sft,path:x,packing:offline} train.micro_batch_size=2",

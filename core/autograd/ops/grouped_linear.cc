@@ -10,6 +10,7 @@ namespace {
 
 struct GroupedLinear {
   RowCounts rows;
+  std::shared_ptr<DeferredGradients> later;
   Tensor x, w;
 
   /// Calls f(expert's number, its first row, one past its last).
@@ -44,7 +45,12 @@ struct GroupedLinear {
           linear_input_gradient(run, dy.slice(0, begin, end), matrix(w, e), dx.slice(0, begin, end), accumulate);
       });
     }
-    if (g[1].wanted()) g[1].compute([&run, dy, op = *this](InputGrad& weights) { op.weight_gradient(run, dy, weights); });
+    if (!g[1].wanted()) return;
+    auto work = [&run, dy, rows = rows, x = x, w = w](InputGrad& weights) {
+      GroupedLinear{.rows = rows, .later = nullptr, .x = x, .w = w}.weight_gradient(run, dy, weights);
+    };
+    if (later) g[1].or_later(*later).compute(std::move(work));
+    else g[1].compute(std::move(work));
   }
 
   void weight_gradient(Run& run, const Tensor& dy, InputGrad& weights) const {
@@ -88,14 +94,14 @@ struct RouterLogits {
 
 }  // namespace
 
-Tensor grouped_linear(const Tensor& x, const Tensor& w, const RowCounts& rows) {
+Tensor grouped_linear(const Tensor& x, const Tensor& w, const RowCounts& rows, const std::shared_ptr<DeferredGradients>& later) {
   MT_CHECK(x.shape().rank() == 2 && w.shape().rank() == 3 && x.size(1) == w.size(2), "x ", x.shape(), ", w ", w.shape());
   MT_CHECK(x.contiguous() && w.contiguous() && x.dtype() == w.dtype(), name(x.dtype()), " vs ", name(w.dtype()));
   MT_CHECK(rows && static_cast<int64_t>(rows->size()) == w.size(0) &&
                std::accumulate(rows->begin(), rows->end(), int64_t{0}) == x.size(0),
            "rows of each of ", w.size(0), " experts that add up to ", x.size(0));
   require_kernel(x.run(), x.run().kernels().gemm, "gemm");
-  return apply(GroupedLinear{.rows = rows}, x, w);
+  return apply(GroupedLinear{.rows = rows, .later = later}, x, w);
 }
 
 Tensor router_logits(const Tensor& x, const Tensor& w) {

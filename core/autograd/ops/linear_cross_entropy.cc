@@ -24,6 +24,7 @@ struct LinearCrossEntropy {
   int64_t valid = 0;  // of the ids here
   VocabularyPart vocabulary;
   float loss_weight = 0;
+  DeferredGradients* later = nullptr;  // of forward
   Tensor dx;
   bool open = false;  // gradients of w were added up, and backward has not come yet
 
@@ -31,7 +32,7 @@ struct LinearCrossEntropy {
     int64_t rows = x.size(0), vocab = w.size(0), piece = piece_rows(rows, std::max(vocab, vocabulary.largest), x.dtype());
     Tensor loss = run.empty({rows}, DType::f32), lse = run.empty({rows}, DType::f32);
     bool record = run.grad_enabled;
-    InputGrad dw(record ? static_cast<GradTarget*>(w.node().get()) : nullptr);
+    InputGrad dw(record ? static_cast<GradTarget*>(w.node().get()) : nullptr, later);
     open = dw.wanted();
     run.open_losses += open;
     Tensor weights;  // of each token's loss in what backward starts from
@@ -70,9 +71,12 @@ struct LinearCrossEntropy {
                                                           .first_col = vocabulary.first});
       if (dx.defined()) linear_input_gradient(run, logits, w, part(dx), false);
       if (!dw.wanted()) continue;
-      auto [out, accumulate] = dw.slot(run, w.shape(), w.dtype());
-      linear_weight_gradient(run, logits, part(x), out, accumulate);
+      dw.compute([&run, logits, piece_of_x = part(x).detach(), shape = w.shape(), dtype = w.dtype()](InputGrad& weight) {
+        auto [out, accumulate] = weight.slot(run, shape, dtype);
+        linear_weight_gradient(run, logits, piece_of_x, out, accumulate);
+      });
     }
+    later = nullptr;
     return loss;
   }
 
@@ -99,7 +103,7 @@ bool takes_partial_sums(const Tensor& w) {
 }  // namespace
 
 Tensor linear_cross_entropy(const Tensor& x, const Tensor& w, const Tensor& targets, int64_t valid_vocab,
-                            float loss_weight, const VocabularyPart& part) {
+                            float loss_weight, const VocabularyPart& part, DeferredGradients* later) {
   if (x.run().grad_enabled && (loss_weight == 0 || !takes_partial_sums(w)))
     return cross_entropy(linear(x, w), targets, valid_vocab, part);
   MT_CHECK(x.shape().rank() == 2 && w.shape().rank() == 2 && x.size(1) == w.size(1), "x ", x.shape(), ", w ", w.shape());
@@ -109,7 +113,8 @@ Tensor linear_cross_entropy(const Tensor& x, const Tensor& w, const Tensor& targ
   require_kernel(x.run(), x.run().kernels().gemm, "gemm");
   require_kernel(x.run(), x.run().kernels().cross_entropy, "cross_entropy");
   int64_t valid = valid_columns(valid_vocab, w.size(0), part);
-  return apply(LinearCrossEntropy{.targets = targets, .valid = valid, .vocabulary = part, .loss_weight = loss_weight}, x, w);
+  return apply(
+      LinearCrossEntropy{.targets = targets, .valid = valid, .vocabulary = part, .loss_weight = loss_weight, .later = later}, x, w);
 }
 
 }  // namespace mtrain

@@ -5,8 +5,7 @@ namespace mtrain {
 using enum ResumeClass;
 
 namespace {
-constexpr const char *kSharded = "sharded data parallelism", *kData = "data parallelism",
-                     *kOverlap = "communication behind computation";
+constexpr const char *kSharded = "sharded data parallelism", *kData = "data parallelism";
 }  // namespace
 
 void DistSection::bind(Fields& f) {
@@ -202,28 +201,25 @@ void DdpSection::bind(Fields& f) {
 
 void CommOverlapSection::bind(Fields& f) {
   auto overlap = [&](const char* name, bool& value, const char* doc, std::vector<std::string> old) {
-    f(name, value, doc).needs(kOverlap).resume(safe).renamed_from(std::move(old));
+    f(name, value, doc).resume(safe).renamed_from(std::move(old));
   };
-  overlap("tp", tp, "tensor-parallel communication behind products", {"enabled", "tp_comm_overlap"});
-  f("p2p", p2p, "interleaved pipelines: transfers between stages behind computation")
-      .resume(safe)
-      .renamed_from({"overlap_p2p_comm"});
-  overlap("batch_p2p", batch_p2p, "a stage sends and receives in one call", {"batch_p2p_comm"});
-  overlap("warmup_flush", warmup_flush, "p2p also in warmup and flush", {"overlap_p2p_comm_warmup_flush"});
-  overlap("moe", moe, "exchange of tokens between experts behind another micro-batch",
+  overlap("tp", tp, "the stream travels behind the products at the edges of tensor-parallel regions, piece by piece",
+          {"enabled", "tp_comm_overlap"});
+  overlap("p2p", p2p, "interleaved pipelines: transfers between stages behind computation, in all phases", {"overlap_p2p_comm"});
+  overlap("batch_p2p", batch_p2p, "without p2p: transfers of a stage that follow each other are begun together", {"batch_p2p_comm"});
+  overlap("warmup_flush", warmup_flush, "p2p also in warmup and flush: part of p2p here", {"overlap_p2p_comm_warmup_flush"});
+  overlap("moe", moe, "exchange of tokens between experts behind another micro-batch: forward and backward side by side",
           {"overlap_moe_expert_parallel_comm"});
-  overlap("delay_wgrad", delay_wgrad, "moe: weight gradients are computed later, behind the exchange",
+  overlap("delay_wgrad", delay_wgrad, "pipelines: weight gradients are computed when the gradient of a stage's input is on its way",
           {"delay_wgrad_compute"});
-  overlap("early_attn_release", early_attn_release, "moe: free attention's memory before the exchange",
+  overlap("early_attn_release", early_attn_release, "free attention's memory before the exchange: always so here",
           {"ep_overlap_early_attn_memory_release"});
   overlap("dispatch_wgrad", dispatch_wgrad, "backward of the exchange behind the experts' weight gradients",
           {"overlap_dispatch_backward_with_experts_wgrad"});
-  overlap("embedding_wgrad", embedding_wgrad,
-          "the head's weight gradient is computed in the pipeline's flush",
+  overlap("embedding_wgrad", embedding_wgrad, "the head's weight gradient is computed at the end of the last stage, for memory",
           {"defer_embedding_wgrad_compute"});
-  f("embedding_wgrad_limit", embedding_wgrad_limit, "embedding_wgrad: micro-batches to put off; 0: all")
+  f("embedding_wgrad_limit", embedding_wgrad_limit, "embedding_wgrad: most micro-batches that are put off; 0: all")
       .min(0)
-      .needs(kOverlap)
       .resume(safe)
       .renamed_from({"wgrad_deferral_limit"});
 }

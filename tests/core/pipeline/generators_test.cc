@@ -36,7 +36,7 @@ TEST_CASE("schedules: the orders of an independent generator") {
     else if (!line.starts_with("#"))
       cases[title] += line + "\n";
   }
-  REQUIRE(cases.size() == 23);
+  REQUIRE(cases.size() == 30);
   for (const auto& [name_and_plan, programs] : cases) {
     INFO(name_and_plan);
     std::istringstream words(name_and_plan);
@@ -85,6 +85,7 @@ struct Family {
 const Family kFamilies[] = {{"gpipe", {1}, false},
                             {"1f1b", {1}, false},
                             {"interleaved", {1, 2, 3, 4}, false},
+                            {"combined", {1, 2, 3, 4}, false},
                             {"zb_h1", {1}, true},
                             {"zb_v", {2}, true}};
 
@@ -96,7 +97,7 @@ void for_each_plan(const Check& check) {
       for (int64_t vp : family.virtual_stages)
         for (int64_t micro : {1, 2, 3, 4, 5, 7, 8, 13, 16, 24})
           for (int64_t group : {int64_t{0}, ranks + 1}) {
-            bool grouped = family.name == std::string_view("interleaved");
+            bool grouped = family.name == std::string_view("interleaved") || family.name == std::string_view("combined");
             if (!grouped && group != 0) continue;
             int64_t size = group ? group : ranks;
             bool fits = size <= micro && (micro % size == 0 || micro % size >= ranks);
@@ -147,7 +148,8 @@ TEST_CASE("bubbles have their closed forms") {
     Simulated run = simulate(make_schedule(name, plan), plan);
     if (name == "gpipe" || name == "1f1b")
       CHECK(run.bubble == doctest::Approx((p - 1) / (m + p - 1)).epsilon(1e-12));
-    if (name == "interleaved" && plan.group_size == 0 && plan.micro_batches % plan.ranks() == 0)
+    bool in_turns = name == "interleaved" || name == "combined";
+    if (in_turns && plan.group_size == 0 && plan.micro_batches % plan.ranks() == 0)
       CHECK(run.bubble == doctest::Approx((p - 1) / (vp * m + p - 1)).epsilon(1e-12));
     // Idle time (p-1) (F+B-W), a third of 1F1B's; in a V each stage is half as long.
     if (name == "zb_h1" && m >= p)
@@ -185,6 +187,52 @@ TEST_CASE("zero bubble: a smaller bubble than GPipe, 1F1B and interleaving by tw
                                           static_cast<double>(2 * p)));  // of stages half as long
       CHECK(in.peak_activations == 3 * p - 1);
     }
+}
+
+TEST_CASE("combined: pairs of independent actions, all but the first forwards and the last backwards of a rank") {
+  for (int64_t p = 1; p <= 4; ++p)
+    for (int64_t vp : {1, 2, 3}) {
+      Plan plan{p * vp, 4 * p, vp};
+      INFO(p, " ranks x ", vp);
+      Schedule schedule = combined(plan);
+      for (size_t r = 0; r < schedule.size(); ++r) {
+        size_t pairs = 0;
+        for (size_t i = 0; i < schedule[r].size(); ++i) {
+          const Action& a = schedule[r][i];
+          if (!a.beside) continue;
+          ++pairs;
+          REQUIRE(i + 1 < schedule[r].size());
+          const Action& b = schedule[r][i + 1];
+          CHECK(b.what == Do::B);
+          CHECK(!(a.stage == b.stage && a.micro == b.micro));
+        }
+        auto warmup = static_cast<size_t>((vp - 1) * p + 2 * (p - 1) + 1) - 2 * r;
+        CHECK(pairs == static_cast<size_t>(vp * 4 * p) - warmup);
+      }
+      Schedule late = with_late_weights(schedule);
+      Simulated run = simulate(schedule, plan), apart = simulate(late, plan);
+      CHECK(run.faults.empty());
+      CHECK(run.peak_activations == p * (vp + 1));
+      CHECK(apart.faults.empty());
+      CHECK(parse_schedule(to_text(late), "late") == late);
+    }
+}
+
+TEST_CASE("late weights: a stage hands its gradient on before it computes those of its weights, which shortens 1F1B") {
+  for (int64_t p = 1; p <= 8; ++p)
+    for (int64_t m : {p, 2 * p, 5 * p}) {
+      INFO(p, " ranks, ", m, " micro-batches");
+      Plan plan{p, m};
+      Schedule late = with_late_weights(one_f_one_b(plan));
+      Simulated run = simulate(late, plan);
+      REQUIRE(run.faults.empty());
+      // Idle (p-1) (F+B), where 1F1B idles (p-1) (F+B+W).
+      double fill = static_cast<double>(p - 1), work = 3 * static_cast<double>(m);
+      CHECK(run.makespan == doctest::Approx(work + 2 * fill).epsilon(1e-12));
+      CHECK(run.peak == simulate(one_f_one_b(plan), plan).peak);
+      CHECK(with_late_weights(late) == late);
+    }
+  CHECK(with_late_weights(zb_h1({4, 8})) == zb_h1({4, 8}));
 }
 
 TEST_CASE("schedules: what cannot be planned is refused with the reason") {

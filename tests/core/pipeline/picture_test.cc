@@ -60,8 +60,8 @@ TEST_CASE("pictures: an SVG has a rectangle for each action that takes time, and
 
 TEST_CASE("docs/pipeline.md shows what the simulator draws") {
   std::string page = read_file(fs::path(MT_SOURCE_DIR) / "docs/pipeline.md");
-  for (std::string_view name : {"gpipe", "1f1b", "interleaved", "zb_h1", "zb_v"}) {
-    bool two = name == "interleaved" || name == "zb_v";
+  for (std::string_view name : {"gpipe", "1f1b", "interleaved", "combined", "zb_h1", "zb_v"}) {
+    bool two = name == "interleaved" || name == "combined" || name == "zb_v";
     Plan plan{two ? 8 : 4, 8, two ? 2 : 1};
     Simulated run = simulate(make_schedule(name, plan), plan);
     INFO(std::string(name));

@@ -33,11 +33,29 @@ struct Setup {
   StageLink::Options transfers = {};
   int64_t longer_rows_at = -1;  // this micro-batch has one row more
   Costs costs = {};             // of lower()
+  bool late_weights = false, late_head = false, side_by_side = false;
+  int64_t late_heads = 0;
 
   Plan plan() const {
     return {.stages = ranks * virtual_stages, .micro_batches = micro_batches, .virtual_stages = virtual_stages};
   }
   StageMap map() const { return stage_map(schedule, plan()); }
+};
+
+/// y = x, with a pause either way.
+struct Pause {
+  std::shared_ptr<std::function<void()>> pause;
+  void now() const {
+    if (*pause) (*pause)();
+  }
+  Tensor forward(Run&, const Tensor& x) {
+    now();
+    return x;
+  }
+  void backward(Run& run, const Tensor& dy, Grads<1>& g) {
+    now();
+    g[0].give(run, dy);
+  }
 };
 
 class StagedModel final : public Model {
@@ -56,11 +74,13 @@ class StagedModel final : public Model {
     for (auto& block : blocks_) {
       auto run = [this, &block, input](const Tensor& y) { return block->run(y, input, drop_); };
       x = recompute_ ? recompute(run, x) : run(x);
+      if (pause) x = apply(Pause{pause}, x);
     }
     return head_ ? (*head_)(x, input) : x;
   }
   double flops_per_token(int64_t) const override { return 0; }
   int fail_at = -1;
+  std::shared_ptr<std::function<void()>> pause;  // called between blocks, forwards and backwards, as if tokens travelled there
 
  private:
   struct Block {
@@ -107,7 +127,13 @@ class StagedRank {
     int64_t rank = ranks ? ranks->rank() : 0;
     SplitRequest request{.layers = setup.layers, .first_stage_layers = setup.first_stage_layers, .layout = setup.layout};
     std::vector<StagePart> parts = split_layers(request, map);
-    PipelinePlace place{.map = map, .rank = rank, .ranks = ranks, .transfers = setup.transfers};
+    PipelinePlace place{.map = map,
+                        .rank = rank,
+                        .ranks = ranks,
+                        .transfers = setup.transfers,
+                        .while_travelling = setup.side_by_side ? std::make_shared<std::function<void()>>() : nullptr,
+                        .late_head = setup.late_head,
+                        .late_heads = setup.late_heads};
     for (int64_t s : map.stages_of(rank)) {
       const StagePart& part = parts[static_cast<size_t>(s)];
       models.push_back(std::make_unique<StagedModel>(
@@ -117,7 +143,11 @@ class StagedRank {
     }
     interpreter.emplace(lab_.run(), place, parameters_);
     parameters_.allocate_gradients(lab_.run());
-    program = lower(make_schedule(setup.schedule, setup.plan()), map, setup.costs)[static_cast<size_t>(rank)];
+    Schedule schedule = make_schedule(setup.schedule, setup.plan());
+    if (setup.late_weights) schedule = with_late_weights(std::move(schedule));
+    program = lower(schedule, map, setup.costs)[static_cast<size_t>(rank)];
+    pause = place.while_travelling;
+    for (auto& model : models) model->pause = pause;
   }
 
   ModelInput input(int64_t micro) {
@@ -155,6 +185,7 @@ class StagedRank {
  public:
   std::vector<std::unique_ptr<StagedModel>> models;
   std::optional<Interpreter> interpreter;
+  std::shared_ptr<std::function<void()>> pause;
   Program program;
 };
 

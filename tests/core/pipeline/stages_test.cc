@@ -59,6 +59,48 @@ TEST_CASE("stages: every schedule gives one rank's losses and gradients, to the 
   }
 }
 
+TEST_CASE("stages: forward and backward side by side give the same bits, dropout and recomputation included") {
+  for (float drop : {0.0f, 0.3f}) {
+    Setup base{.layers = 8, .micro_batches = 8, .rows = 2, .drop = drop, .recompute = drop > 0};
+    Outcome want = alone(base);
+    for (auto [ranks, virtual_stages] : {std::pair<int64_t, int64_t>{1, 1}, {2, 1}, {2, 2}, {4, 2}})
+      for (bool late : {false, true}) {
+        Setup setup = base;
+        setup.schedule = "combined", setup.ranks = ranks, setup.virtual_stages = virtual_stages;
+        setup.side_by_side = true, setup.late_weights = late;
+        check_same(setup, want);
+      }
+  }
+}
+
+TEST_CASE("stages: weights late, the head's at the end, transfers in batches: the same bits") {
+  for (DType dtype : {DType::f32, DType::bf16}) {
+    Setup base{.layers = 8, .micro_batches = 6, .rows = 2, .dtype = dtype};
+    Outcome want = alone(base);
+    for (const Way& way : kWays)
+      for (int64_t heads : {-1, 0, 1, 2, 100}) {
+        if (std::string_view(way.schedule) == "interleaved" && heads > 1) continue;
+        Setup setup = base;
+        setup.schedule = way.schedule, setup.virtual_stages = way.virtual_stages, setup.ranks = 2;
+        setup.late_weights = true, setup.late_head = heads >= 0, setup.late_heads = std::max<int64_t>(0, heads);
+        setup.transfers = {.blocking = way.virtual_stages > 1, .batched = true};
+        if (setup.transfers.blocking) setup.costs.transfer = TransferMode::rendezvous;
+        check_same(setup, want);
+      }
+  }
+}
+
+TEST_CASE("stages: a head that is put off keeps the gradients of as many micro-batches as it may") {
+  Setup setup{.layers = 4, .micro_batches = 8, .rows = 2, .ranks = 2};
+  size_t at_once = train(setup).peak_activations[1];
+  setup.late_head = true, setup.late_heads = 2;
+  size_t two = train(setup).peak_activations[1];
+  setup.late_heads = 0;
+  size_t all = train(setup).peak_activations[1];
+  CHECK(at_once < two);
+  CHECK(two < all);
+}
+
 TEST_CASE("stages: in bf16 and fp16 as well") {
   for (DType dtype : {DType::bf16, DType::f16}) {
     Setup base{.layers = 4, .micro_batches = 3, .dtype = dtype};

@@ -149,7 +149,6 @@ struct Row {
 };
 
 constexpr const char *kHf = "Hugging Face tokenizers", *kSp = "SentencePiece tokenizers",
-                     *kOverlap = "communication behind computation",
                      *kQkNorm = "norms of queries and keys";
 
 // The sum over the tensors of model.safetensors.index.json (metadata.total_parameters, or total_size / 2)
@@ -162,17 +161,17 @@ const std::vector<Row> kRows = {
      174600000000,
      100000000,
      "arXiv:2005.14165, table D.1",
-     {kHf, kOverlap}},
+     {kHf}},
     {"llama2_7b", 6738415616, 1, "meta-llama/Llama-2-7b-hf", {kSp}},
     {"llama32_1b", 1235814400, 1, "meta-llama/Llama-3.2-1B", {kHf}},
     {"llama3_8b", 8030261248, 1, "meta-llama/Meta-Llama-3-8B", {kHf}},
     {"llama3_8b_fp8", 8030261248, 1, "meta-llama/Meta-Llama-3-8B", {kHf, "FP8 computation"}},
-    {"llama3_70b", 70553706496, 1, "meta-llama/Meta-Llama-3-70B", {kHf, kOverlap}},
+    {"llama3_70b", 70553706496, 1, "meta-llama/Meta-Llama-3-70B", {kHf}},
     {"llama31_405b",
      405853388800,
      1,
      "meta-llama/Llama-3.1-405B",
-     {kHf, kOverlap}},
+     {kHf}},
     {"mistral_7b",
      7241732096,
      1,

@@ -1,0 +1,82 @@
+#include "mtrain/dist/row_exchange.h"
+
+#include <numeric>
+
+namespace mtrain {
+namespace {
+
+int64_t total(const std::vector<int64_t>& counts) { return std::accumulate(counts.begin(), counts.end(), int64_t{0}); }
+
+struct Begin {  // rows that come for x; backward: x's gradient has come
+  std::shared_ptr<RowExchange> exchange;
+
+  Tensor forward(Run&, const Tensor& x) {
+    exchange->start(x, exchange->send, exchange->recv);
+    if (!exchange->spread) exchange->finish();
+    return exchange->result;
+  }
+  // What is handed over is what was sent back, by End.
+  void backward(Run& run, const Tensor&, Grads<1>& g) {
+    exchange->finish();
+    g[0].give(run, std::exchange(exchange->result, {}));
+  }
+};
+
+struct End {  // the same rows; backward sends their gradient back
+  std::shared_ptr<RowExchange> exchange;
+
+  Tensor forward(Run&, const Tensor& begun) {
+    exchange->finish();
+    exchange->result = {};
+    return begun;
+  }
+  void backward(Run& run, const Tensor& dy, Grads<1>& g) {
+    exchange->start(dy, exchange->recv, exchange->send);
+    if (exchange->behind_gradients) exchange->behind_gradients->run();
+    if (!exchange->spread) exchange->finish();
+    g[0].give(run, dy);
+  }
+};
+
+}  // namespace
+
+// A rehearsal has no peers: what would come is as much as what goes, and nothing moves.
+void RowExchange::start(const Tensor& x, const RowCounts& to, const RowCounts& from) {
+  MT_CHECK(!under_way && x.shape().rank() == 2 && x.contiguous() && total(*to) == x.size(0), x.shape(), " for ", total(*to),
+           " rows");
+  Run& run = x.run();
+  int64_t width = x.size(1);
+  source = x.detach();
+  result = run.empty({total(*from), width}, x.dtype());
+  under_way = true;
+  if (!run.backend().computes()) return;
+  auto elements = [&](const RowCounts& rows) {
+    std::vector<int64_t> out = *rows;
+    for (int64_t& n : out) n *= width;
+    return out;
+  };
+  run.stream().synchronize();
+  pending = axis->comm().start_all_to_all_v({x.raw(), x.numel(), x.dtype()}, elements(to),
+                                            {result.raw(), result.numel(), result.dtype()}, elements(from));
+}
+
+void RowExchange::finish() {
+  if (!std::exchange(under_way, false)) return;
+  if (while_travelling && *while_travelling) (*while_travelling)();
+  pending.wait();
+  pending = {};
+  source = {};
+}
+
+Tensor begin_exchange(const Tensor& x, const std::shared_ptr<RowExchange>& exchange) {
+  MT_CHECK(static_cast<int>(exchange->send->size()) == exchange->axis->size() &&
+               static_cast<int>(exchange->recv->size()) == exchange->axis->size(),
+           exchange->axis->name());
+  return apply(Begin{.exchange = exchange}, x);
+}
+
+Tensor end_exchange(const Tensor& begun, const std::shared_ptr<RowExchange>& exchange) {
+  return apply(End{.exchange = exchange}, begun);
+}
+
+}  // namespace mtrain

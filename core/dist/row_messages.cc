@@ -1,0 +1,88 @@
+#include "mtrain/dist/row_messages.h"
+
+#include "mtrain/comm/reduce.h"
+
+namespace mtrain {
+namespace {
+
+Buffer buffer(const Tensor& t) { return {t.raw(), t.numel(), t.dtype()}; }
+
+/// Lets what is under way go on: some transports move only when they are asked.
+void poke(std::vector<Pending>& all) {
+  for (Pending& pending : all) pending.done();
+}
+
+}  // namespace
+
+RowArrival::RowArrival(Run& run, const Axis& axis, const Tensor& mine, const Tensor& whole)
+    : whole_(whole), come_(static_cast<size_t>(axis.size())), gone_(static_cast<size_t>(axis.size())) {
+  int n = axis.size(), me = axis.index();
+  Tensor own = rows_of_rank(whole, me, n);
+  MT_CHECK(own.shape() == mine.shape() && own.dtype() == mine.dtype(), mine.shape(), " of ", whole.shape());
+  run.copy(own, mine);
+  if (!run.backend().computes()) return;
+  run.stream().synchronize();
+  for (int step = 1; step < n; ++step) {  // from the rank behind, to the one before: all pairs meet
+    int from = circle(me, step, n);
+    come_[static_cast<size_t>(from)] = axis.comm().start_recv(buffer(rows_of_rank(whole, from, n)), from);
+  }
+  for (int step = 1; step < n; ++step) {
+    int to = circle(me, n - step, n);
+    gone_[static_cast<size_t>(to)] = axis.comm().start_send(buffer(own), to);
+  }
+}
+
+void RowArrival::wait(int rank) {
+  poke(gone_);
+  come_[static_cast<size_t>(rank)].wait();
+}
+
+void RowArrival::finish() {
+  for (Pending& pending : come_) pending.wait();
+  for (Pending& pending : gone_) pending.wait();
+}
+
+RowDeparture::RowDeparture(Run& run, const Axis& axis, const Shape& piece, DType dtype)
+    : run_(run),
+      axis_(axis),
+      summands_(static_cast<size_t>(axis.size())),
+      sent_(summands_.size()),
+      come_(summands_.size()),
+      gone_(summands_.size()) {
+  for (int step = 1; step < axis.size(); ++step) {
+    int from = circle(axis.index(), axis.size() - step, axis.size());
+    auto at = static_cast<size_t>(from);
+    summands_[at] = run.empty(piece, dtype);
+    if (run.backend().computes()) come_[at] = axis.comm().start_recv(buffer(summands_[at]), from);
+  }
+}
+
+void RowDeparture::send(int rank, const Tensor& summand) {
+  auto at = static_cast<size_t>(rank);
+  sent_[at] = summand;
+  if (!run_.backend().computes()) return;
+  run_.stream().synchronize();
+  gone_[at] = axis_.comm().start_send(buffer(summand), rank);
+  poke(gone_);
+  poke(come_);
+}
+
+Tensor RowDeparture::finish(const Tensor& own) {
+  auto me = static_cast<size_t>(axis_.index());
+  summands_[me] = own;
+  Tensor sum = run_.empty(own.shape(), own.dtype());
+  for (Pending& pending : come_) pending.wait();
+  if (run_.backend().computes()) {
+    run_.stream().synchronize();
+    std::vector<const void*> inputs;
+    for (const Tensor& summand : summands_) inputs.push_back(summand.raw());
+    void* output = sum.raw();
+    reduce_in_order(inputs, {&output, 1}, sum.numel(), sum.dtype(), ReduceOp::sum);
+  }
+  for (Pending& pending : gone_) pending.wait();
+  summands_.clear();
+  sent_.clear();
+  return sum;
+}
+
+}  // namespace mtrain

@@ -1,0 +1,87 @@
+#include "mtrain/pipeline/turns.h"
+
+#include <utility>
+
+#include "mtrain/base/error.h"
+
+namespace mtrain {
+namespace {
+
+/// What of a Run belongs to the work under way.
+class WorkState {
+ public:
+  explicit WorkState(Run& run)
+      : step_(run.step),
+        first_token_(run.first_token),
+        own_tokens_(run.own_tokens),
+        training_(run.training),
+        grad_enabled_(run.grad_enabled),
+        backwards_(run.backwards),
+        use_(run.memory().use()) {}
+  void put(Run& run) const {
+    run.step = step_, run.first_token = first_token_, run.own_tokens = own_tokens_;
+    run.training = training_, run.grad_enabled = grad_enabled_, run.backwards = backwards_;
+    run.memory().set_use(use_);
+  }
+
+ private:
+  uint64_t step_;
+  int64_t first_token_;
+  std::shared_ptr<const std::vector<RowRange>> own_tokens_;
+  bool training_, grad_enabled_;
+  int64_t backwards_;
+  MemoryUse use_;
+};
+
+/// Unwinds work that will not go on.
+struct GivenUp {};
+
+}  // namespace
+
+void Turns::run(std::function<void()>& pause, const std::function<void()>& first, const std::function<void()>& second) {
+  MT_CHECK(!pause && !run_.made, "work side by side inside of other such work, or of what is offloaded");
+  bool give_up = false, in_second = true;
+  auto go = [&](auto&& enter) {  // from the first to the second and back
+    WorkState here(run_);
+    in_second = true;
+    try {
+      enter();
+    } catch (...) {
+      in_second = false;
+      here.put(run_);
+      throw;
+    }
+    in_second = false;
+    here.put(run_);
+  };
+  pause = [&] {
+    if (in_second) {
+      WorkState here(run_);
+      fiber_.yield();
+      here.put(run_);
+      if (give_up) throw GivenUp{};
+    } else if (fiber_.under_way()) {
+      go([&] { fiber_.resume(); });
+    }
+  };
+  std::exception_ptr thrown;
+  try {
+    go([&] { fiber_.start(second); });
+    first();
+    while (fiber_.under_way()) go([&] { fiber_.resume(); });
+  } catch (...) {
+    thrown = std::current_exception();
+  }
+  give_up = true;
+  while (fiber_.under_way()) {
+    try {
+      go([&] { fiber_.resume(); });
+    } catch (const GivenUp&) {
+    } catch (...) {  // of its unwinding: what was first counts
+    }
+  }
+  pause = nullptr;
+  if (thrown) std::rethrow_exception(thrown);
+}
+
+}  // namespace mtrain
