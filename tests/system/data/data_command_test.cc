@@ -85,7 +85,7 @@ TEST_CASE("each kind of failure has its status and one message") {
     const char *arguments, *says;
     int status;
   };
-  for (const Case& c : {Case{"data", "prepare, inspect", 2},
+  for (const Case& c : {Case{"data", "it has: prepare, ", 2},
                         {"data prepare", "--input", 2},
                         {"data prepare -i x.txt -o o -t byte --split-on words", "words", 2},
                         {"data prepare -i x.txt -o o -t byte --max-bad many", "many", 2},
