@@ -1,5 +1,5 @@
-// DeviceBackend: a backend that a plugin brings ("cuda"), as the kind of component that the registry makes. One object per
-// rank; ranks that are threads of one process have one each, and share the device.
+// DeviceBackend: a backend that a plugin brings ("cuda"), as the kind of component that the registry makes. One object
+// per rank; ranks that are threads of one process have one each, and share the device.
 #pragma once
 #include <string>
 #include <vector>
@@ -8,7 +8,8 @@
 
 namespace mtrain {
 
-/// What the maker of a backend is given. Making one opens nothing: a machine without the device can make it and ask probe().
+/// What the maker of a backend is given. Making one opens nothing: a machine without the device can make it and ask
+/// probe().
 struct BackendContext {};
 
 class MT_API DeviceBackend : public Backend {
