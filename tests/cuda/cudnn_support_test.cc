@@ -21,8 +21,8 @@ struct Gpu {
 constexpr Gpu kGpus[] = {{"A100", 800, 108, 166912}, {"H200", 900, 132, 232448}, {"B200", 1000, 148, 232448}};
 
 std::string properties(const Gpu& gpu) {
-  return cat(R"({"cudaDeviceId": 0, "deviceId": 0, "pciDeviceId": 0, "deviceName": ")", gpu.name, R"(", "deviceVer": )",
-             gpu.version, R"(, "driverVer": 13000, "multiProcessorCount": )", gpu.processors,
+  return cat(R"({"cudaDeviceId": 0, "deviceId": 0, "pciDeviceId": 0, "deviceName": ")", gpu.name,
+             R"(", "deviceVer": )", gpu.version, R"(, "driverVer": 13000, "multiProcessorCount": )", gpu.processors,
              R"(, "maxSharedMemoryPerBlockOptin": )", gpu.shared_memory, R"(, "maxSharedMemoryPerBlock": 49152,)",
              R"( "reservedSharedMemoryPerBlock": 1024, "maxGridSize": [2147483647, 65535, 65535],)",
              R"( "maxBlockSize": [1024, 1024, 64], "regsPerBlock": 65536, "maxRegistersPerSM": 65536,)",
@@ -95,8 +95,9 @@ TEST_CASE("attention of Llama-like and GPT-like models has fused kernels, forwar
     for (const Row& row : rows)
       for (bool backward : {false, true}) {
         INFO(gpu.name << ", " << row.model << (backward ? ", backward" : ", forward"));
-        // On A100 the library has no deterministic gradients of ragged sequences (seen with 9.19): plain kernels take over.
-        if (gpu.version == 800 && row.shape.ragged && backward) continue;
+        // Deterministic gradients of ragged sequences are for Hopper alone (seen with 9.19): elsewhere plain kernels
+        // take over.
+        if (gpu.version != 900 && row.shape.ragged && backward) continue;
         CHECK(refusal(gpu, row.shape, backward) == "");
       }
 }

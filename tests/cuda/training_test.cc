@@ -16,9 +16,9 @@ namespace {
 std::vector<double> losses(const std::string& backend, const std::string& dtype) {
   testing::Scratch scratch(cat("mt-cuda-", backend, dtype));
   std::string run = (scratch / "run").string();
-  auto out = testing::run(
-      {{MT_BINARY_DIR "/bin/mtrain", MT_SOURCE_DIR "/recipes/quickstart.yaml", "dataset.type=mock", "train.steps=10",
-        cat("dist.backend=", backend), cat("mixed_precision.dtype=", dtype), cat("run.dir=", run)}});
+  std::string recipe = scratch.write("tiny.yaml", testing::tiny_recipe());
+  auto out = testing::cli({recipe, "-q", "train.steps=10", cat("dist.backend=", backend),
+                           cat("mixed_precision.dtype=", dtype), cat("run.dir=", run)});
   INFO(out.out << out.err);
   REQUIRE(out.status == 0);
   std::ifstream file(run + "/metrics.jsonl");

@@ -172,6 +172,25 @@ Descriptor GraphBuilder::finish(cudnnHandle_t handle) {
   return graph;
 }
 
+namespace {
+
+/// Whether the library says of an engine that two runs may differ.
+bool varies(Node choice) {
+  Descriptor engine(CUDNN_BACKEND_ENGINE_DESCRIPTOR);
+  Node raw = engine.get();
+  int64_t count = 0;
+  cudnnBackendNumericalNote_t notes[32];
+  require(
+      cudnnBackendGetAttribute(choice, CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &count, &raw),
+      "engine");
+  require(
+      cudnnBackendGetAttribute(raw, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE, 32, &count, notes),
+      "notes");
+  return std::find(notes, notes + count, CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC) != notes + count;
+}
+
+}  // namespace
+
 CompiledGraph compile(const Descriptor& graph, cudnnHandle_t handle, const Descriptor* device) {
   Descriptor heuristics(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
   heuristics.set(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph.get());
@@ -192,6 +211,7 @@ CompiledGraph compile(const Descriptor& graph, cudnnHandle_t handle, const Descr
           "engines");
   cudnnStatus_t last = CUDNN_STATUS_NOT_SUPPORTED;
   for (int64_t i = 0; i < proposed; ++i) {
+    if (varies(raw[static_cast<size_t>(i)])) continue;
     Descriptor plan(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
     plan.set(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, raw[static_cast<size_t>(i)]);
     if (handle) plan.set(CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, 1, &handle);

@@ -95,8 +95,8 @@ struct CompiledGraph {
   int64_t workspace = 0;
   int64_t engine = -1;
 };
-/// Takes the first engine that the library proposes and that compiles. `device`: properties to compile for, null: the
-/// current device. Throws NoSuchKernel.
+/// Takes the first deterministic engine that the library proposes and that compiles. `device`: properties to compile
+/// for, null: the current device. Throws NoSuchKernel.
 CompiledGraph compile(const Descriptor& graph, cudnnHandle_t handle, const Descriptor* device);
 
 /// The properties of a device that is not there, as the library's JSON has them.

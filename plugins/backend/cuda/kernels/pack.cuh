@@ -89,6 +89,18 @@ cudaError_t each_element(const Launch& launch, int64_t count, bool vector, const
   return cudaGetLastError();
 }
 
+struct Split {
+  int64_t quotient, remainder;
+};
+/// k / n for 0 <= k, 0 < n < 2^32. A division of 64 bits is a long routine, and seldom needed.
+__device__ __forceinline__ Split split(int64_t k, int64_t n) {
+  if (k <= UINT32_MAX) {
+    auto a = static_cast<uint32_t>(k), b = static_cast<uint32_t>(n);
+    return {a / b, a % b};
+  }
+  return {k / n, k % n};
+}
+
 /// Elements of 16 bytes.
 template <class T>
 constexpr int kPack = static_cast<int>(16 / sizeof(T));

@@ -12,9 +12,10 @@ __global__ void __launch_bounds__(256) rotate(RopeArgs a) {
   int64_t all = a.tokens * heads * packs, step = static_cast<int64_t>(gridDim.x) * blockDim.x;
   float direction = a.inverse ? -1.0f : 1.0f;
   for (int64_t k = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; k < all; k += step) {
-    int64_t i = k % packs * N, head = k / packs % heads, token = k / packs / heads;
-    T* x = static_cast<T*>(a.x) + token * a.row_stride + head / a.heads_per_group * a.group_stride +
-           head % a.heads_per_group * a.head_dim + i;
+    Split pack = split(k, packs), head = split(pack.quotient, heads), place = split(head.remainder, a.heads_per_group);
+    int64_t i = pack.remainder * N, token = head.quotient;
+    T* x = static_cast<T*>(a.x) + token * a.row_stride + place.quotient * a.group_stride +
+           place.remainder * a.head_dim + i;
     const float *cos = a.cos + a.positions[token] * half + i, *sin = a.sin + a.positions[token] * half + i;
     auto low = load<N>(x), high = load<N>(x + half);
 #pragma unroll
