@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""budget.py BUILD_FOLDER BUDGET: holds what ptxas said of each kernel against a budget; prints the most of each pattern."""
+"""budget.py BUILD_FOLDER BUDGET: holds what ptxas said of each kernel against a budget."""
 import re
 import sys
 from pathlib import Path
