@@ -12,7 +12,7 @@ constexpr Rule kRules[] = {
      "{world_size} ranks cannot be cut into groups of etp x ep x pp = {expert_ranks}",
      "experts are laid over the same ranks in a grid of their own", "dist.ep; dist.etp"},
     {"device-comm", "dist.comm", "dist.backend == 'cuda' and world_size > 1", "dist.comm == 'nccl'",
-     "{world_size} ranks on GPUs exchange device memory, which dist.comm={dist.comm ?? 'thread'} does not reach", "",
+     "{world_size} ranks on GPUs exchange device memory, which takes dist.comm=nccl", "",
      "dist.comm='nccl'; dist.backend='cpu'"},
     {"tp-in-domain", "dist.tp", "", "dist.tp <= gpu.per_domain",
      "{dist.tp} ranks do not share one fast interconnect: {gpu.name} has {gpu.per_domain} behind it",
