@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <deque>
+#include <numeric>
 
 namespace mtrain {
 
@@ -33,17 +35,15 @@ OptimizerState::OptimizerState(Run& run, std::vector<ParamSlice> slices, ParamBu
 
 // The square of a float is exact in double, so how parameters are cut shows in the last bits of a double only.
 double OptimizerState::grad_norm(double grad_scale, Communicator* world) const {
-  double squares = 0;
+  std::deque<double> parts;  // on a device, they come when it is waited for: once, for all
   for (size_t i = 0; i < entries_.size(); ++i) {
     if (world && !entries_[i].counted) continue;
     const float* gradient = entries_[i].grad.data<float>();
-    for (auto [begin, end] : counted_[i]) {
-      double part = 0;
-      run_.kernels().squared_norm(run_.stream(), {.x = gradient + begin, .count = end - begin, .out = &part});
-      run_.stream().synchronize();
-      squares += part;
-    }
+    for (auto [begin, end] : counted_[i])
+      run_.kernels().squared_norm(run_.stream(), {.x = gradient + begin, .count = end - begin, .out = &parts.emplace_back(0)});
   }
+  run_.stream().synchronize();
+  double squares = std::accumulate(parts.begin(), parts.end(), 0.0);
   if (world) squares = world->all_reduce_value(squares);
   return std::sqrt(squares) * grad_scale;
 }

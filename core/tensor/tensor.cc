@@ -2,12 +2,14 @@
 
 #include <utility>
 
+#include "mtrain/tensor/device_backend.h"
 #include "mtrain/tensor/run.h"
 
 namespace mtrain {
 
 Stream::~Stream() = default;
 Backend::~Backend() = default;
+DeviceBackend::~DeviceBackend() = default;
 NodeBase::~NodeBase() = default;
 
 Storage::Storage(Run& run, size_t bytes)

@@ -7,6 +7,7 @@
 #include "mtrain/checkpoint/hf_dir.h"
 #include "mtrain/cpu/cpu_backend.h"
 #include "mtrain/cpu/threads.h"
+#include "mtrain/tensor/device_backend.h"
 #include "mtrain/tensor/planning.h"
 #include "mtrain/train/hf_import.h"
 
@@ -40,10 +41,7 @@ BlockPlan block_plan(const Settings& s) {
 Session::Session(const Recipe& r, PluginHost& host, Options options)
     : recipe(r), plugins(host), blocks(block_plan(r.settings)) {
   const Settings& s = recipe.settings;
-  backend = make_cpu_backend(threads_per_rank(s, options.ranks_here));
-  Probe probe = backend->probe();
-  MT_USER_CHECK(probe.devices > 0, ErrorClass::config, cat("backend '", backend->name(), "' is not usable: ", probe.reason), "");
-  device = probe.reason.empty() ? std::string(backend->name()) : probe.reason;
+  open_backend(options.ranks_here);
   if (options.planning) {
     real_backend = std::move(backend);
     backend = make_planning_backend(*real_backend);
@@ -72,6 +70,26 @@ Session::Session(const Recipe& r, PluginHost& host, Options options)
   build_stages(options);
   if (options.initialise && !s.model.init_from.empty())
     import_hf_weights(HfDir(recipe.resolve(s.model.init_from)), *model, parameters);
+}
+
+void Session::open_backend(int ranks_here) {
+  const Settings& s = recipe.settings;
+  if (s.dist.backend == "cpu") {
+    backend = make_cpu_backend(threads_per_rank(s, ranks_here));
+    device = std::string(backend->name());
+    return;
+  }
+  BackendContext context;
+  auto made = plugins.make<DeviceBackend>(s.dist.backend, Node::map(), context);
+  Probe probe = made->probe();
+  if (probe.devices == 0) {
+    const Node* setting = recipe.config.root().find("dist.backend");
+    std::string place = setting ? setting->loc().text() : "";
+    throw Error(ErrorClass::config, cat(place.empty() ? "" : cat(place, ": "), "dist.backend=", s.dist.backend, ": ", probe.reason),
+                cat(made->remedy(), "; or dist.backend=cpu"));
+  }
+  device = made->describe().front();
+  backend = std::move(made);
 }
 
 void Session::build_stages(const Options& options) {

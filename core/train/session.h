@@ -51,6 +51,7 @@ class MT_API Session {
   PipelinePlace place(Communicator* ranks = nullptr) const;
 
  private:
+  void open_backend(int ranks_here);
   void build_stages(const Options& options);
   std::optional<BuildSettings> build_;
   PipelinePlace place_;

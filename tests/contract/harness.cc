@@ -6,9 +6,8 @@
 #include <cmath>
 #include <cstdlib>
 
+#include "contract/places.h"
 #include "mtrain/base/rng.h"
-#include "mtrain/cpu/cpu_backend.h"
-#include "mtrain/cpu/isa.h"
 
 namespace mtrain::contract {
 
@@ -77,7 +76,7 @@ Values values_of(const Tensor& t) {
   return download<float>(t);
 }
 
-Lab::Lab(int threads, uint64_t seed) : Lab(make_cpu_backend(threads), seed) {}
+Lab::Lab(int threads, uint64_t seed) : Lab(places().front().make(threads), seed) {}
 
 Lab::Lab(std::unique_ptr<Backend> backend, uint64_t seed)
     : backend_(std::make_unique<GuardBackend>(std::move(backend))),
@@ -222,10 +221,10 @@ void check_without_tape(Run& run, const Case& c, const Setting& s, const Outcome
   CHECK_MESSAGE(values_of(out) == taped.out, c.name, " differs without a tape");
 }
 
-void check_at(const cpu::Isa& isa, const Case& c, const Setting& s, Figures& figures) {
-  std::string level(isa.name), where = cat(c.name, " ", name(s.dtype));
-  INFO("level ", level);
-  Lab lab(cpu::make_cpu_backend_at(isa, 1)), wide(cpu::make_cpu_backend_at(isa, 3));
+void check_at(const Place& place, const Case& c, const Setting& s, Figures& figures) {
+  std::string where = cat(c.name, " ", name(s.dtype));
+  INFO("at ", place.name);
+  Lab lab(place.make(1)), wide(place.make(3));
   Outcome first = execute(lab.run(), c, s);
   check_values(c, s, first, figures);
   CHECK_MESSAGE(execute(lab.run(), c, s) == first, where, " differs when it is run again");
@@ -253,11 +252,11 @@ void check(const Case& c, Figures& figures) {
   for (const Input& input : c.inputs) inputs.push_back(input.values);
   Values dy = random_values(c.out.numel(), "dy");
   check_definition(c, inputs, dy);
-  for (const cpu::Isa& isa : cpu::usable_isas())
+  for (const Place& place : places())
     for (DType dtype : kDTypes) {
       Setting s{dtype, {}, round_to(dy, c.float_out ? DType::f32 : dtype), {}};
       for (const Values& v : inputs) s.inputs.push_back(round_to(v, dtype));
-      check_at(isa, c, s, figures);
+      check_at(place, c, s, figures);
     }
 }
 

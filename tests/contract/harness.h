@@ -2,7 +2,7 @@
 // (reference.h). check() runs it in fp32, bf16 and fp16 and compares the value and every gradient with the
 // definition evaluated on the inputs as rounded to the dtype; with empty and with filled gradients; with each
 // input alone wanting one; without a tape; on one and on several threads, which must agree to the bit; and
-// all of it between guard bytes, and on every level of instructions that this CPU has.
+// all of it between guard bytes, and in every place of the program (places.h): the instruction levels of this CPU, or a GPU.
 #pragma once
 #include <functional>
 #include <optional>
@@ -30,7 +30,7 @@ Tensor make_ids(Run& run, const std::vector<int32_t>& ids);
 /// The values of a floating tensor.
 Values values_of(const Tensor& t);
 
-/// A rank of its own on a guarded CPU backend. The destructor checks the guards and that all memory came
+/// A rank of its own on a guarded backend, of the first place. The destructor checks the guards and that all memory came
 /// back.
 class Lab {
  public:

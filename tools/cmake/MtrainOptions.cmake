@@ -1,12 +1,13 @@
 # Compiler, hardening and sanitizer flags shared by every target of the tree, and the dependencies.
 add_library(mtrain_options INTERFACE)
-target_compile_options(mtrain_options INTERFACE
-  -Wall -Wextra -Werror -Wformat=2 -Werror=format-security -Wimplicit-fallthrough -Wnon-virtual-dtor -Woverloaded-virtual
+# For C++ alone: nvcc takes none of them as they are (MtrainCuda.cmake).
+set(flags -Wall -Wextra -Werror -Wformat=2 -Werror=format-security -Wimplicit-fallthrough -Wnon-virtual-dtor -Woverloaded-virtual
   -Wno-missing-field-initializers
   -fstack-protector-strong -fstack-clash-protection -fcf-protection=full -fno-math-errno -ffp-contract=on)
+target_compile_options(mtrain_options INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:${flags}>")
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   # g++ 12 reports overlaps in std::string's own operator+ (GCC bug 105651).
-  target_compile_options(mtrain_options INTERFACE -Wno-restrict)
+  target_compile_options(mtrain_options INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:-Wno-restrict>")
 endif()
 if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
   # `omp simd` is a wish; clang warns where its vectorizer does not follow it.
@@ -15,7 +16,7 @@ endif()
 target_compile_definitions(mtrain_options INTERFACE _GLIBCXX_ASSERTIONS BOOST_DLL_USE_STD_FS)
 target_link_options(mtrain_options INTERFACE -Wl,-z,relro -Wl,-z,now -Wl,-z,noexecstack -Wl,--as-needed)
 if(CMAKE_BUILD_TYPE STREQUAL "Release")
-  target_compile_options(mtrain_options INTERFACE -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=3)
+  target_compile_options(mtrain_options INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:-U_FORTIFY_SOURCE;-D_FORTIFY_SOURCE=3>")
 endif()
 if(MT_SANITIZE)
   target_compile_options(mtrain_options INTERFACE -fsanitize=${MT_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer -g1)

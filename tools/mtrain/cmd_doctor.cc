@@ -14,7 +14,9 @@
 
 #include "cli.h"
 #include "mtrain/base/text.h"
+#include "mtrain/config/tree.h"
 #include "mtrain/plugin/sidecar.h"
+#include "mtrain/tensor/device_backend.h"
 
 namespace mtrain {
 namespace {
@@ -237,6 +239,30 @@ std::vector<Finding> plugins(const Cli& cli) {
   return out;
 }
 
+/// What each backend plugin finds on this machine. To have no device is no fault: the processor is always there.
+std::vector<Finding> devices(const Cli& cli) {
+  std::vector<Finding> out;
+  PluginHost host = plugin_host(cli);
+  for (const auto& file : host.list()) {
+    if (file.kind != DeviceBackend::kKind || !file.problem.empty() || file.shadowed) continue;
+    Finding finding{"device", State::ok, cat("backend ", file.name, ": "), "", ErrorClass::plugin};
+    try {
+      BackendContext context;
+      auto backend = host.make<DeviceBackend>(file.name, Node::map(), context);
+      Probe probe = backend->probe();
+      std::string lines = probe.devices > 0 ? join(backend->describe(), "; ") : probe.reason;
+      finding.text += lines;
+      finding.fix = backend->remedy();
+    } catch (const Error& error) {
+      finding.state = State::fail;
+      finding.text += error.message();
+      finding.fix = error.hint();
+    }
+    out.push_back(std::move(finding));
+  }
+  return out;
+}
+
 Finding versions() {
   utsname system{};
   ::uname(&system);
@@ -275,6 +301,7 @@ void print_text(const std::vector<Finding>& findings) {
 void doctor(Cli& cli, bool json) {
   std::vector<Finding> findings = {versions(), cpu_features(), cores(), memory(), limits(), working_folder()};
   for (auto& finding : plugins(cli)) findings.push_back(std::move(finding));
+  for (auto& finding : devices(cli)) findings.push_back(std::move(finding));
   json ? print_json(findings) : print_text(findings);
   for (const auto& finding : findings)
     if (finding.state == State::fail && cli.status == 0) cli.status = static_cast<int>(finding.error_class);

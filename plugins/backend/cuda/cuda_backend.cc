@@ -1,0 +1,132 @@
+#include "cuda_backend.h"
+
+#include <algorithm>
+
+#include "check.h"
+#include "cuda_stream.h"
+#include "mtrain/base/error.h"
+#include "table.h"
+
+namespace mtrain::cuda {
+
+namespace {
+constexpr size_t kPinnedLimit = size_t{64} << 20;
+}
+
+CudaBackend::CudaBackend() : kernels_(cuda_kernels()), pool_(api_), pinned_(api_, kPinnedLimit) {}
+
+CudaBackend::~CudaBackend() {
+  if (ordering_) api_.free_event(ordering_);
+}
+
+const Verdict& CudaBackend::verdict() const {
+  std::lock_guard lock(mutex_);
+  if (!verdict_) verdict_ = std::make_unique<Verdict>(judge(ask_machine()));
+  return *verdict_;
+}
+
+// `then` starts what it is given from now on after what `first` has been given so far.
+void CudaBackend::order(cudaStream_t first, cudaStream_t then) {
+  if (first == then) return;
+  if (!ordering_) ordering_ = api_.make_event();
+  api_.record(ordering_, first);
+  api_.wait_on_stream(then, ordering_);
+}
+
+void* CudaBackend::take(size_t bytes, cudaStream_t stream, const char* use) {
+  std::lock_guard lock(mutex_);
+  if (void* data = pool_.take(bytes, stream)) return data;
+  size_t free = 0, total = 0;
+  api_.memory(free, total);
+  throw Error(
+      ErrorClass::config,
+      cat("out of GPU memory: need ", human_bytes(bytes), use ? cat(" for ", use) : "", ", ", human_bytes(free),
+          " free of ", human_bytes(total), ", ", human_bytes(pool_.figures().in_use), " in use by this rank"),
+      "make train.micro_batch_size or model.seq_length smaller, or set model.recompute=full");
+}
+
+void CudaBackend::give(void* data, cudaStream_t stream) {
+  std::lock_guard lock(mutex_);
+  pool_.give(data, stream);
+}
+
+void* CudaBackend::take_pinned() {
+  std::lock_guard lock(mutex_);
+  return pinned_.take();
+}
+void CudaBackend::give_pinned(void* piece, cudaStream_t stream) {
+  std::lock_guard lock(mutex_);
+  pinned_.give(piece, stream);
+}
+
+void CudaBackend::opened(CudaStream& stream) {
+  std::lock_guard lock(mutex_);
+  streams_.push_back(&stream);
+}
+void CudaBackend::closed(CudaStream& stream) {
+  std::lock_guard lock(mutex_);
+  std::erase(streams_, &stream);
+}
+
+DevicePool::Figures CudaBackend::figures() const {
+  std::lock_guard lock(mutex_);
+  return pool_.figures();
+}
+
+// Tensors' memory is ordered on the first stream; whoever else there is waits for it here, and it for them below. With
+// one stream, which is the rule, both cost nothing.
+void* CudaBackend::allocate(Device device, size_t bytes) {
+  MT_CUDA(cudaSetDevice(device.index));
+  cudaStream_t home = nullptr;
+  {
+    std::lock_guard lock(mutex_);
+    if (!streams_.empty()) home = streams_.front()->raw();
+  }
+  void* data = take(bytes, home, nullptr);
+  std::lock_guard lock(mutex_);
+  for (CudaStream* s : streams_) order(home, s->raw());
+  return data;
+}
+
+void CudaBackend::deallocate(Device, void* data, size_t) {
+  for (CudaStream* s : streams_) s->settle();  // calls held back may still want it
+  std::lock_guard lock(mutex_);
+  cudaStream_t home = streams_.empty() ? nullptr : streams_.front()->raw();
+  for (CudaStream* s : streams_) order(s->raw(), home);
+  pool_.give(data, home);
+}
+
+size_t CudaBackend::free_memory(Device device) const {
+  MT_CUDA(cudaSetDevice(device.index));
+  size_t free = 0, total = 0;
+  api_.memory(free, total);
+  DevicePool::Figures held = figures();
+  return free + held.reserved - held.in_use;
+}
+
+std::unique_ptr<Stream> CudaBackend::stream(Device device) {
+  return std::make_unique<CudaStream>(*this, device.index);
+}
+
+namespace {
+bool on_device(const void* data) {
+  cudaPointerAttributes attributes{};
+  MT_CUDA(cudaPointerGetAttributes(&attributes, data));
+  return attributes.type == cudaMemoryTypeDevice || attributes.type == cudaMemoryTypeManaged;
+}
+}  // namespace
+
+void CudaBackend::copy(Stream& stream, void* to, const void* from, size_t bytes) {
+  if (bytes == 0) return;
+  CudaStream& s = cuda_stream(stream);
+  bool to_device = on_device(to), from_device = on_device(from);
+  if (to_device && !from_device) return s.upload(to, from, bytes);
+  MT_CUDA(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, s.handle()));
+  if (!to_device) s.synchronize();
+}
+
+void CudaBackend::fill_zero(Stream& stream, void* data, size_t bytes) {
+  if (bytes > 0) MT_CUDA(cudaMemsetAsync(data, 0, bytes, cuda_stream(stream).handle()));
+}
+
+}  // namespace mtrain::cuda

@@ -1,0 +1,90 @@
+// A CUDA stream of one rank with what its kernels need: scratch memory, a cuBLASLt handle with its plans, uploads
+// through page-locked memory, side streams for small products, and small calls held back to be launched together. To
+// whoever uses it, all of it is one queue in order. For one thread at a time; owned by the rank, belongs to a
+// CudaBackend that outlives it.
+#pragma once
+#include <cuda_runtime_api.h>
+
+#include <array>
+#include <memory>
+#include <vector>
+
+#include "attention.h"
+#include "device_pool.h"
+#include "gemm.h"
+#include "kernels/kernels.h"
+#include "mtrain/tensor/backend.h"
+#include "pending.h"
+#include "product_lanes.h"
+
+namespace mtrain::cuda {
+
+class CudaBackend;
+
+class CudaStream final : public Stream {
+ public:
+  CudaStream(CudaBackend& backend, int device);
+  ~CudaStream() override;
+
+  void synchronize() override;
+  /// The queue's end: what is given to it from here on comes after everything before.
+  cudaStream_t handle() {
+    settle();
+    return stream_;
+  }
+  /// The stream as it is, for events and memory that follow no order of calls.
+  cudaStream_t raw() const { return stream_; }
+  Launch launch() { return {handle(), processors_, this, scratch_of}; }
+  /// Calls held back are launched, and side streams joined.
+  void settle();
+  PendingWork& pending() { return pending_; }
+
+  /// Where a product with nothing to wait for but the queue so far may run.
+  struct Place {
+    cudaStream_t stream;
+    void* workspace;
+  };
+  Place place_of(const GemmArgs& args, bool may_leave, size_t workspace_bytes);
+  void join_lanes();
+  /// At least `bytes` for kernels that are queued until the next call, which may hand out the same memory.
+  void* scratch(size_t bytes);
+  /// Host values to the device, in the order of the stream; the host's memory may be changed on return.
+  void upload(void* to, const void* from, size_t bytes);
+  /// A copy on the device of a few host values, valid until the next call.
+  void* uploaded(const void* from, size_t bytes);
+  GemmPlans& gemm() { return *gemm_; }
+  AttentionPlans& attention() { return *attention_; }
+  int processors() const { return processors_; }
+  /// 90 for Hopper.
+  int architecture() const { return architecture_; }
+
+ private:
+  struct Memory {
+    void* data = nullptr;
+    size_t bytes = 0;
+  };
+  struct Lane {
+    cudaStream_t stream = nullptr;
+    Memory workspace;
+  };
+  void* grown(Memory& memory, size_t bytes, const char* use);
+  void order(cudaStream_t first, cudaStream_t then);
+  PendingWork::Launches launches();
+  static void* scratch_of(void* owner, size_t bytes) { return static_cast<CudaStream*>(owner)->scratch(bytes); }
+
+  CudaBackend& backend_;
+  cudaStream_t stream_ = nullptr;
+  int processors_ = 1, architecture_ = 0;
+  Memory scratch_, workspace_, uploaded_, norms_;
+  std::array<Lane, ProductLanes::kLanes> lanes_;
+  ProductLanes placing_;
+  cudaEvent_t ordering_ = nullptr;
+  PendingWork pending_;
+  std::unique_ptr<GemmPlans> gemm_;
+  std::unique_ptr<AttentionPlans> attention_;
+};
+
+/// Every stream that reaches a kernel of this plugin was made by it.
+inline CudaStream& cuda_stream(Stream& stream) { return static_cast<CudaStream&>(stream); }
+
+}  // namespace mtrain::cuda

@@ -1,0 +1,55 @@
+// Matrix products through cuBLASLt, with plans kept per shape: the library's choice of algorithm takes longer than a
+// small product. Sums are in float (no TF32), results deterministic. For one thread at a time.
+#pragma once
+#include <compare>
+#include <cstdint>
+#include <map>
+#include <memory>
+
+#include "mtrain/tensor/kernel_table.h"
+
+namespace mtrain::cuda {
+
+class CudaStream;
+
+/// KernelTable::gemm.
+void gemm(CudaStream& stream, const GemmArgs& args);
+
+struct GemmPlan;
+
+/// The cuBLASLt handle and plans of one stream; what was used least recently is dropped.
+class GemmPlans {
+ public:
+  static constexpr size_t kMaxPlans = 1024;
+  static constexpr size_t kWorkspace = size_t{32} << 20;
+  struct Key {
+    int64_t m, n, k, lda, ldb, ldc, batch, stride_a, stride_b, stride_c;
+    bool transpose_a, transpose_b, bias, reads_c;
+    int align_a, align_b, align_c, align_d;  // bytes, at most 256
+    DType dtype, c_dtype;
+    auto operator<=>(const Key&) const = default;
+  };
+
+  GemmPlans();
+  ~GemmPlans();
+  /// Opens the library at the first call. A plan without an algorithm where it has none for this shape.
+  GemmPlan& find(const Key& key);
+  void* handle() const { return handle_; }
+  size_t size() const { return plans_.size(); }
+
+ private:
+  void* handle_ = nullptr;  // cublasLtHandle_t
+  std::map<Key, std::unique_ptr<GemmPlan>> plans_;
+  uint64_t clock_ = 0;
+};
+
+/// What a product is to the library: which steps the call takes, and whether bias and addend are part of it. Pure.
+struct GemmSteps {
+  bool library = true;        // false: plain_gemm, which does everything
+  bool widened = false;       // into float scratch memory, then cast
+  bool fused_bias = false;    // in the library's epilogue
+  bool fused_addend = false;  // as the library's C
+};
+GemmSteps plan_steps(const GemmArgs& args);
+
+}  // namespace mtrain::cuda

@@ -1,0 +1,118 @@
+// Softmax cross-entropy. A row of logits is read once for its loss: each thread keeps a maximum and a sum of
+// exponentials relative to it, and these are joined (Milakov & Gimelshein 2018, arXiv:1805.02867). Formulas:
+// core/kernel/cross_entropy.h.
+#include "mtrain/kernel/cross_entropy.h"
+#include "rows.cuh"
+
+namespace mtrain::cuda {
+
+namespace {
+
+constexpr int kThreads = 512;
+
+/// (maximum, sum of exponentials relative to it).
+__device__ __forceinline__ Pair join(Pair a, Pair b) {
+  float top = fmaxf(a.first, b.first);
+  if (top == -INFINITY) return {top, 0};
+  return {top, a.second * exp_nonpositive(a.first - top) + b.second * exp_nonpositive(b.first - top)};
+}
+
+template <class T, int N>
+__global__ void __launch_bounds__(kThreads) losses(CrossEntropyArgs a) {
+  __shared__ Pair warps[kWarp + 1];
+  BlockTeam team{warps};
+  for (int64_t row = blockIdx.x; row < a.rows; row += gridDim.x) {
+    const T* logits = static_cast<const T*>(a.logits) + row * a.cols;
+    int64_t valid = max(min(a.valid_cols, a.cols), int64_t{0});
+    Pair mine{-INFINITY, 0};
+    bool broken = false;  // a NaN must not get lost in a maximum
+    for (int64_t i = static_cast<int64_t>(threadIdx.x) * N; i < valid; i += static_cast<int64_t>(blockDim.x) * N) {
+      auto pack = load<N>(logits + i);
+      float top = mine.first;
+#pragma unroll
+      for (int j = 0; j < N; ++j)
+        if (i + j < valid) top = fmaxf(top, to_float(pack.item[j]));
+      float sum = top == -INFINITY ? 0.0f : mine.second * exp_nonpositive(mine.first - top);
+#pragma unroll
+      for (int j = 0; j < N; ++j)
+        if (i + j < valid) {
+          float v = to_float(pack.item[j]);
+          broken |= v != v;
+          sum += top == -INFINITY ? 0.0f : exp_nonpositive(v - top);
+        }
+      mine = {top, sum};
+    }
+    Pair all = team.combine(mine, join, Pair{-INFINITY, 0});
+    bool any_broken = __syncthreads_or(broken);
+    if (threadIdx.x == 0) {
+      float lse = any_broken ? NAN : all.first + std::log(all.second);
+      int32_t target = a.targets[row];
+      int64_t column = target - (a.part ? a.first_col : 0);
+      float loss = a.part ? 0.0f : lse;
+      if (target < 0)
+        loss = 0;
+      else if (!a.part || (column >= 0 && column < a.cols))
+        loss = column < valid ? loss - to_float(logits[column]) : INFINITY;
+      a.loss[row] = loss;
+      a.lse[row] = valid <= 0 ? -INFINITY : lse;
+    }
+  }
+}
+
+template <class T, int N>
+__global__ void __launch_bounds__(kThreads) gradients(CrossEntropyBackwardArgs a) {
+  for (int64_t row = blockIdx.x; row < a.rows; row += gridDim.x) {
+    const T* logits = static_cast<const T*>(a.logits) + row * a.cols;
+    T* d_logits = static_cast<T*>(a.d_logits) + row * a.cols;
+    int32_t target = a.targets[row];
+    int64_t column = target - a.first_col;
+    float lse = a.lse[row], d_loss = target < 0 ? 0.0f : a.d_loss[row];
+    for (int64_t i = static_cast<int64_t>(threadIdx.x) * N; i < a.cols; i += static_cast<int64_t>(blockDim.x) * N) {
+      auto pack = load<N>(logits + i);
+#pragma unroll
+      for (int j = 0; j < N; ++j) {
+        float p = exp_fast(to_float(pack.item[j]) - lse);
+        float g = (p - (i + j == column ? 1.0f : 0.0f)) * d_loss;
+        pack.item[j] = rounded<T>(target < 0 || i + j >= a.valid_cols ? 0.0f : g);
+      }
+      store(d_logits + i, pack);
+    }
+  }
+}
+
+template <class T>
+unsigned threads_for(int64_t cols) {
+  return static_cast<unsigned>(
+      std::clamp<int64_t>(ceil_div(ceil_div(cols, kPack<T>), kWarp) * kWarp, kWarp, kThreads));
+}
+unsigned blocks_for(const Launch& launch, int64_t rows) {
+  return static_cast<unsigned>(std::min<int64_t>(rows, int64_t{launch.processors} * 16));
+}
+
+}  // namespace
+
+cudaError_t cross_entropy(const Launch& launch, const CrossEntropyArgs& a) {
+  if (a.rows <= 0) return cudaSuccess;
+  return with_float_type(a.dtype, [&]<class T>(T) {
+    unsigned blocks = blocks_for(launch, a.rows), threads = threads_for<T>(a.cols);
+    if (whole_packs<T>(a.cols) && aligned(16, a.logits))
+      losses<T, kPack<T>><<<blocks, threads, 0, launch.stream>>>(a);
+    else
+      losses<T, 1><<<blocks, threads, 0, launch.stream>>>(a);
+    return cudaGetLastError();
+  });
+}
+
+cudaError_t cross_entropy_backward(const Launch& launch, const CrossEntropyBackwardArgs& a) {
+  if (a.rows <= 0) return cudaSuccess;
+  return with_float_type(a.dtype, [&]<class T>(T) {
+    unsigned blocks = blocks_for(launch, a.rows), threads = threads_for<T>(a.cols);
+    if (whole_packs<T>(a.cols) && aligned(16, a.logits, a.d_logits))
+      gradients<T, kPack<T>><<<blocks, threads, 0, launch.stream>>>(a);
+    else
+      gradients<T, 1><<<blocks, threads, 0, launch.stream>>>(a);
+    return cudaGetLastError();
+  });
+}
+
+}  // namespace mtrain::cuda

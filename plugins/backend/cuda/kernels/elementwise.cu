@@ -1,0 +1,116 @@
+// Sums, conversions and dropout.
+#include <algorithm>
+
+#include "mtrain/kernel/dropout.h"
+#include "pack.cuh"
+
+namespace mtrain::cuda {
+
+namespace {
+
+template <class T>
+struct Add {
+  const T *a, *b;
+  T* y;
+  template <int N>
+  __device__ void at(int64_t i) const {
+    auto p = load<N>(a + i), q = load<N>(b + i);
+#pragma unroll
+    for (int j = 0; j < N; ++j) p.item[j] = rounded<T>(to_float(p.item[j]) + to_float(q.item[j]));
+    store(y + i, p);
+  }
+};
+
+/// The columns are a multiple of N, or N is 1.
+template <class T, class R>
+struct AddRow {
+  const T *a, *b;
+  const R* row;
+  T* y;
+  int64_t cols;
+  template <int N>
+  __device__ void at(int64_t i) const {
+    auto p = load<N>(a + i);
+    auto r = load<N>(row + split(i, cols).remainder);
+    Pack<T, N> q;
+    if (b) q = load<N>(b + i);
+#pragma unroll
+    for (int j = 0; j < N; ++j)
+      p.item[j] = rounded<T>(to_float(p.item[j]) + (b ? to_float(q.item[j]) : 0.0f) + to_float(r.item[j]));
+    store(y + i, p);
+  }
+};
+
+template <class S, class D>
+struct Cast {
+  const S* src;
+  D* dst;
+  float scale;
+  bool accumulate;
+  template <int N>
+  __device__ void at(int64_t i) const {
+    auto in = load<N>(src + i);
+    Pack<D, N> out;
+    if (accumulate) out = load<N>(dst + i);
+#pragma unroll
+    for (int j = 0; j < N; ++j)
+      out.item[j] = rounded<D>((accumulate ? to_float(out.item[j]) : 0.0f) + scale * to_float(in.item[j]));
+    store(dst + i, out);
+  }
+};
+
+template <class T>
+struct Dropout {
+  const T* x;
+  T* y;
+  RngStream rng;
+  int64_t first;
+  float p, scale;
+  template <int N>
+  __device__ void at(int64_t i) const {
+    auto v = load<N>(x + i);
+#pragma unroll
+    for (int j = 0; j < N; ++j)
+      v.item[j] = rounded<T>(to_float(v.item[j]) * dropout_factor(rng, first + i + j, p, scale));
+    store(y + i, v);
+  }
+};
+
+}  // namespace
+
+cudaError_t add(const Launch& launch, const AddArgs& a) {
+  return with_float_type(a.dtype, [&]<class T>(T) {
+    auto x = static_cast<const T*>(a.a), b = static_cast<const T*>(a.b);
+    auto y = static_cast<T*>(a.y);
+    if (!a.row) return each_element<kPack<T>>(launch, a.count, aligned(16, x, b, y), Add<T>{x, b, y});
+    return with_float_type(a.row_dtype, [&]<class R>(R) {
+      constexpr int kN = std::min(kPack<T>, kPack<R>);
+      bool vector = a.cols % kN == 0 && aligned(16, x, b, y, a.row);
+      return each_element<kN>(launch, a.count, vector, AddRow<T, R>{x, b, static_cast<const R*>(a.row), y, a.cols});
+    });
+  });
+}
+
+cudaError_t cast(const Launch& launch, const CastArgs& a) {
+  return with_float_type(a.src_dtype, [&]<class S>(S) {
+    return with_float_type(a.dst_dtype, [&]<class D>(D) {
+      constexpr int kN = std::min(kPack<S>, kPack<D>);
+      Cast<S, D> f{static_cast<const S*>(a.src), static_cast<D*>(a.dst), a.scale, a.accumulate};
+      return each_element<kN>(launch, a.count, aligned(16, a.src, a.dst), f);
+    });
+  });
+}
+
+cudaError_t dropout(const Launch& launch, const DropoutArgs& a) {
+  return with_float_type(a.dtype, [&]<class T>(T) {
+    Dropout<T> f{static_cast<const T*>(a.x),
+                 static_cast<T*>(a.y),
+                 RngStream(a.seed, a.name_key, a.step),
+                 a.first_index,
+                 a.p,
+                 a.p < 1.0f ? 1.0f / (1.0f - a.p) : 0.0f};
+    return each_element<kPack<T>>(launch, a.count, aligned(16, a.x, a.y), f);
+  });
+}
+
+}  // namespace mtrain::cuda

@@ -1,0 +1,63 @@
+// The kernels of this plugin as plain functions: each queues its work on a stream and returns. Arguments are those of
+// the kernel table, in device memory. No exceptions and no library but the CUDA runtime, so that nvcc has little to
+// read.
+#pragma once
+#include <cuda_runtime_api.h>
+
+#include "mtrain/tensor/kernel_table.h"
+
+namespace mtrain::cuda {
+
+/// Where a call runs. `scratch` gives device memory that is valid until the stream's next call of it; null when there
+/// is none.
+struct Launch {
+  cudaStream_t stream;
+  int processors;  // of the device
+  void* owner;
+  void* (*scratch_of)(void* owner, size_t bytes);
+  void* scratch(size_t bytes) const { return scratch_of(owner, bytes); }
+};
+
+/// Success when the current device can run this build's kernels.
+cudaError_t kernels_present();
+
+/// Of float, bf16 and fp16; anything else is cudaErrorInvalidValue.
+cudaError_t rms_norm(const Launch&, const RmsNormArgs&);
+cudaError_t rms_norm_backward(const Launch&, const RmsNormBackwardArgs&);
+cudaError_t layer_norm(const Launch&, const LayerNormArgs&);
+cudaError_t layer_norm_backward(const Launch&, const LayerNormBackwardArgs&);
+cudaError_t rope(const Launch&, const RopeArgs&);
+cudaError_t silu_mul(const Launch&, const SiluMulArgs&);
+cudaError_t silu_mul_backward(const Launch&, const SiluMulBackwardArgs&);
+cudaError_t gelu(const Launch&, const GeluArgs&);
+cudaError_t gelu_backward(const Launch&, const GeluBackwardArgs&);
+cudaError_t embedding(const Launch&, const EmbeddingArgs&);
+cudaError_t embedding_backward(const Launch&, const EmbeddingBackwardArgs&);
+cudaError_t gather_sum(const Launch&, const GatherSumArgs&);
+cudaError_t row_dots(const Launch&, const RowDotsArgs&);
+cudaError_t cross_entropy(const Launch&, const CrossEntropyArgs&);
+cudaError_t cross_entropy_backward(const Launch&, const CrossEntropyBackwardArgs&);
+cudaError_t add(const Launch&, const AddArgs&);
+cudaError_t cast(const Launch&, const CastArgs&);
+cudaError_t column_sum(const Launch&, const ColumnSumArgs&);
+cudaError_t dropout(const Launch&, const DropoutArgs&);
+/// Many tensors in one launch. REQUIRES: at most kAdamWBatch, `value` of one dtype or null.
+constexpr int kAdamWBatch = 32;
+cudaError_t adamw(const Launch&, const AdamWArgs* list, int count);
+/// out[i] = sum of squares of tensor i, in memory that the device writes to. Each is a sum of its own, whatever the
+/// others are. REQUIRES: at most kNormBatch.
+constexpr int kNormBatch = 128;
+cudaError_t squared_norms(const Launch&, const SquaredNormArgs* list, int count, double* out);
+/// Any product of GemmArgs, slowly: for shapes that the library has nothing for.
+cudaError_t plain_gemm(const Launch&, const GemmArgs&);
+
+/// Attention on any shape and dtype, without the library. `spans`: in device memory, one per sequence; cu_seqlens and
+/// spans of the arguments are not looked at. `max_queries` and `max_keys`: of the longest span.
+struct PlainSpans {
+  const AttentionSpan* spans;
+  int64_t count, max_queries, max_keys;
+};
+cudaError_t plain_attention(const Launch&, const AttentionArgs&, const PlainSpans&);
+cudaError_t plain_attention_backward(const Launch&, const AttentionBackwardArgs&, const PlainSpans&);
+
+}  // namespace mtrain::cuda

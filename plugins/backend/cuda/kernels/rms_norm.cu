@@ -1,0 +1,74 @@
+#include "column_sums.cuh"
+#include "mtrain/kernel/rms_norm.h"
+#include "rows.cuh"
+
+namespace mtrain::cuda {
+
+namespace {
+
+template <class T>
+struct Forward {
+  static constexpr int kInputs = 1;
+  RmsNormArgs a;
+  __device__ const T* in(int, int64_t row) const { return static_cast<const T*>(a.x) + row * a.cols; }
+  __device__ T* out(int64_t row) const { return static_cast<T*>(a.y) + row * a.cols; }
+  template <class Team>
+  __device__ void run(Team team, int64_t row, const T* const (&in)[1], T* out) const {
+    rms_norm_row(team, in[0], static_cast<const T*>(a.w), out, a.rstd + row, a.cols, a.eps);
+  }
+};
+
+/// The result replaces dy; where it adds up, what is there is read from its own place.
+template <class T>
+struct Backward {
+  static constexpr int kInputs = 2;
+  RmsNormBackwardArgs a;
+  __device__ const T* in(int which, int64_t row) const {
+    return static_cast<const T*>(which == 0 ? a.dy : a.x) + row * a.cols;
+  }
+  __device__ T* out(int64_t row) const { return static_cast<T*>(a.dx) + row * a.cols; }
+  template <class Team>
+  __device__ void run(Team team, int64_t row, const T* const (&in)[2], T* out) const {
+    rms_norm_row_backward(team, in[0], in[1], static_cast<const T*>(a.w), a.rstd[row], out, a.cols, a.accumulate_dx);
+  }
+};
+
+template <class T>
+struct WeightGradient {
+  static constexpr int kSums = 1;
+  const T *dy, *x;
+  const float* rstd;
+  int64_t cols;
+  template <int N>
+  __device__ void add(int64_t row, int64_t col, float (&sums)[1][N]) const {
+    auto d = load<N>(dy + row * cols + col), v = load<N>(x + row * cols + col);
+    float r = rstd[row];
+#pragma unroll
+    for (int j = 0; j < N; ++j) sums[0][j] += to_float(d.item[j]) * to_float(v.item[j]) * r;
+  }
+};
+
+}  // namespace
+
+cudaError_t rms_norm(const Launch& launch, const RmsNormArgs& a) {
+  return with_float_type(a.dtype, [&]<class T>(T) {
+    return each_row<T>(launch, a.rows, a.cols, whole_packs<T>(a.cols) && aligned(16, a.x, a.y), Forward<T>{a});
+  });
+}
+
+cudaError_t rms_norm_backward(const Launch& launch, const RmsNormBackwardArgs& a) {
+  return with_float_type(a.dtype, [&]<class T>(T) {
+    bool vector = whole_packs<T>(a.cols) && aligned(16, a.dy, a.x);
+    if (a.dw) {
+      WeightGradient<T> f{static_cast<const T*>(a.dy), static_cast<const T*>(a.x), a.rstd, a.cols};
+      ColumnResult results[1] = {{a.dw, a.accumulate_dw}};
+      if (cudaError_t status = column_sums<T>(launch, a.rows, a.cols, vector, f, results)) return status;
+    }
+    // Staged, dx is written over dy in shared memory, where what it is to be added to is not.
+    if (a.dx)
+      return each_row<T>(launch, a.rows, a.cols, vector && !a.accumulate_dx && aligned(16, a.dx), Backward<T>{a});
+    return cudaSuccess;
+  });
+}
+
+}  // namespace mtrain::cuda

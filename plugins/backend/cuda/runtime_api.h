@@ -1,0 +1,47 @@
+// The CUDA runtime behind the memory pools (device_api.h), and what it knows about this machine. Thread-safe.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "device_api.h"
+#include "mtrain/tensor/backend.h"
+
+namespace mtrain::cuda {
+
+class RuntimeApi final : public DeviceApi {
+ public:
+  /// REQUIRES: the thread's current device is the one to use.
+  void* device_malloc(size_t bytes) override;
+  void device_free(void* data) override;
+  void* host_malloc(size_t bytes) override;
+  void host_free(void* data) override;
+  void memory(size_t& free, size_t& total) override;
+  EventHandle make_event() override;
+  void free_event(EventHandle event) override;
+  void record(EventHandle event, StreamHandle stream) override;
+  bool done(EventHandle event) override;
+  void wait_on_host(EventHandle event) override;
+  void wait_on_stream(StreamHandle stream, EventHandle event) override;
+};
+
+/// What a machine answers to the three questions of a probe; zero and success where there was no need to ask.
+struct ProbeAnswers {
+  int status = 0;  // cudaGetDeviceCount
+  int devices = 0;
+  int driver_version = 0;  // cudaDriverGetVersion: 13000; 0 without a driver
+  int needed_version = 0;  // of this build
+  int image = 0;           // whether the first device can run this build's kernels
+  std::string first;       // its name and compute capability
+  std::string visible;     // CUDA_VISIBLE_DEVICES, where it is set
+};
+struct Verdict {
+  Probe probe;
+  std::string remedy;
+};
+/// One sentence about them, and the way out. Pure.
+Verdict judge(const ProbeAnswers& answers);
+ProbeAnswers ask_machine();
+/// "NVIDIA H200, 139.8 GiB, compute capability 9.0" for each device.
+std::vector<std::string> describe_devices(int devices);
+
+}  // namespace mtrain::cuda

@@ -1,0 +1,19 @@
+// Where ops are put to the test: the backends of one test program. Each program links one definition of places().
+#pragma once
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "mtrain/tensor/backend.h"
+
+namespace mtrain::contract {
+
+struct Place {
+  std::string name;
+  std::function<std::unique_ptr<Backend>(int threads)> make;  // a backend without threads ignores their number
+};
+/// The first is the one that tests without a choice run on.
+std::vector<Place> places();
+
+}  // namespace mtrain::contract

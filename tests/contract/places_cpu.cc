@@ -1,0 +1,14 @@
+// Every level of instructions that this CPU has, best first.
+#include "contract/places.h"
+#include "mtrain/cpu/isa.h"
+
+namespace mtrain::contract {
+
+std::vector<Place> places() {
+  std::vector<Place> out;
+  for (const cpu::Isa& isa : cpu::usable_isas())
+    out.push_back({std::string(isa.name), [isa](int threads) { return cpu::make_cpu_backend_at(isa, threads); }});
+  return out;
+}
+
+}  // namespace mtrain::contract

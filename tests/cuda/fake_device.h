@@ -1,0 +1,78 @@
+// A device whose memory is a counter and whose work is done when the test says so. For one thread.
+#pragma once
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "device_api.h"
+
+namespace mtrain::testing {
+
+class FakeDevice final : public cuda::DeviceApi {
+ public:
+  explicit FakeDevice(size_t bytes) : total_(bytes) {}
+
+  void* device_malloc(size_t bytes) override {
+    ++mallocs;
+    if (used_ + bytes > total_) return nullptr;
+    used_ += bytes;
+    next_ += (bytes + 4095) / 4096 * 4096 + 4096;  // segments do not touch
+    auto* data = reinterpret_cast<void*>(next_);
+    next_ += bytes;
+    device_[data] = bytes;
+    return data;
+  }
+  void device_free(void* data) override {
+    ++frees;
+    used_ -= device_.at(data);
+    device_.erase(data);
+  }
+  void* host_malloc(size_t bytes) override {
+    if (host_.size() >= host_limit) return nullptr;
+    host_.push_back(std::vector<char>(bytes));
+    return host_.back().data();
+  }
+  void host_free(void*) override { ++host_frees; }
+  void memory(size_t& free, size_t& total) override { free = total_ - used_, total = total_; }
+
+  cuda::EventHandle make_event() override { return reinterpret_cast<void*>(++events_); }
+  void free_event(cuda::EventHandle event) override {
+    ++freed_events;
+    recorded_.erase(event);
+  }
+  void record(cuda::EventHandle event, cuda::StreamHandle stream) override {
+    recorded_[event] = {stream, work[stream]};
+  }
+  bool done(cuda::EventHandle event) override { return finished(event); }
+  void wait_on_host(cuda::EventHandle event) override {
+    ++host_waits;
+    auto [stream, amount] = recorded_.at(event);
+    if (ran[stream] < amount) ran[stream] = amount;
+  }
+  void wait_on_stream(cuda::StreamHandle stream, cuda::EventHandle event) override {
+    waits.push_back({stream, recorded_.at(event).first});
+  }
+
+  /// Work queued on each stream so far, and how much of it has run.
+  std::map<void*, int64_t> work, ran;
+  std::vector<std::pair<void*, void*>> waits;  // (who waits, for whom)
+  size_t host_limit = 1000;
+  int mallocs = 0, frees = 0, host_frees = 0, host_waits = 0, freed_events = 0;
+  size_t used() const { return used_; }
+  int events() const { return static_cast<int>(events_); }
+
+ private:
+  bool finished(cuda::EventHandle event) {
+    auto found = recorded_.find(event);
+    return found == recorded_.end() || ran[found->second.first] >= found->second.second;
+  }
+  size_t total_, used_ = 0;
+  uintptr_t next_ = 1 << 20, events_ = 0;
+  std::map<void*, size_t> device_;
+  std::vector<std::vector<char>> host_;
+  std::map<void*, std::pair<void*, int64_t>> recorded_;
+};
+
+}  // namespace mtrain::testing

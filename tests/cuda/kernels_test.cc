@@ -1,0 +1,267 @@
+// Kernels of the table on the GPU beside the CPU's, on the same inputs: those that no op of the contract reaches,
+// those whose bits must be the CPU's, and shapes that take other paths (rows that are not aligned, long rows, many
+// equal ids).
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <cstring>
+
+#include "contract/harness.h"
+#include "cuda_backend.h"
+#include "mtrain/cpu/cpu_backend.h"
+
+using namespace mtrain;
+using contract::random_values;
+using contract::Values;
+
+namespace {
+
+/// The same call on both backends. Tensors are made on a run of each.
+struct Pair2 {
+  std::unique_ptr<Backend> cpu_backend = make_cpu_backend(2);
+  std::unique_ptr<Backend> gpu_backend = std::make_unique<cuda::CudaBackend>();
+  Run cpu{*cpu_backend}, gpu{*gpu_backend};
+
+  template <class F>
+  void both(F&& f) {
+    f(cpu);
+    f(gpu);
+  }
+  /// f(run) gives a tensor; its values on the CPU and on the GPU.
+  template <class F>
+  std::pair<Values, Values> values(F&& f) {
+    return {contract::values_of(f(cpu)), contract::values_of(f(gpu))};
+  }
+};
+
+double roundings(DType dtype) { return dtype == DType::f32 ? 1e-5 : 1.01 * contract::roundoff(dtype) * 2; }
+
+void check_near(const std::pair<Values, Values>& v, double allowed, const std::string& what) {
+  REQUIRE(v.first.size() == v.second.size());
+  double worst = 0, scale = 1e-3;
+  for (double x : v.first) scale = std::max(scale, std::fabs(x));
+  for (size_t i = 0; i < v.first.size(); ++i) worst = std::max(worst, std::fabs(v.first[i] - v.second[i]) / scale);
+  INFO(what);
+  CHECK(worst <= allowed);
+}
+
+constexpr int64_t kRows[] = {1, 7, 300}, kCols[] = {8, 33, 1024, 1032, 4096, 20000};
+
+}  // namespace
+
+TEST_CASE("dropout draws the CPU's bits") {
+  Pair2 on;
+  for (int64_t count : {int64_t{1}, int64_t{1000}, int64_t{65537}})
+    for (float p : {0.0f, 0.3f, 1.0f}) {
+      auto [cpu, gpu] = on.values([&](Run& run) {
+        Tensor x = contract::make(run, random_values(count, "x"), {count}, DType::f32),
+               y = run.empty({count}, DType::f32);
+        run.kernels().dropout(run.stream(), {.x = x.raw(),
+                                             .y = y.raw(),
+                                             .count = count,
+                                             .first_index = 123456789012,
+                                             .seed = 7,
+                                             .name_key = 99,
+                                             .step = 5,
+                                             .p = p,
+                                             .dtype = DType::f32});
+        return y;
+      });
+      CHECK(cpu == gpu);
+    }
+}
+
+TEST_CASE("the embedding and its gradient have the CPU's bits, with ids that occur often") {
+  Pair2 on;
+  constexpr int64_t kTokens = 3000, kVocab = 97;
+  std::vector<int32_t> ids;
+  for (int64_t t = 0; t < kTokens; ++t) ids.push_back(static_cast<int32_t>(t % 5 == 0 ? 3 : t * 7919 % (kVocab + 20)));
+  for (int64_t cols : {int64_t{8}, int64_t{33}, int64_t{768}})
+    for (DType dtype : contract::kDTypes) {
+      auto forward = on.values([&](Run& run) {
+        Tensor table = contract::make(run, random_values(kVocab * cols, "table"), {kVocab, cols}, dtype);
+        Tensor y = run.empty({kTokens, cols}, dtype), id = contract::make_ids(run, ids);
+        run.kernels().embedding(run.stream(), {.table = table.raw(),
+                                               .ids = id.data<int32_t>(),
+                                               .y = y.raw(),
+                                               .tokens = kTokens,
+                                               .rows = kVocab,
+                                               .cols = cols,
+                                               .dtype = dtype,
+                                               .first_row = 10});
+        return y;
+      });
+      CHECK(forward.first == forward.second);
+      auto backward = on.values([&](Run& run) {
+        Tensor dy = contract::make(run, random_values(kTokens * cols, "dy"), {kTokens, cols}, dtype);
+        Tensor d = contract::make(run, random_values(kVocab * cols, "prior"), {kVocab, cols}, DType::f32);
+        Tensor id = contract::make_ids(run, ids);
+        run.kernels().embedding_backward(run.stream(), {.dy = dy.raw(),
+                                                        .ids = id.data<int32_t>(),
+                                                        .d_table = d.data<float>(),
+                                                        .tokens = kTokens,
+                                                        .rows = kVocab,
+                                                        .cols = cols,
+                                                        .dtype = dtype,
+                                                        .first_row = 10});
+        return d;
+      });
+      CHECK(backward.first == backward.second);
+    }
+}
+
+TEST_CASE("conversions have the CPU's bits") {
+  Pair2 on;
+  for (DType from : contract::kDTypes)
+    for (DType to : contract::kDTypes)
+      for (int64_t count : {int64_t{1}, int64_t{1001}, int64_t{4096}}) {
+        auto [cpu, gpu] = on.values([&](Run& run) {
+          Tensor x = contract::make(run, random_values(count, "x", 100), {count}, from), y = run.empty({count}, to);
+          run.copy(y, x);
+          return y;
+        });
+        CHECK(cpu == gpu);
+      }
+}
+
+TEST_CASE("AdamW and the norm of gradients") {
+  Pair2 on;
+  for (int64_t count : {int64_t{5}, int64_t{70000}, int64_t{200003}}) {
+    for (DType dtype : {DType::f32, DType::bf16})
+      check_near(on.values([&](Run& run) {
+        auto tensor = [&](const char* key) {
+          return contract::make(run, random_values(count, key), {count}, DType::f32);
+        };
+        Tensor p = tensor("p"), g = tensor("g"), m = tensor("m"), v = run.zeros({count}, DType::f32);
+        Tensor value = run.empty({count}, dtype);
+        for (int step = 0; step < 2; ++step)
+          run.kernels().adamw(run.stream(), {.param = p.data<float>(),
+                                             .grad = g.data<float>(),
+                                             .exp_avg = m.data<float>(),
+                                             .exp_avg_sq = v.data<float>(),
+                                             .value = value.raw(),
+                                             .count = count,
+                                             .lr = 1e-3f,
+                                             .beta1 = 0.9f,
+                                             .beta2 = 0.95f,
+                                             .eps = 1e-8f,
+                                             .weight_decay = 0.1f,
+                                             .correction1 = 0.1f,
+                                             .correction2 = 0.05f,
+                                             .grad_scale = 0.5f,
+                                             .value_dtype = dtype});
+        return value;
+      }),
+                 roundings(dtype), "adamw");
+    double norms[2] = {};
+    int which = 0;
+    on.both([&](Run& run) {
+      Tensor x = contract::make(run, random_values(count, "x"), {count}, DType::f32);
+      run.kernels().squared_norm(run.stream(), {.x = x.data<float>(), .count = count, .out = &norms[which]});
+      run.stream().synchronize();
+      ++which;
+    });
+    CHECK(std::fabs(norms[0] - norms[1]) <= 1e-12 * norms[0]);
+  }
+}
+
+TEST_CASE("rows of every length take the paths of warps and blocks, staged or not") {
+  Pair2 on;
+  for (int64_t rows : kRows)
+    for (int64_t cols : kCols)
+      for (DType dtype : contract::kDTypes) {
+        auto x = [&](Run& run) { return contract::make(run, random_values(rows * cols, "x"), {rows, cols}, dtype); };
+        check_near(on.values([&](Run& run) {
+          Tensor in = x(run), w = contract::make(run, random_values(cols, "w"), {cols}, dtype);
+          Tensor y = run.empty({rows, cols}, dtype), rstd = run.empty({rows}, DType::f32);
+          run.kernels().rms_norm(run.stream(), {.x = in.raw(),
+                                                .w = w.raw(),
+                                                .y = y.raw(),
+                                                .rstd = rstd.data<float>(),
+                                                .rows = rows,
+                                                .cols = cols,
+                                                .eps = 1e-5f,
+                                                .dtype = dtype});
+          return y;
+        }),
+                   roundings(dtype), cat("rms_norm ", rows, "x", cols, " ", name(dtype)));
+        check_near(on.values([&](Run& run) {
+          Tensor in = x(run), out = run.zeros({cols}, DType::f32);
+          run.kernels().column_sum(run.stream(), {.x = in.raw(),
+                                                  .out = out.data<float>(),
+                                                  .rows = rows,
+                                                  .cols = cols,
+                                                  .accumulate = false,
+                                                  .dtype = dtype});
+          return out;
+        }),
+                   1e-5, cat("column_sum ", rows, "x", cols));
+        check_near(on.values([&](Run& run) {
+          Tensor in = x(run), loss = run.empty({rows}, DType::f32), lse = run.empty({rows}, DType::f32);
+          std::vector<int32_t> targets;
+          for (int64_t r = 0; r < rows; ++r) targets.push_back(static_cast<int32_t>(r % 3 == 2 ? -1 : r % (cols - 3)));
+          Tensor t = contract::make_ids(run, targets);
+          run.kernels().cross_entropy(run.stream(), {.logits = in.raw(),
+                                                     .targets = t.data<int32_t>(),
+                                                     .loss = loss.data<float>(),
+                                                     .lse = lse.data<float>(),
+                                                     .rows = rows,
+                                                     .cols = cols,
+                                                     .valid_cols = cols - 3,
+                                                     .dtype = dtype});
+          return loss;
+        }),
+                   1e-5, cat("cross_entropy ", rows, "x", cols));
+      }
+}
+
+TEST_CASE("products of every shape, with and without epilogues, on the library's path and on the plain one") {
+  Pair2 on;
+  struct Shape3 {
+    int64_t m, n, k;
+  };
+  for (Shape3 s : {Shape3{1, 1, 1}, {17, 33, 65}, {128, 256, 64}, {300, 96, 1000}})
+    for (DType dtype : contract::kDTypes)
+      for (DType c_dtype : {dtype, DType::f32})
+        for (int variant = 0; variant < 8; ++variant) {
+          bool ta = variant & 1, tb = variant & 2, extra = variant & 4;
+          auto product = [&](Run& run) {
+            Tensor a = contract::make(run, random_values(s.m * s.k, "a"), {s.m * s.k}, dtype);
+            Tensor b = contract::make(run, random_values(s.n * s.k, "b"), {s.n * s.k}, dtype);
+            Tensor c = contract::make(run, random_values(s.m * s.n, "c"), {s.m * s.n}, c_dtype);
+            Tensor bias = contract::make(run, random_values(s.n, "bias"), {s.n}, c_dtype);
+            run.kernels().gemm(run.stream(), {.a = a.raw(),
+                                              .b = b.raw(),
+                                              .c = c.raw(),
+                                              .bias = extra ? bias.raw() : nullptr,
+                                              .transpose_a = ta,
+                                              .transpose_b = tb,
+                                              .m = s.m,
+                                              .n = s.n,
+                                              .k = s.k,
+                                              .lda = ta ? s.m : s.k,
+                                              .ldb = tb ? s.k : s.n,
+                                              .ldc = s.n,
+                                              .beta = extra ? 0.0f : 1.0f,
+                                              .dtype = dtype,
+                                              .c_dtype = c_dtype,
+                                              .bias_dtype = c_dtype});
+            return c;
+          };
+          check_near(on.values(product), roundings(c_dtype),
+                     cat("gemm ", s.m, "x", s.n, "x", s.k, " ", name(dtype), " variant ", variant));
+        }
+}
+
+TEST_CASE("memory of a repeated step comes from the pool alone") {
+  cuda::CudaBackend backend;
+  Run run(backend);
+  auto step = [&] {
+    Tensor a = run.zeros({1 << 20}, DType::f32), b = run.zeros({3 << 20}, DType::bf16);
+    run.kernels().add(run.stream(), {.a = a.raw(), .b = a.raw(), .y = a.raw(), .count = 1 << 20, .dtype = DType::f32});
+  };
+  step();
+  uint64_t calls = backend.figures().driver_calls;
+  for (int i = 0; i < 100; ++i) step();
+  CHECK(backend.figures().driver_calls == calls);
+}

@@ -1,0 +1,58 @@
+# MT_CUDA=AUTO|ON|OFF and what the CUDA plugins share: architectures, flags, cuDNN. Sets MT_CUDA_FOUND, MT_CUDNN_LIBRARY.
+set(MT_CUDA AUTO CACHE STRING "build the CUDA backend: AUTO where nvcc is found, ON, OFF")
+set_property(CACHE MT_CUDA PROPERTY STRINGS AUTO ON OFF)
+set(MT_CUDA_ARCHITECTURES "80-real;90a-real;100a-real" CACHE STRING "GPU architectures: A100, H100 and H200, B200")
+set(MT_CUDA_FOUND FALSE)
+if(NOT MT_CUDA MATCHES "^(AUTO|ON|OFF)$")
+  message(FATAL_ERROR "MT_CUDA=${MT_CUDA}: one of AUTO, ON, OFF")
+endif()
+# The host half of a .cu file is not instrumented, and a plugin must be as its host is.
+if(MT_CUDA STREQUAL "OFF" OR (MT_CUDA STREQUAL "AUTO" AND MT_SANITIZE))
+  return()
+endif()
+include(CheckLanguage)
+check_language(CUDA)
+if(NOT CMAKE_CUDA_COMPILER)
+  if(MT_CUDA STREQUAL "ON")
+    message(FATAL_ERROR "MT_CUDA=ON, but there is no nvcc: put it into PATH or set CUDACXX")
+  endif()
+  message(STATUS "plugin backend/cuda: not built, no nvcc found (CUDA toolkit 12.8 or later)")
+  return()
+endif()
+set(CMAKE_CUDA_ARCHITECTURES ${MT_CUDA_ARCHITECTURES})
+enable_language(CUDA)
+find_package(CUDAToolkit 12.8 QUIET)
+if(NOT CUDAToolkit_FOUND)
+  if(MT_CUDA STREQUAL "ON")
+    message(FATAL_ERROR "MT_CUDA=ON, but the CUDA toolkit is older than 12.8")
+  endif()
+  message(STATUS "plugin backend/cuda: not built, the CUDA toolkit is older than 12.8")
+  return()
+endif()
+# CMake 3.25 does not know that nvcc has had C++20 since 12.0.
+set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION "-std=c++20")
+set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION "-std=c++20")
+set(CMAKE_CUDA_STANDARD 20)
+set(MT_CUDA_FOUND TRUE)
+
+# Python's wheels ship the versioned name alone.
+find_path(MT_CUDNN_INCLUDE cudnn_backend.h HINTS ${CUDNN_ROOT}/include ${CUDAToolkit_INCLUDE_DIRS})
+find_library(MT_CUDNN_LIBRARY NAMES cudnn libcudnn.so.9 HINTS ${CUDNN_ROOT}/lib ${CUDAToolkit_LIBRARY_DIR})
+if(MT_CUDNN_INCLUDE AND MT_CUDNN_LIBRARY)
+  add_library(mtrain_cudnn INTERFACE)
+  target_include_directories(mtrain_cudnn SYSTEM INTERFACE ${MT_CUDNN_INCLUDE})
+  target_link_libraries(mtrain_cudnn INTERFACE ${MT_CUDNN_LIBRARY})
+  target_compile_definitions(mtrain_cudnn INTERFACE MT_HAVE_CUDNN)
+else()
+  set(MT_CUDNN_LIBRARY "")
+  message(STATUS "plugin backend/cuda: without cuDNN, attention runs on plain kernels (set CUDNN_ROOT)")
+endif()
+
+# Flags of a target with .cu files. Options for g++ alone reach nvcc's host compiler through -Xcompiler where they matter.
+function(mt_cuda_options target)
+  target_compile_options(${target} PRIVATE
+    $<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr -lineinfo -Xfatbin=-compress-all -Xptxas=-v
+      -Xcompiler=-fvisibility=hidden,-fno-math-errno,-ffp-contract=on>)
+  set_target_properties(${target} PROPERTIES CUDA_VISIBILITY_PRESET hidden CUDA_RUNTIME_LIBRARY Static
+    CUDA_STANDARD 20 POSITION_INDEPENDENT_CODE ON CUDA_COMPILER_LAUNCHER ${CMAKE_SOURCE_DIR}/tools/cmake/keep_ptxas.sh)
+endfunction()

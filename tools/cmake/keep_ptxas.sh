@@ -1,0 +1,17 @@
+#!/usr/bin/env bash
+# Launcher of nvcc: runs the command and keeps what ptxas says of each kernel in OBJECT.ptxas; the rest of its words pass on.
+set -u
+object=
+previous=
+for word in "$@"; do
+  [[ $previous == -o ]] && object=$word
+  previous=$word
+done
+words=$("$@" 2>&1)
+status=$?
+if [[ -n $object && $object == *.o ]]; then
+  grep -E '^(ptxas info|    [0-9]+ bytes stack frame)' <<< "$words" > "$object.ptxas"
+  words=$(grep -vE '^(ptxas info|    [0-9]+ bytes stack frame|[[:space:]]*$)' <<< "$words")
+fi
+[[ -n $words ]] && printf '%s\n' "$words" >&2
+exit "$status"
