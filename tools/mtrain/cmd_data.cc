@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli.h"
+#include "data_commands.h"
 #include "mtrain/base/error.h"
 #include "mtrain/base/text.h"
 #include "mtrain/config/override.h"
@@ -100,8 +101,7 @@ void print_report(const PrepareReport& report, const PrepareArguments& arguments
 void prepare(Cli& cli, PrepareArguments& arguments) {
   SignalWatch signals;
   PluginHost plugins = plugin_host(cli);
-  TokenizerContext context{fs::current_path()};
-  auto tokenizer = plugins.make<Tokenizer>(arguments.tokenizer, settings_tree(arguments.settings), context);
+  auto tokenizer = make_tokenizer(plugins, arguments.tokenizer, arguments.settings);
   PrepareOptions& options = arguments.options;
   options.inputs.assign(arguments.inputs.begin(), arguments.inputs.end());
   options.output = arguments.output;
@@ -215,6 +215,12 @@ void add_prepare(CLI::App& data, Cli& cli) {
 
 }  // namespace
 
+std::unique_ptr<Tokenizer> make_tokenizer(PluginHost& plugins, const std::string& name,
+                                          const std::vector<std::string>& settings) {
+  TokenizerContext context{fs::current_path()};
+  return plugins.make<Tokenizer>(name, settings_tree(settings), context);
+}
+
 void add_data_command(CLI::App& app, Cli& cli) {
   auto* command = app.add_subcommand("data", "prepare and inspect training data");
   command->require_subcommand(1);
@@ -223,6 +229,7 @@ void add_data_command(CLI::App& app, Cli& cli) {
       "  mtrain data prepare -i web.jsonl -o data/web -t byte --append-eod\n"
       "  mtrain data inspect data/web");
   add_prepare(*command, cli);
+  add_data_tokenize(*command, cli);
 
   auto* look = command->add_subcommand("inspect", "check a .bin/.idx pair and say what is in it");
   auto a = std::make_shared<InspectArguments>();
