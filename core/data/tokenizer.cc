@@ -123,10 +123,12 @@ std::string StreamDecoder::push(int32_t id) {
   std::string out = replace_broken(std::string_view(bytes).substr(told_bytes_), &rest);
   told_bytes_ = bytes.size() - rest;
   if (rest > 0) return out;
-  // All is told: keep what was new now as the context of what comes.
+  // All is told: what was new now is enough as the context of what comes, unless it shows nothing by itself.
+  const std::string context = tokenizer_.decode_bytes(std::span(ids_).subspan(told_ids_));
+  if (context.empty()) return out;
   ids_.erase(ids_.begin(), ids_.begin() + static_cast<std::ptrdiff_t>(told_ids_));
   told_ids_ = ids_.size();
-  told_bytes_ = tokenizer_.decode_bytes(ids_).size();
+  told_bytes_ = context.size();
   return out;
 }
 

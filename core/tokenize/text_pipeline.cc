@@ -150,7 +150,7 @@ std::string TextPipeline::decode_bytes(std::span<const int32_t> ids) const {
         id >= 0 && id < vocab_size_, ErrorClass::data,
         cat("id ", id, " is outside the vocabulary of ", vocab_size_, " of tokenizer ", parts_.name), "");
     const AddedToken* added = parts_.added.find(id);
-    if (added && added->special) continue;
+    if (added && added->special && id != parts_.unknown) continue;
     if (!added && !parts_.tokens->has(id)) continue;
     const std::string_view text = added ? std::string_view(added->text) : parts_.tokens->text(id);
     parts_.tokens_are_bytes ? void(out.append(text)) : void(texts.emplace_back(text));

@@ -34,6 +34,7 @@ struct PipelineParts {
   bool trim_spans = false;             // spans without the blanks at the ends of tokens
   bool blank_was_added = false;        // of trim_spans: one blank of the first token is not of the text
   std::optional<int32_t> eod, bos, pad;
+  std::optional<int32_t> unknown;  // stands for text, so decoding shows it though it is special
 };
 
 class MT_API TextPipeline : public Tokenizer {

@@ -44,7 +44,6 @@ uint16_t bits_of(UCharCategory category) {
       return kSymbol;
     case U_CONTROL_CHAR:
     case U_FORMAT_CHAR:
-    case U_UNASSIGNED:
     case U_PRIVATE_USE_CHAR:
     case U_SURROGATE:
       return kControl;

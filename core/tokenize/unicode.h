@@ -21,7 +21,7 @@ enum CharBit : uint16_t {
   kUpper = 64,        // [Lu Lt]
   kLower = 128,       // [Ll]
   kNonspacing = 256,  // [Mn]
-  kControl = 512,     // [Cc Cf Cn Co Cs]
+  kControl = 512,     // [Cc Cf Co Cs]
   kDecimal = 1024,    // [Nd]
   kConnector = 2048,  // [Pc]
 };

@@ -152,6 +152,7 @@ ModelParts read_bpe(const JsonItem& model, const AddedTokens& added, bool by_byt
   const bool plain = options.inner_prefix.empty() && options.end_suffix.empty() && !options.whole_words;
   if (plain && !by_bytes && out.tokens->find(kBlank) >= 0 && begins_words(*out.tokens, merges, kBlank))
     out.harmless_cut = split_before_runs(kBlank);
+  out.unknown = options.unknown;
   out.model = std::make_unique<Bpe>(*out.tokens, std::move(merges), std::move(options), model.path());
   return out;
 }
@@ -166,6 +167,7 @@ ModelParts read_word_piece(const JsonItem& model, const AddedTokens& added) {
   options.inner_prefix = model.text_or("continuing_subword_prefix", "##");
   options.max_chars = model.integer_or("max_input_chars_per_word", 100);
   if (options.max_chars < 1) model.fail("'max_input_chars_per_word' must be at least 1");
+  out.unknown = unknown;
   out.model = std::make_unique<WordPiece>(*out.tokens, std::move(options));
   return out;
 }
@@ -197,6 +199,7 @@ ModelParts read_unigram(const JsonItem& model, const AddedTokens& added) {
   }
   options.unknown_score = lowest - kUnknownPenalty;
   options.byte_fallback = model.flag_or("byte_fallback", false);
+  out.unknown = options.unknown;
   out.model = std::make_unique<Unigram>(*tokens, std::move(options), model.path());
   out.tokens = std::move(tokens);
   return out;
@@ -205,7 +208,8 @@ ModelParts read_unigram(const JsonItem& model, const AddedTokens& added) {
 ModelParts read_word_level(const JsonItem& model, const AddedTokens& added) {
   ModelParts out;
   out.tokens = read_vocab(model.at("vocab"), added, false);
-  out.model = std::make_unique<WordLevel>(*out.tokens, named_token(model, "unk_token", *out.tokens, added));
+  out.unknown = named_token(model, "unk_token", *out.tokens, added);
+  out.model = std::make_unique<WordLevel>(*out.tokens, out.unknown);
   return out;
 }
 

@@ -1,6 +1,7 @@
 #include "special_names.h"
 
-#include <initializer_list>
+#include <array>
+#include <span>
 
 #include "json_item.h"
 #include "mtrain/base/text.h"
@@ -8,9 +9,9 @@
 namespace mtrain::hf {
 namespace {
 
-using Names = std::initializer_list<std::string_view>;
+using Names = std::span<const std::string_view>;
 
-constexpr Names kEnds = {"<|endoftext|>",
+constexpr std::array<std::string_view, 8> kEnds = {"<|endoftext|>",
                          "<|end_of_text|>",
                          "<|end▁of▁sentence|>",
                          "<｜end▁of▁sentence｜>",
@@ -18,8 +19,8 @@ constexpr Names kEnds = {"<|endoftext|>",
                          "<eos>",
                          "<|eos|>",
                          "[SEP]"};
-constexpr Names kBegins = {"<|begin_of_text|>", "<｜begin▁of▁sentence｜>", "<s>", "<bos>", "[CLS]"};
-constexpr Names kPads = {"<pad>", "[PAD]", "<|pad|>", "<|finetune_right_pad_id|>"};
+constexpr std::array<std::string_view, 5> kBegins = {"<|begin_of_text|>", "<｜begin▁of▁sentence｜>", "<s>", "<bos>", "[CLS]"};
+constexpr std::array<std::string_view, 4> kPads = {"<pad>", "[PAD]", "<|pad|>", "<|finetune_right_pad_id|>"};
 
 std::optional<int32_t> id_of(const tokenize::PipelineParts& parts, std::string_view text) {
   for (const auto& token : parts.added.all())

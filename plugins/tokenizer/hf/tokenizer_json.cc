@@ -99,10 +99,11 @@ PipelineParts read_tokenizer_json(const simdjson::padded_string& text, const std
   read_added_tokens(root, parts.added);
   parts.added.sort();
   const bool by_bytes = works_on_bytes(root);
-  auto [tokens, model, harmless_cut] = read_model(root.at("model"), parts.added, by_bytes);
+  auto [tokens, model, harmless_cut, unknown] = read_model(root.at("model"), parts.added, by_bytes);
   check_added(root, parts.added, *tokens, by_bytes);
   parts.tokens = std::move(tokens);
   parts.model = std::move(model);
+  parts.unknown = unknown;
   parts.tokens_are_bytes = by_bytes;
   if (auto item = root.find("normalizer")) parts.normalizer = read_normalizer(*item);
   if (by_bytes) parts.pattern = pattern_of(root);

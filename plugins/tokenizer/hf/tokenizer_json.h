@@ -20,6 +20,7 @@ struct ModelParts {
   std::unique_ptr<const tokenize::WordModel> model;
   /// Cuts a text that no pre-tokenizer cuts without changing a token; may be null.
   tokenize::PreTokenizerPtr harmless_cut;
+  std::optional<int32_t> unknown;  // the token for what the vocabulary lacks
 };
 /// `by_bytes`: the vocabulary is in the byte alphabet, and words come as bytes. Special tokens of `added` are
 /// never made of text.
