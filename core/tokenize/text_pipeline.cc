@@ -73,7 +73,7 @@ void TextPipeline::encode_with(std::string_view text, const EncodeOptions& optio
 void TextPipeline::encode_part(std::string_view part, size_t offset, bool with_special,
                                const Output& out) const {
   const bool normalized_tokens = parts_.added.any(true, with_special);
-  const bool same = !parts_.normalizer || parts_.normalizer->keeps(part);
+  const bool same = !parts_.normalizer || (valid_utf8(part) && parts_.normalizer->keeps(part));
   if (!out.spans && parts_.pattern != KnownPattern::none && same && !normalized_tokens)
     return encoder_.encode(part, parts_.pattern, out.ids);
   AlignedText text;
