@@ -47,6 +47,9 @@ need libfmt-dev
 need nlohmann-json3-dev
 need libdnnl-dev
 need doctest-dev
+need libicu-dev
+need libpcre2-dev
+need libsimdjson-dev
 if ((corpus)); then
   need bible-kjv has bible
   need bible-kjv-text

@@ -9,27 +9,6 @@ struct Nothing {
   void bind(Fields&) {}
 };
 
-struct TokenizerFile {
-  std::string path;
-  void bind(Fields& f) {
-    f("path", path, "the tokenizer's file, or the folder that holds it")
-        .example("/models/Llama-3.2-1B")
-        .resume(ResumeClass::impossible)
-        .renamed_from({"tokenizer_model"});
-  }
-};
-
-struct Tiktoken {
-  TokenizerFile file;
-  std::string pattern;
-  void bind(Fields& f) {
-    file.bind(f);
-    f("pattern", pattern, "regular expression that cuts text into words; empty: the file's own")
-        .resume(ResumeClass::impossible)
-        .renamed_from({"tiktoken_pattern"});
-  }
-};
-
 struct Lion {
   double beta1 = 0.9, beta2 = 0.99;
   void bind(Fields& f) {
@@ -158,10 +137,6 @@ void plan(SchemaCatalog& catalog, const std::string& kind, std::string name, std
 void add_planned(SchemaCatalog& catalog) {
   plan<BertSettings>(catalog, "model", "bert", "bidirectional encoder", "the BERT model");
   plan<T5Settings>(catalog, "model", "t5", "encoder and decoder with relative positions", "the T5 model");
-  plan<TokenizerFile>(catalog, "tokenizer", "hf", "Hugging Face tokenizer.json", "Hugging Face tokenizers");
-  plan<TokenizerFile>(catalog, "tokenizer", "sentencepiece", "a SentencePiece model",
-                      "SentencePiece tokenizers");
-  plan<Tiktoken>(catalog, "tokenizer", "tiktoken", "byte pairs by rank", "tiktoken tokenizers");
   plan<SftDataset>(catalog, "dataset", "sft", "conversations and instructions", "fine-tuning datasets");
   plan<BertDataset>(catalog, "dataset", "bert", "masked tokens and sentence pairs", "the BERT dataset");
   plan<T5Dataset>(catalog, "dataset", "t5", "spans cut out of text", "the T5 dataset");

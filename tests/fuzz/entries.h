@@ -14,6 +14,10 @@ void override_lines(std::string_view text);
 void expression(std::string_view text);
 /// Rules: the first line is a condition, the second an expression that should mend it, the rest the settings.
 void rules(std::string_view text);
+/// Hugging Face's tokenizer.json, and texts through what it says.
+void tokenizer_json(std::string_view text);
+/// SentencePiece's model, and texts through what it says.
+void sentencepiece_model(std::string_view bytes);
 
 /// A chat template, over a conversation.
 void chat(std::string_view text);
@@ -23,6 +27,7 @@ struct Entry {
   void (*run)(std::string_view text);
 };
 constexpr Entry kEntries[] = {
-    {"yaml", yaml}, {"override", override_lines}, {"expression", expression}, {"rules", rules}, {"chat", chat}};
+    {"yaml", yaml}, {"override", override_lines}, {"expression", expression}, {"rules", rules}, {"chat", chat},
+    {"tokenizer_json", tokenizer_json}, {"sentencepiece", sentencepiece_model}};
 
 }  // namespace mtrain::fuzz

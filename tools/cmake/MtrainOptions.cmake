@@ -42,3 +42,12 @@ find_library(MT_DNNL_LIBRARY NAMES dnnl mkldnn REQUIRED)
 add_library(mtrain_dnnl INTERFACE)
 target_include_directories(mtrain_dnnl SYSTEM INTERFACE ${MT_DNNL_INCLUDE})
 target_link_libraries(mtrain_dnnl INTERFACE ${MT_DNNL_LIBRARY})
+
+# Tokenizers: Unicode's tables, regular expressions, and a parser for files of megabytes.
+find_package(ICU REQUIRED COMPONENTS uc)
+find_package(simdjson REQUIRED)
+find_path(MT_PCRE2_INCLUDE pcre2.h REQUIRED)
+find_library(MT_PCRE2_LIBRARY NAMES pcre2-8 REQUIRED)
+add_library(mtrain_pcre2 INTERFACE)
+target_include_directories(mtrain_pcre2 SYSTEM INTERFACE ${MT_PCRE2_INCLUDE})
+target_link_libraries(mtrain_pcre2 INTERFACE ${MT_PCRE2_LIBRARY})

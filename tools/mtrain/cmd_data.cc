@@ -229,6 +229,7 @@ void add_data_command(CLI::App& app, Cli& cli) {
       "  mtrain data prepare -i web.jsonl -o data/web -t byte --append-eod\n"
       "  mtrain data inspect data/web");
   add_prepare(*command, cli);
+  add_data_tokenize(*command, cli);
   add_data_stats(*command, cli);
   add_data_show(*command, cli);
   add_data_merge(*command, cli);

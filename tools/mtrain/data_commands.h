@@ -14,6 +14,7 @@ std::unique_ptr<Tokenizer> make_tokenizer(PluginHost& plugins, const std::string
                                           const std::vector<std::string>& settings);
 
 /// Each adds the command under `mtrain data` that it is named after.
+void add_data_tokenize(CLI::App& data, Cli& cli);
 void add_data_stats(CLI::App& data, Cli& cli);
 void add_data_merge(CLI::App& data, Cli& cli);
 void add_data_show(CLI::App& data, Cli& cli);

@@ -74,6 +74,21 @@ TEST_CASE("stats, merge and show tell of pairs") {
   CHECK(none.err.find("there are 6") != std::string::npos);
 }
 
+TEST_CASE("tokenize is a filter from texts to tokens") {
+  ScratchFolder scratch;
+  put(scratch / "x.jsonl", "{\"text\":\"h\\u00e9\"}\n\n{\"text\":\"\"}");
+  auto done = run(scratch, "data tokenize -t byte -i x.jsonl");
+  CHECK(done.status == 0);
+  CHECK(done.out == "{\"ids\": [104, 195, 169], \"offsets\": [[0, 1], [1, 2], [1, 2]], \"decoded\": \"h\xC3\xA9\"}\n"
+                    "{\"ids\": [], \"offsets\": [], \"decoded\": \"\"}\n");
+  put(scratch / "x.jsonl", "{\"text\":\"a\"}\n{\"text\":1}\n");
+  done = run(scratch, "data tokenize -t byte -i x.jsonl");
+  CHECK(done.status == 11);
+  CHECK(done.err.find("x.jsonl:2") != std::string::npos);
+  CHECK(run(scratch, "data tokenize -t byte -i missing.jsonl").status == 18);
+  CHECK(run(scratch, "data tokenize -t byte --parse-special -i x.jsonl").status == 10);
+}
+
 TEST_CASE("each kind of failure has its status and one message") {
   ScratchFolder scratch;
   put(scratch / "x.jsonl", "{\"text\":\"hello\"}\n{\"body\":\"you\"}\n");

@@ -1,0 +1,74 @@
+// TextPipeline: a tokenizer put together from parts: added tokens, a normalizer, a pre-tokenizer, a word
+// model and the steps back. What file formats describe; their readers fill PipelineParts. Immutable; safe
+// from any thread.
+#pragma once
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "mtrain/data/tokenizer.h"
+#include "mtrain/tokenize/added_tokens.h"
+#include "mtrain/tokenize/decode_step.h"
+#include "mtrain/tokenize/normalizer.h"
+#include "mtrain/tokenize/pre_tokenizer.h"
+#include "mtrain/tokenize/token_table.h"
+#include "mtrain/tokenize/word_encoder.h"
+
+namespace mtrain::tokenize {
+
+struct PipelineParts {
+  std::string name, identity;
+  std::unique_ptr<const TokenTable> tokens;
+  std::unique_ptr<const WordModel> model;  // refers to tokens
+  AddedTokens added;
+  NormalizerPtr normalizer;       // null: text stays as it is
+  PreTokenizerPtr pre_tokenizer;  // null: a text is one word
+  /// The words are what this finds, and nothing else is done to the text: pre_tokenizer is not asked.
+  KnownPattern pattern = KnownPattern::none;
+  /// The texts of `tokens` are bytes, and decoding joins them; otherwise they go through `decoder`.
+  bool tokens_are_bytes = false;
+  std::vector<DecodeStepPtr> decoder;  // none: texts joined with blanks
+  bool join_with_blanks = false;       // where there is no decoder
+  std::vector<int32_t> before, after;  // around a text with EncodeOptions::add_special
+  bool trim_spans = false;             // spans without the blanks at the ends of tokens
+  bool blank_was_added = false;        // of trim_spans: one blank of the first token is not of the text
+  std::optional<int32_t> eod, bos, pad;
+  std::optional<int32_t> unknown;  // stands for text, so decoding shows it though it is special
+};
+
+class MT_API TextPipeline : public Tokenizer {
+ public:
+  explicit TextPipeline(PipelineParts parts);
+  std::string name() const override { return parts_.name; }
+  int64_t vocab_size() const override { return vocab_size_; }
+  std::optional<int32_t> eod() const override { return parts_.eod; }
+  std::optional<int32_t> bos() const override { return parts_.bos; }
+  std::optional<int32_t> pad() const override { return parts_.pad; }
+  std::vector<SpecialToken> special_tokens() const override;
+  void encode_to(std::string_view text, std::vector<int32_t>& ids) const override;
+  void encode_with(std::string_view text, const EncodeOptions& options, std::vector<int32_t>& ids,
+                   std::vector<TextSpan>* spans) const override;
+  std::string decode_bytes(std::span<const int32_t> ids) const override;
+  std::string identity() const override { return parts_.identity; }
+
+ protected:
+  const PipelineParts& parts() const { return parts_; }
+
+ private:
+  struct Output {
+    std::vector<int32_t>& ids;
+    std::vector<TextSpan>* spans;
+  };
+  void encode_part(std::string_view part, size_t offset, bool with_special, const Output& out) const;
+  void encode_words(AlignedText text, const Output& out) const;
+  void trim(std::vector<TextSpan>& spans, size_t first, std::span<const int32_t> ids) const;
+  std::string_view token_text(int32_t id) const;
+
+  PipelineParts parts_;
+  WordEncoder encoder_;
+  int64_t vocab_size_ = 0;
+  bool raw_ = false;  // text is never changed, so that any bytes can be encoded
+};
+
+}  // namespace mtrain::tokenize

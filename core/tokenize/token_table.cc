@@ -1,0 +1,106 @@
+#include "mtrain/tokenize/token_table.h"
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+
+#include "mtrain/base/error.h"
+#include "mtrain/base/text.h"
+
+namespace mtrain::tokenize {
+namespace {
+
+constexpr uint64_t kOdd = 0x9E3779B97F4A7C15ULL;
+constexpr int64_t kAllowedGap = 65536;
+
+uint64_t mix(uint64_t a, uint64_t b) {
+  const auto product = static_cast<unsigned __int128>(a) * b;
+  return static_cast<uint64_t>(product) ^ static_cast<uint64_t>(product >> 64);
+}
+
+uint64_t load(const char* from, size_t size) {
+  uint64_t out = 0;
+  std::memcpy(&out, from, size);
+  return out;
+}
+
+}  // namespace
+
+uint64_t hash_bytes(std::string_view bytes) {
+  uint64_t h = bytes.size() * kOdd;
+  const char* p = bytes.data();
+  size_t left = bytes.size();
+  for (; left > 8; left -= 8, p += 8) h = mix(h ^ load(p, 8), kOdd ^ 0x632BE59BD9B4E019ULL);
+  return mix(h ^ load(p, left), kOdd);
+}
+
+TokenTable::TokenTable(size_t expected) {
+  size_t slots = 64;
+  while (slots < std::min<size_t>(expected, kMaxTokens) * 2) slots *= 2;
+  slots_.resize(slots);
+  places_.reserve(std::min<size_t>(expected, kMaxTokens));
+}
+
+void TokenTable::add(std::string_view text, int64_t id, const std::string& where, bool findable) {
+  auto fail = [&](const std::string& what) {
+    throw Error(ErrorClass::data, cat(where, ": the token '", printable(text, 60), "' ", what),
+                "the tokenizer's file is damaged: get it again");
+  };
+  if (id < 0 || id >= kMaxTokens) fail(cat("has the id ", id, "; ids are from 0 to ", kMaxTokens - 1));
+  if (text.size() > kMaxTokenBytes)
+    fail(cat("is ", text.size(), " bytes long; the limit is ", kMaxTokenBytes));
+  if (arena_.size() + text.size() > std::numeric_limits<uint32_t>::max())
+    fail("is one too many: over 4 GiB of text");
+  if (has(id))
+    fail(cat("has the id ", id, " of '", printable(this->text(static_cast<int32_t>(id)), 60), "'"));
+  if (int32_t other = findable ? find(text) : -1; other >= 0)
+    fail(cat("is there twice, with the ids ", other, " and ", id));
+  if (id >= size()) places_.resize(static_cast<size_t>(id) + 1);
+  places_[static_cast<size_t>(id)] = {static_cast<uint32_t>(arena_.size()),
+                                      static_cast<uint32_t>(text.size()), true, findable};
+  arena_.append(text);
+  ++count_;
+  if (!findable) return;
+  longest_ = std::max(longest_, text.size());
+  if (count_ * 2 > slots_.size()) grow();
+  insert(this->text(static_cast<int32_t>(id)), static_cast<int32_t>(id));
+}
+
+void TokenTable::check_gaps(const std::string& where) const {
+  MT_USER_CHECK(size() <= static_cast<int64_t>(count_) * 2 + kAllowedGap, ErrorClass::data,
+                cat(where, ": the largest id is ", size() - 1, ", but there are only ", count_, " tokens"),
+                "ids must not leave such gaps: the file is damaged");
+}
+
+int32_t TokenTable::find(std::string_view text) const {
+  const uint64_t hash = hash_bytes(text);
+  const auto tag = static_cast<uint32_t>(hash >> 32);
+  const size_t mask = slots_.size() - 1;
+  for (size_t i = hash & mask; slots_[i].id >= 0; i = (i + 1) & mask)
+    if (slots_[i].tag == tag && this->text(slots_[i].id) == text) return slots_[i].id;
+  return -1;
+}
+
+uint64_t TokenTable::digest() const {
+  uint64_t out = kOdd;
+  for (size_t id = 0; id < places_.size(); ++id)
+    if (places_[id].used) out = mix(out ^ id, kOdd) ^ hash_bytes(text(static_cast<int32_t>(id)));
+  return out;
+}
+
+void TokenTable::grow() {
+  slots_.assign(slots_.size() * 2, {});
+  for (size_t id = 0; id < places_.size(); ++id)
+    if (places_[id].findable) insert(text(static_cast<int32_t>(id)), static_cast<int32_t>(id));
+}
+
+void TokenTable::insert(std::string_view text, int32_t id) {
+  const uint64_t hash = hash_bytes(text);
+  const size_t mask = slots_.size() - 1;
+  size_t i = hash & mask;
+  for (; slots_[i].id >= 0; i = (i + 1) & mask)
+    if (slots_[i].id == id) return;  // grow() put it in already
+  slots_[i] = {static_cast<uint32_t>(hash >> 32), id};
+}
+
+}  // namespace mtrain::tokenize

@@ -1,0 +1,63 @@
+// TokenTable: ids and the bytes they stand for, both ways. Grows while a file is read, constant afterwards
+// and then safe from any thread.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "mtrain/base/export.h"
+
+namespace mtrain::tokenize {
+
+/// Mixes bytes into 64 bits. Not for hostile input: tables bound their probes by their size.
+MT_API uint64_t hash_bytes(std::string_view bytes);
+
+class MT_API TokenTable {
+ public:
+  static constexpr size_t kMaxTokenBytes = 64 * 1024;
+  static constexpr int64_t kMaxTokens = int64_t{1} << 24;
+
+  /// Reserves room for so many tokens.
+  explicit TokenTable(size_t expected = 0);
+  /// Adds a token. Error(data) naming `where` for an id or text that is there already, a negative or huge id,
+  /// or a text that is too long. find() never gives a token that is not `findable`: no text becomes it.
+  void add(std::string_view text, int64_t id, const std::string& where, bool findable = true);
+  /// Refuses a table whose ids leave large gaps: a model's table would have rows for them.
+  void check_gaps(const std::string& where) const;
+
+  /// The id of these bytes; -1 when none.
+  int32_t find(std::string_view text) const;
+  /// The bytes of an id; empty where the id is not used.
+  std::string_view text(int32_t id) const {
+    const Place& place = places_[static_cast<size_t>(id)];
+    return {arena_.data() + place.begin, place.size};
+  }
+  bool has(int64_t id) const { return id >= 0 && id < size() && places_[static_cast<size_t>(id)].used; }
+  /// One more than the largest id.
+  int64_t size() const { return static_cast<int64_t>(places_.size()); }
+  size_t count() const { return count_; }
+  size_t longest() const { return longest_; }
+  bool findable(int64_t id) const { return has(id) && places_[static_cast<size_t>(id)].findable; }
+  /// A hash of all ids and texts.
+  uint64_t digest() const;
+
+ private:
+  struct Place {
+    uint32_t begin = 0, size = 0;
+    bool used = false, findable = false;
+  };
+  struct Slot {
+    uint32_t tag = 0;  // upper bits of the hash
+    int32_t id = -1;
+  };
+  void grow();
+  void insert(std::string_view text, int32_t id);
+
+  std::string arena_;
+  std::vector<Place> places_;
+  std::vector<Slot> slots_;  // open addressing; a power of two
+  size_t count_ = 0, longest_ = 0;
+};
+
+}  // namespace mtrain::tokenize

@@ -1,0 +1,61 @@
+// The unigram language model of SentencePiece (Kudo 2018, arXiv:1804.10959): of all ways to cut a text into
+// tokens the one with the largest sum of scores. Immutable; safe from any thread.
+#pragma once
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "mtrain/tokenize/token_table.h"
+#include "mtrain/tokenize/word_model.h"
+
+namespace mtrain::tokenize {
+
+struct UnigramOptions {
+  std::vector<double> scores;      // log probabilities by id
+  std::vector<uint8_t> never;      // by id: tokens that no text becomes; may be empty
+  std::optional<int32_t> unknown;  // Error(data) at a text that needs it and has none
+  double unknown_score = 0;        // of one unknown character
+  bool byte_fallback = false;      // unknown characters become the tokens <0x00> to <0xFF>
+  bool fuse_unknown = true;        // neighbouring unknown characters are one token
+  bool single_precision = false;   // add up in float, as SentencePiece does: it decides ties
+};
+
+class MT_API Unigram final : public WordModel {
+ public:
+  /// `tokens` must outlive this. Error(data) naming `where` when the tokens for bytes are missing that the
+  /// options need.
+  Unigram(const TokenTable& tokens, UnigramOptions options, const std::string& where);
+  void encode(std::string_view word, WordTokens& out) const override;
+
+ private:
+  /// A trie of the tokens as a double array: the child of node n by byte b is base[n] ^ b where check agrees.
+  struct Node {
+    uint32_t base = 0, check = UINT32_MAX;
+    int32_t id = -1;
+  };
+  struct Best {
+    double score = 0;
+    uint32_t begin = UINT32_MAX;  // where the token that ends here begins; UINT32_MAX: none yet
+    int32_t id = -1;              // -1: one unknown character
+  };
+  struct Cut {
+    uint32_t begin, end;
+    int32_t id;
+  };
+
+  void build();
+  template <class Score>
+  void extend(std::string_view word, size_t at, std::vector<Best>& best, size_t base) const;
+  void trace(const std::vector<Best>& best, size_t base, size_t end, size_t until,
+             std::vector<Cut>& out) const;
+  void emit(std::string_view word, const std::vector<Cut>& cuts, WordTokens& out) const;
+  size_t settled(const std::vector<Best>& best, size_t base, size_t at) const;
+
+  const TokenTable& tokens_;
+  UnigramOptions options_;
+  std::vector<Node> nodes_;
+  std::vector<int32_t> byte_ids_;  // of <0x00> to <0xFF>
+  size_t longest_ = 1;             // bytes of a token
+};
+
+}  // namespace mtrain::tokenize

@@ -1,0 +1,59 @@
+// The tokenizers of Hugging Face's tokenizer.json.
+#include "mtrain/base/error.h"
+#include "mtrain/base/text.h"
+#include "mtrain/plugin/plugin.h"
+#include "special_names.h"
+#include "tokenizer_json.h"
+
+namespace mtrain {
+namespace {
+
+struct HfConfig {
+  std::string path, eod;
+  void bind(Fields& f) {
+    f("path", path, "the tokenizer's file, or the folder that holds it")
+        .required()
+        .example("/models/Llama-3.2-1B")
+        .resume(ResumeClass::impossible)
+        .renamed_from({"tokenizer_model"});
+    f("eod", eod, "text of the token that ends a document; empty: what the files beside it say")
+        .example("<|endoftext|>")
+        .resume(ResumeClass::impossible);
+  }
+};
+
+simdjson::padded_string load(const std::filesystem::path& file) {
+  simdjson::padded_string text;
+  const auto fault = simdjson::padded_string::load(file.string()).get(text);
+  MT_USER_CHECK(
+      fault == simdjson::SUCCESS, ErrorClass::io, cat("cannot read ", file.string()),
+      "tokenizer.path is a tokenizer.json or a folder with one: get it with the model's other files");
+  return text;
+}
+
+tokenize::PipelineParts read(const HfConfig& config, const TokenizerContext& context) {
+  std::filesystem::path file = context.base_directory / config.path;
+  std::error_code ignored;
+  if (std::filesystem::is_directory(file, ignored)) file /= "tokenizer.json";
+  const auto text = load(file);
+  auto parts = hf::read_tokenizer_json(text, file.string());
+  hf::find_special_names(file, config.eod, parts);
+  parts.name = "hf";
+  const uint64_t digest = tokenize::hash_bytes({text.data(), text.size()});
+  parts.identity = cat("hf: ", parts.tokens->count(), " tokens, file ", std::hex, digest, std::dec, ", eod ",
+                       parts.eod ? std::to_string(*parts.eod) : "none");
+  return parts;
+}
+
+class HfTokenizer final : public tokenize::TextPipeline {
+ public:
+  HfTokenizer(const HfConfig& config, TokenizerContext& context) : TextPipeline(read(config, context)) {}
+};
+
+}  // namespace
+}  // namespace mtrain
+
+MT_PLUGIN("hf", "Hugging Face's tokenizer.json") {
+  using namespace mtrain;
+  registry.add<Tokenizer, HfTokenizer, HfConfig>("hf", "Hugging Face's tokenizer.json");
+}

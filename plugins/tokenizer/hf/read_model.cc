@@ -1,0 +1,231 @@
+// The `model` section: vocabularies and merges.
+#include <algorithm>
+#include <cmath>
+
+#include "mtrain/base/text.h"
+#include "mtrain/tokenize/bpe.h"
+#include "mtrain/tokenize/byte_alphabet.h"
+#include "mtrain/tokenize/unigram.h"
+#include "mtrain/tokenize/word_piece.h"
+#include "tokenizer_json.h"
+
+namespace mtrain::hf {
+namespace {
+
+using namespace tokenize;
+
+constexpr const char* kBlank = "\xE2\x96\x81";  // U+2581, SentencePiece's blank
+constexpr double kUnknownPenalty = 10;          // below the lowest score, as in SentencePiece
+
+/// Whole words only.
+class WordLevel final : public WordModel {
+ public:
+  WordLevel(const TokenTable& tokens, std::optional<int32_t> unknown) : tokens_(tokens), unknown_(unknown) {}
+  void encode(std::string_view word, WordTokens& out) const override {
+    const int32_t id = tokens_.find(word);
+    MT_USER_CHECK(
+        id >= 0 || unknown_, ErrorClass::data,
+        cat("the word '", printable(word, 40), "' has no token, and the tokenizer has none for the unknown"),
+        "use a tokenizer whose vocabulary covers the data");
+    out.add(id >= 0 ? id : *unknown_, word.size());
+  }
+
+ private:
+  const TokenTable& tokens_;
+  std::optional<int32_t> unknown_;
+};
+
+bool is_special(const AddedTokens& added, int64_t id) {
+  const AddedToken* token = id <= INT32_MAX ? added.find(static_cast<int32_t>(id)) : nullptr;
+  return token && token->special;
+}
+
+/// {"text": id, …}
+std::unique_ptr<TokenTable> read_vocab(const JsonItem& item, const AddedTokens& added, bool by_bytes) {
+  const auto members = item.object();
+  auto out = std::make_unique<TokenTable>(members.size());
+  std::string bytes;
+  for (const auto& member : members) {
+    int64_t id = 0;
+    if (member.value.get_int64().get(id) != simdjson::SUCCESS)
+      item.fail(cat("the id of '", printable(member.key, 60), "' is no integer"));
+    bytes.clear();
+    // What is not in the byte alphabet can come out of no text; it keeps its own bytes.
+    const bool reachable = !by_bytes || chars_to_bytes(member.key, bytes);
+    const bool decoded = by_bytes && reachable;
+    out->add(decoded ? std::string_view(bytes) : member.key, id, item.path(),
+             reachable && !is_special(added, id));
+  }
+  out->check_gaps(item.path());
+  return out;
+}
+
+class MergeReader {
+ public:
+  MergeReader(const TokenTable& tokens, bool by_bytes, const std::string& prefix, const JsonItem& item)
+      : tokens_(tokens), by_bytes_(by_bytes), prefix_(prefix), item_(item) {}
+
+  std::vector<BpeMerge> read() {
+    std::vector<BpeMerge> out;
+    const auto list = item_.array();
+    if (list.size() > static_cast<size_t>(TokenTable::kMaxTokens)) item_.fail("there are too many merges");
+    out.reserve(list.size());
+    for (auto value : list) {
+      const auto [left, right] = sides(value, out.size());
+      const int32_t a = token(left, out.size()), b = token(right, out.size());
+      const bool inner = !prefix_.empty() && right.starts_with(prefix_);
+      joined_.assign(tokens_.text(a)).append(tokens_.text(b).substr(inner ? prefix_.size() : 0));
+      const int32_t result = tokens_.find(joined_);
+      if (result < 0) fail(out.size(), cat("'", printable(joined_, 60), "', which it makes, is no token"));
+      out.push_back({a, b, result, static_cast<uint32_t>(out.size())});
+    }
+    return out;
+  }
+
+ private:
+  using Sides = std::pair<std::string_view, std::string_view>;
+
+  /// "a b" or ["a", "b"].
+  Sides sides(simdjson::dom::element value, size_t index) const {
+    std::string_view text;
+    if (value.get_string().get(text) == simdjson::SUCCESS) {
+      const size_t blank = text.find(' ');
+      if (blank == std::string_view::npos || text.find(' ', blank + 1) != std::string_view::npos)
+        fail(index, cat("two tokens with one blank between are wanted, not '", printable(text, 60), "'"));
+      return {text.substr(0, blank), text.substr(blank + 1)};
+    }
+    simdjson::dom::array pair;
+    Sides out;
+    const bool good = value.get_array().get(pair) == simdjson::SUCCESS && pair.size() == 2 &&
+                      pair.at(0).get_string().get(out.first) == simdjson::SUCCESS &&
+                      pair.at(1).get_string().get(out.second) == simdjson::SUCCESS;
+    if (!good) fail(index, "a text or a pair of texts is wanted here");
+    return out;
+  }
+
+  int32_t token(std::string_view text, size_t index) {
+    bytes_.clear();
+    const bool good = !by_bytes_ || chars_to_bytes(text, bytes_);
+    const int32_t id = good ? tokens_.find(by_bytes_ ? std::string_view(bytes_) : text) : -1;
+    if (id < 0) fail(index, cat("'", printable(text, 60), "' is no token of the vocabulary"));
+    return id;
+  }
+
+  [[noreturn]] void fail(size_t index, const std::string& what) const {
+    throw Error(ErrorClass::data, cat(item_.path(), "[", index, "]: ", what),
+                "vocabulary and merges do not belong together: get the tokenizer's file again");
+  }
+
+  const TokenTable& tokens_;
+  bool by_bytes_;
+  std::string prefix_, bytes_, joined_;
+  JsonItem item_;
+};
+
+/// The id of a token that the model names, which may be a special one.
+std::optional<int32_t> named_token(const JsonItem& model, const char* key, const TokenTable& tokens,
+                                   const AddedTokens& added) {
+  auto item = model.find(key);
+  if (!item) return std::nullopt;
+  const std::string_view text = item->text();
+  for (const auto& token : added.all())
+    if (token.text == text) return token.id;
+  const int32_t id = tokens.find(text);
+  if (id < 0) item->fail(cat("'", printable(text, 60), "' is no token of the vocabulary"));
+  return id;
+}
+
+ModelParts read_bpe(const JsonItem& model, const AddedTokens& added, bool by_bytes) {
+  ModelParts out;
+  out.tokens = read_vocab(model.at("vocab"), added, by_bytes);
+  BpeOptions options;
+  options.by_bytes = by_bytes;
+  options.whole_words = model.flag_or("ignore_merges", false);
+  options.byte_fallback = model.flag_or("byte_fallback", false);
+  options.fuse_unknown = model.flag_or("fuse_unk", false);
+  options.unknown = named_token(model, "unk_token", *out.tokens, added);
+  options.inner_prefix = model.text_or("continuing_subword_prefix", "");
+  options.end_suffix = model.text_or("end_of_word_suffix", "");
+  if (auto dropout = model.find("dropout"); dropout && dropout->number() != 0)
+    dropout->fail("dropping merges at random is not supported; set it to null");
+  auto merges = MergeReader(*out.tokens, by_bytes, options.inner_prefix, model.at("merges")).read();
+  const bool plain = options.inner_prefix.empty() && options.end_suffix.empty() && !options.whole_words;
+  if (plain && !by_bytes && out.tokens->find(kBlank) >= 0 && begins_words(*out.tokens, merges, kBlank))
+    out.harmless_cut = split_before_runs(kBlank);
+  out.unknown = options.unknown;
+  out.model = std::make_unique<Bpe>(*out.tokens, std::move(merges), std::move(options), model.path());
+  return out;
+}
+
+ModelParts read_word_piece(const JsonItem& model, const AddedTokens& added) {
+  ModelParts out;
+  out.tokens = read_vocab(model.at("vocab"), added, false);
+  WordPieceOptions options;
+  auto unknown = named_token(model, "unk_token", *out.tokens, added);
+  if (!unknown) model.fail("'unk_token' is missing");
+  options.unknown = *unknown;
+  options.inner_prefix = model.text_or("continuing_subword_prefix", "##");
+  options.max_chars = model.integer_or("max_input_chars_per_word", 100);
+  if (options.max_chars < 1) model.fail("'max_input_chars_per_word' must be at least 1");
+  out.unknown = unknown;
+  out.model = std::make_unique<WordPiece>(*out.tokens, std::move(options));
+  return out;
+}
+
+ModelParts read_unigram(const JsonItem& model, const AddedTokens& added) {
+  ModelParts out;
+  const JsonItem vocab = model.at("vocab");
+  const auto list = vocab.array();
+  auto tokens = std::make_unique<TokenTable>(list.size());
+  UnigramOptions options;
+  double lowest = 0;
+  for (auto entry : list) {
+    const auto id = static_cast<int64_t>(options.scores.size());
+    simdjson::dom::array pair;
+    std::string_view text;
+    double score = 0;
+    const bool good = entry.get_array().get(pair) == simdjson::SUCCESS && pair.size() == 2 &&
+                      pair.at(0).get_string().get(text) == simdjson::SUCCESS &&
+                      pair.at(1).get_double().get(score) == simdjson::SUCCESS && std::isfinite(score);
+    if (!good) vocab.fail(cat("item ", id, " is no pair of a text and a score"));
+    tokens->add(text, id, vocab.path(), !is_special(added, id));
+    options.never.push_back(is_special(added, id));
+    options.scores.push_back(score);
+    lowest = options.scores.size() == 1 ? score : std::min(lowest, score);
+  }
+  if (auto unknown = model.find("unk_id")) {
+    if (!tokens->has(unknown->integer())) unknown->fail("there is no token with this id");
+    options.unknown = static_cast<int32_t>(unknown->integer());
+  }
+  options.unknown_score = lowest - kUnknownPenalty;
+  options.byte_fallback = model.flag_or("byte_fallback", false);
+  out.unknown = options.unknown;
+  out.model = std::make_unique<Unigram>(*tokens, std::move(options), model.path());
+  out.tokens = std::move(tokens);
+  return out;
+}
+
+ModelParts read_word_level(const JsonItem& model, const AddedTokens& added) {
+  ModelParts out;
+  out.tokens = read_vocab(model.at("vocab"), added, false);
+  out.unknown = named_token(model, "unk_token", *out.tokens, added);
+  out.model = std::make_unique<WordLevel>(*out.tokens, out.unknown);
+  return out;
+}
+
+}  // namespace
+
+ModelParts read_model(const JsonItem& model, const AddedTokens& added, bool by_bytes) {
+  std::string type = model.type();
+  if (type.empty()) {  // older files do not say
+    const auto vocab = model.at("vocab");
+    type = model.find("merges") ? "BPE" : vocab.is_array() ? "Unigram" : "WordPiece";
+  }
+  if (type == "BPE") return read_bpe(model, added, by_bytes);
+  if (type == "WordPiece") return read_word_piece(model, added);
+  if (type == "Unigram") return read_unigram(model, added);
+  if (type == "WordLevel") return read_word_level(model, added);
+  model.fail(cat("the type '", printable(type, 60), "' is not known: BPE, WordPiece, Unigram or WordLevel"));
+}
+
+}  // namespace mtrain::hf

@@ -1,0 +1,38 @@
+// Reads Hugging Face's tokenizer.json: what the file says, as parts of a pipeline. Everything is checked when
+// it is read; what is read can encode any text. Stateless.
+#pragma once
+#include <simdjson.h>
+
+#include <optional>
+#include <string>
+
+#include "json_item.h"
+#include "mtrain/tokenize/text_pipeline.h"
+
+namespace mtrain::hf {
+
+/// Error(data) with the path of the first fault: "tokenizer.json: model.merges[12]: …". `name` is the file's.
+tokenize::PipelineParts read_tokenizer_json(const simdjson::padded_string& text, const std::string& name);
+
+// The sections of the file.
+struct ModelParts {
+  std::unique_ptr<const tokenize::TokenTable> tokens;
+  std::unique_ptr<const tokenize::WordModel> model;
+  /// Cuts a text that no pre-tokenizer cuts without changing a token; may be null.
+  tokenize::PreTokenizerPtr harmless_cut;
+  std::optional<int32_t> unknown;  // the token for what the vocabulary lacks
+};
+/// `by_bytes`: the vocabulary is in the byte alphabet, and words come as bytes. Special tokens of `added` are
+/// never made of text.
+ModelParts read_model(const JsonItem& model, const tokenize::AddedTokens& added, bool by_bytes);
+tokenize::NormalizerPtr read_normalizer(const JsonItem& item);
+/// `as_bytes`: a byte-level step that is the last one leaves bytes as they are.
+tokenize::PreTokenizerPtr read_pre_tokenizer(const JsonItem& item, bool as_bytes);
+void read_decoder(const JsonItem& item, std::vector<tokenize::DecodeStepPtr>& out);
+/// Fills what is put around a text, and how spans are trimmed.
+void read_post_processor(const JsonItem& item, tokenize::PipelineParts& parts);
+/// A `pattern` member: {"Regex": …} or {"String": …}.
+tokenize::Regex read_pattern(const JsonItem& item);
+tokenize::PrependScheme read_prepend_scheme(const JsonItem& item);
+
+}  // namespace mtrain::hf

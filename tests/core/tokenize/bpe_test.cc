@@ -1,0 +1,155 @@
+// Byte pair encoding against its definition, for short words, long ones and ones cut into windows.
+#include "mtrain/tokenize/bpe.h"
+
+#include <doctest/doctest.h>
+
+#include <chrono>
+#include <map>
+#include <random>
+
+#include "mtrain/base/error.h"
+
+using namespace mtrain;
+using namespace mtrain::tokenize;
+
+namespace {
+
+/// A vocabulary of all bytes and of merges learnt at random over few letters, so that much merges.
+struct Made {
+  TokenTable tokens;
+  std::vector<BpeMerge> merges;
+  std::map<std::pair<int32_t, int32_t>, BpeMerge> by_pair;
+
+  explicit Made(uint32_t seed, int count, int letters) {
+    std::mt19937 random(seed);
+    for (int b = 0; b < 256; ++b) {
+      const char c = static_cast<char>(b);
+      tokens.add({&c, 1}, b, "test");
+    }
+    std::vector<int32_t> pool;
+    for (int i = 0; i < letters; ++i) pool.push_back('a' + i);
+    while (static_cast<int>(merges.size()) < count) {
+      const int32_t a = pool[random() % pool.size()], b = pool[random() % pool.size()];
+      std::string joined = std::string(tokens.text(a)) + std::string(tokens.text(b));
+      if (by_pair.contains({a, b}) || joined.size() > 40) continue;
+      int32_t id = tokens.find(joined);
+      if (id < 0) {
+        id = static_cast<int32_t>(tokens.size());
+        tokens.add(joined, id, "test");
+        pool.push_back(id);
+      }
+      merges.push_back({a, b, id, static_cast<uint32_t>(merges.size())});
+      by_pair[{a, b}] = merges.back();
+    }
+  }
+
+  std::vector<int32_t> by_definition(const std::string& word) const {
+    std::vector<int32_t> ids(word.begin(), word.end());
+    for (auto& id : ids) id &= 255;
+    for (;;) {
+      const BpeMerge* best = nullptr;
+      size_t where = 0;
+      for (size_t i = 0; i + 1 < ids.size(); ++i) {
+        auto at = by_pair.find({ids[i], ids[i + 1]});
+        if (at != by_pair.end() && (!best || at->second.rank < best->rank)) best = &at->second, where = i;
+      }
+      if (!best) return ids;
+      ids[where] = best->result;
+      ids.erase(ids.begin() + static_cast<std::ptrdiff_t>(where) + 1);
+    }
+  }
+};
+
+std::vector<int32_t> encode(const Bpe& bpe, const std::string& word) {
+  WordTokens out;
+  bpe.encode(word, out);
+  size_t bytes = 0;
+  for (auto size : out.bytes) bytes += size;
+  CHECK(bytes == word.size());
+  return out.ids;
+}
+
+std::string random_word(std::mt19937& random, size_t size, int letters) {
+  std::string out(size, 'a');
+  for (auto& c : out)
+    c = static_cast<char>('a' + static_cast<int>(random() % static_cast<uint32_t>(letters)));
+  return out;
+}
+
+}  // namespace
+
+TEST_CASE("words of every length are merged by rank, the leftmost first") {
+  std::mt19937 random(3);
+  for (uint32_t seed = 0; seed < 20; ++seed) {
+    const int letters = 1 + static_cast<int>(seed % 4);
+    Made made(seed, letters == 1 ? 12 : 60, letters);
+    for (bool by_bytes : {true, false}) {
+      Bpe bpe(made.tokens, made.merges, {.by_bytes = by_bytes}, "test");
+      for (int i = 0; i < 100; ++i) {
+        const std::string word = random_word(random, random() % 120, letters);
+        INFO(word);
+        REQUIRE(encode(bpe, word) == made.by_definition(word));
+      }
+    }
+  }
+}
+
+TEST_CASE("windows of a long word join as if it were merged whole") {
+  std::mt19937 random(4);
+  for (uint32_t seed = 0; seed < 6; ++seed) {
+    const int letters = 1 + static_cast<int>(seed % 3);
+    Made made(seed, letters == 1 ? 20 : 200, letters);
+    Bpe bpe(made.tokens, made.merges, {.by_bytes = true}, "test");
+    // A rank no pair has makes the options differ: with an inner prefix no windows are used.
+    Bpe whole(made.tokens, made.merges, {.end_suffix = "\x01"}, "test");
+    std::string word = random_word(random, 200000, letters);
+    if (seed == 0) word.assign(200000, 'a');
+    std::vector<int32_t> expected = encode(whole, word + "\x02");
+    std::vector<int32_t> got = encode(bpe, word + "\x02");
+    if (got.size() != expected.size()) expected.push_back(2);  // the suffix makes the last character unknown
+    CHECK(got == expected);
+  }
+}
+
+TEST_CASE("one hundred megabytes in one word") {
+  Made made(5, 300, 3);
+  Bpe bpe(made.tokens, made.merges, {.by_bytes = true}, "test");
+  const std::string word(size_t{100} << 20, 'a');
+  const auto begin = std::chrono::steady_clock::now();
+  WordTokens out;
+  bpe.encode(word, out);
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  MESSAGE("100 MiB took " << seconds << " s");
+  CHECK(seconds < 240);  // a machine under load, or sanitizers
+  CHECK(out.ids.size() < word.size());
+}
+
+TEST_CASE("characters without a token") {
+  TokenTable tokens;
+  for (const char* text : {"<unk>", "a", "b", "ab"}) tokens.add(text, tokens.size(), "test");
+  std::vector<BpeMerge> merges = {{1, 2, 3, 0}};
+  CHECK(encode(Bpe(tokens, merges, {.unknown = 0}, "t"), "abxé") == std::vector<int32_t>{3, 0, 0});
+  CHECK(encode(Bpe(tokens, merges, {.fuse_unknown = true, .unknown = 0}, "t"), "xéab") ==
+        std::vector<int32_t>{0, 3});
+  CHECK_THROWS_WITH_AS(Bpe(tokens, merges, {.by_bytes = true}, "t.json"), doctest::Contains("t.json"), Error);
+  tokens.add("<0xC3>", tokens.size(), "test");
+  tokens.add("<0xA9>", tokens.size(), "test");
+  CHECK(encode(Bpe(tokens, merges, {.byte_fallback = true, .unknown = 0}, "t"), "aéx") ==
+        std::vector<int32_t>{1, 4, 5, 0});
+}
+
+TEST_CASE("a table of tokens refuses what cannot be") {
+  TokenTable tokens;
+  tokens.add("a", 5, "f.json");
+  CHECK_THROWS_WITH_AS(tokens.add("a", 6, "f.json"), doctest::Contains("twice"), Error);
+  CHECK_THROWS_WITH_AS(tokens.add("b", 5, "f.json"), doctest::Contains("f.json"), Error);
+  CHECK_THROWS_AS(tokens.add("b", -1, "f.json"), Error);
+  CHECK_THROWS_AS(tokens.add("b", int64_t{1} << 24, "f.json"), Error);
+  CHECK_THROWS_AS(tokens.add(std::string(TokenTable::kMaxTokenBytes + 1, 'x'), 7, "f.json"), Error);
+  tokens.add(std::string(TokenTable::kMaxTokenBytes, 'x'), 7, "f.json");
+  CHECK_NOTHROW(tokens.check_gaps("f.json"));
+  tokens.add("far", 1000000, "f.json");
+  CHECK_THROWS_WITH_AS(tokens.check_gaps("f.json"), doctest::Contains("largest id"), Error);
+  CHECK(tokens.find("far") == 1000000);
+  CHECK(tokens.find("nothing") == -1);
+}

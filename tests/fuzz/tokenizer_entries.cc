@@ -1,0 +1,79 @@
+// The readers of tokenizers' files: they end with a tokenizer that takes any text, or with one located fault.
+#include <cstdio>
+#include <cstdlib>
+
+#include "model_file.h"
+#include "mtrain/base/error.h"
+#include "mtrain/base/text.h"
+#include "mtrain/tokenize/unigram.h"
+#include "spm_normalizer.h"
+#include "tests/fuzz/entries.h"
+#include "tokenizer_json.h"
+
+namespace mtrain::fuzz {
+namespace {
+
+constexpr std::string_view kTexts[] = {"", "a", "ab ab", "_ab<s> a\u0301 \u4e2d\xFF\xC3 12", "usr  \n abba"};
+
+void want_kept(bool promise, const char* what) {
+  if (promise) return;
+  std::fprintf(stderr, "broken: %s\n", what);
+  std::abort();
+}
+
+/// A fault of the data, with words.
+template <class Work>
+void told_or_done(Work work) {
+  try {
+    work();
+  } catch (const Error& fault) {
+    want_kept(fault.error_class() == ErrorClass::data, "a fault is the data's");
+    want_kept(!fault.message().empty(), "a fault has words");
+  }
+}
+
+void use(const Tokenizer& tokenizer) {
+  for (auto text : kTexts)
+    told_or_done([&] {
+      std::vector<int32_t> ids, again;
+      std::vector<TextSpan> spans;
+      tokenizer.encode_with(text, {.parse_special = true, .add_special = true}, ids, &spans);
+      want_kept(ids.size() == spans.size(), "a span for each id");
+      for (const auto& span : spans)
+        want_kept(span.begin <= span.end && span.end <= text.size(), "spans are inside");
+      for (int32_t id : ids) want_kept(id >= 0 && id < tokenizer.vocab_size(), "ids are inside");
+      want_kept(valid_utf8(tokenizer.decode(ids)), "decoded text is UTF-8");
+      ids.clear();
+      spans.clear();
+      tokenizer.encode_with(text, {}, ids, &spans);
+      tokenizer.encode_to(text, again);
+      want_kept(ids == again, "spans change no ids");
+    });
+}
+
+}  // namespace
+
+void tokenizer_json(std::string_view text) {
+  told_or_done([&] {
+    const simdjson::padded_string padded(text);
+    use(tokenize::TextPipeline(hf::read_tokenizer_json(padded, "tokenizer.json")));
+  });
+}
+
+void sentencepiece_model(std::string_view bytes) {
+  told_or_done([&] {
+    const auto file = sentencepiece::read_model_file(bytes, "tokenizer.model");
+    const sentencepiece::SpmNormalizer normalizer(file, "tokenizer.model");
+    for (auto text : kTexts) {
+      tokenize::AlignedText plain, aligned;
+      plain.start(text, 0, false, true);
+      aligned.start(text, 0, true, true);
+      normalizer.apply(plain);
+      normalizer.apply(aligned);
+      want_kept(plain.text == aligned.text, "origins change no text");
+      want_kept(aligned.origin.size() == aligned.text.size(), "an origin for each byte");
+    }
+  });
+}
+
+}  // namespace mtrain::fuzz
