@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "mtrain/autograd/small_products.h"
 #include "mtrain/autograd/tape.h"
 
 namespace mtrain {
@@ -79,8 +80,9 @@ struct CombineMap {
 };
 MT_API Tensor combine_rows(const Tensor& x_RD, const Tensor& weights_TK, const CombineMap& map, const Tensor& addend = {});
 
-/// y[R,N]: rows of expert e, which follow one another, times w[e]ᵀ of w[E,N,D]. `rows` counts those of each expert.
+/// y[R,N]: rows of expert e, which follow one another, times w[e]ᵀ of w[E,N,D]. `rows` counts those of each expert. With `small`,
+/// which outlives the tape, in a small type, each expert by itself.
 using RowCounts = std::shared_ptr<const std::vector<int64_t>>;
-MT_API Tensor grouped_linear(const Tensor& x_RD, const Tensor& w_END, const RowCounts& rows);
+MT_API Tensor grouped_linear(const Tensor& x_RD, const Tensor& w_END, const RowCounts& rows, const SmallProducts* small = nullptr);
 
 }  // namespace mtrain

@@ -28,6 +28,9 @@ class MT_API Linear {
   Tensor leave(const Region& region, const Tensor& x, const Tensor& residual = {}) const;
   Parameter& weight;
   Parameter* bias;
+
+ private:
+  const SmallProducts* small_;  // null: products are in the weight's type
 };
 
 /// Rows of a table, as the residual stream. A dimension "vocab" is cut; each rank gives what it has, and the sum is taken.
@@ -138,6 +141,7 @@ class MT_API LmHead {
  private:
   Region region_;
   Parameter& weight_;
+  const SmallProducts* small_;
   int64_t valid_vocab_;
   VocabularyPart part_;
 };

@@ -36,6 +36,9 @@ Moe::Moe(const Scope& s, Dim embed, const MoeOptions& options)
       gate_(expert_matrices(s / "experts" / "gate", options, {"expert_mlp", options.ffn}, embed, options.init_std)),
       up_(expert_matrices(s / "experts" / "up", options, {"expert_mlp", options.ffn}, embed, options.init_std)),
       down_(expert_matrices(s / "experts" / "down", options, embed, {"expert_mlp", options.ffn}, options.out_init_std)),
+      small_gate_((s / "experts" / "gate").small_products(gate_)),
+      small_up_((s / "experts" / "up").small_products(up_)),
+      small_down_((s / "experts" / "down").small_products(down_)),
       record_(std::make_unique<RouterRecord>()) {
   if (options.shared_ffn > 0)
     shared_.emplace(s / "shared", embed, Dim{"mlp", options.shared_ffn}, options.init_std, options.out_init_std);
@@ -88,9 +91,9 @@ Tensor Moe::shared(const Tensor& x, const Tensor& residual) const {
 }
 
 Tensor Moe::experts(const Tensor& x, const RowCounts& rows) const {
-  Tensor gate = grouped_linear(x, gate_.use(), rows), up = grouped_linear(x, up_.use(), rows);
+  Tensor gate = grouped_linear(x, gate_.use(), rows, small_gate_), up = grouped_linear(x, up_.use(), rows, small_up_);
   auto act = [](const Tensor& a, const Tensor& b) { return silu_mul(a, b); };
-  return grouped_linear(plan_->recomputes(RecomputePart::moe_act) ? recompute(act, gate, up) : act(gate, up), down_.use(), rows);
+  return grouped_linear(plan_->recomputes(RecomputePart::moe_act) ? recompute(act, gate, up) : act(gate, up), down_.use(), rows, small_down_);
 }
 
 // The tokens of a micro-batch lie on the ranks of cp, and with sequence parallelism on those of tp.
