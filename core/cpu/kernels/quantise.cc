@@ -103,7 +103,7 @@ class Quantiser {
   template <class Encode, class Decode>
   void round_row(int64_t r, Encode encode, Decode decode) const {
     const T* x = x_ + r * a_.cols;
-    if (a_.stochastic) return put(r, [&](int64_t c) { return draw(r, c, to_float(x[c]) * encode(c)); }, decode);
+    if (a_.stochastic) return draw_row(r, encode, decode);
     put(r, [&](int64_t c) { return round_small<Format>(to_float(x[c]) * encode(c)); }, decode);
   }
 
@@ -119,11 +119,19 @@ class Quantiser {
     }
   }
 
-  /// One of the neighbours, by 24 of the bits that belong to the element.
-  float draw(int64_t r, int64_t c, float x) const {
-    auto element = static_cast<uint64_t>((a_.first_row + r) * a_.all_cols + a_.first_col + c);
-    uint32_t word = rng_.words(element / 4)[element % 4];
-    return round_small_stochastic<Format>(x, static_cast<float>(word >> 8) * 0x1p-24f);
+  /// One of the neighbours, by 24 of the bits that belong to the element; four of them share a call of Philox.
+  template <class Encode, class Decode>
+  void draw_row(int64_t r, Encode encode, Decode decode) const {
+    const T* x = x_ + r * a_.cols;
+    auto element = static_cast<uint64_t>((a_.first_row + r) * a_.all_cols + a_.first_col);
+    std::array<uint32_t, 4> words{};
+    for (int64_t c = 0; c < a_.cols; ++c, ++element) {
+      if (c == 0 || element % 4 == 0) words = rng_.words(element / 4);
+      float u = static_cast<float>(words[element % 4] >> 8) * 0x1p-24f;
+      float rounded = round_small_stochastic<Format>(to_float(x[c]) * encode(c), u);
+      if (a_.values) a_.values[r * a_.cols + c] = bf16(rounded * decode(c));
+      if (a_.codes) a_.codes[r * a_.cols + c] = encode_small<Format>(rounded);
+    }
   }
 
   CpuStream& stream_;

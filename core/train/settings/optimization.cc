@@ -134,7 +134,8 @@ void MixedPrecisionSection::bind_fp8(Fields& f) {
   f("fp8_amax_algo", fp8_amax_algo, "delayed: the scale follows the largest or the latest of them")
       .one_of({"max", "most_recent"})
       .renamed_from({"fp8_amax_compute_algo"});
-  f("fp8_params", fp8_params, "with dist.zero, weights of FP8 layers are gathered as FP8; the same bits as without")
+  f("fp8_params", fp8_params, "the compute copy of weights is FP8, and gathered so: the same bits as without")
+      .needs("parameters gathered as FP8")
       .resume(safe)
       .renamed_from({"fp8_param", "fp8_param_gather"});
   f("fp8_attention", fp8_attention, "attention's products in FP8 too")
