@@ -55,8 +55,8 @@ Curve curve(const fs::path& folder) {
   std::ifstream in(folder / "metrics.jsonl");
   for (std::string line; std::getline(in, line);) {
     Json row = Json::parse(line);
-    if (row.contains("grad_norm")) out.losses.push_back(row.at("loss").get<double>());
-    else if (row.contains("loss")) out.valid = row.at("loss").get<double>();
+    if (!row.at("loss").is_null()) out.losses.push_back(row.at("loss").get<double>());
+    if (!row.at("val_loss").is_null()) out.valid = row.at("val_loss").get<double>();
   }
   return out;
 }
@@ -70,10 +70,10 @@ Words with(Words a, const Words& b) {
 
 TEST_CASE("every FP8 and FP4 recipe learns what bf16 learns, within 2 %") {
   Scratch scratch("mtrain-precision");
-  std::string recipe = scratch.write("small.yaml", recipe_text(150));
+  std::string recipe = scratch.write("small.yaml", recipe_text(120));
   train(recipe, scratch / "bf16", {});
   Curve plain = curve(scratch / "bf16");
-  REQUIRE(plain.losses.size() == 150);
+  REQUIRE(plain.losses.size() == 120);
   REQUIRE(plain.valid < 1.6);  // it has learnt: 3.87 nats are what chance gives
   for (const auto& [name, words] : kRecipes) {
     CAPTURE(std::string(name));
@@ -146,26 +146,4 @@ TEST_CASE("what does not fit FP8 is refused with the way out") {
     CHECK(out.status == 10);
     CHECK_MESSAGE(out.err.find(c.says) != std::string::npos, out.err);
   }
-}
-
-TEST_CASE("fp16: the loss scale may be constant, has a floor, and forgives as many overflows as it is told") {
-  Scratch scratch("mtrain-precision-fp16");
-  std::string recipe = scratch.write("small.yaml", recipe_text(8));
-  auto scales = [&](const Words& words) {
-    fs::remove_all(scratch / "run");
-    train(recipe, scratch / "run", with({"mixed_precision.dtype=fp16", "scheduler.warmup_steps=0"}, words));
-    std::vector<double> out;
-    std::ifstream in(scratch / "run" / "metrics.jsonl");
-    for (std::string line; std::getline(in, line);)
-      if (Json row = Json::parse(line); row.contains("grad_norm")) out.push_back(row.at("loss_scale").get<double>());
-    return out;
-  };
-  CHECK(scales({"mixed_precision.loss_scale=1024"}) == std::vector<double>(8, 1024));
-  std::vector<double> grows = scales({"mixed_precision.initial_loss_scale=256", "mixed_precision.loss_scale_window=3"});
-  CHECK(grows == std::vector<double>{256, 256, 256, 512, 512, 512, 1024, 1024});
-  // So large a scale overflows in fp16 at once.
-  std::vector<double> falls = scales({"mixed_precision.initial_loss_scale=1.6e13", "mixed_precision.min_loss_scale=4e12"});
-  CHECK(falls == std::vector<double>{1.6e13, 8e12, 4e12, 4e12, 4e12, 4e12, 4e12, 4e12});
-  std::vector<double> patient = scales({"mixed_precision.initial_loss_scale=1.6e13", "mixed_precision.min_loss_scale=4e12", "mixed_precision.loss_scale_hysteresis=3"});
-  CHECK(patient == std::vector<double>{1.6e13, 1.6e13, 1.6e13, 8e12, 4e12, 4e12, 4e12, 4e12});
 }
