@@ -156,6 +156,7 @@ constexpr const char *kHf = "Hugging Face tokenizers", *kSp = "SentencePiece tok
 // where a published checkpoint has one; otherwise the paper.
 const std::vector<Row> kRows = {
     {"quickstart", 3030000, 10000, "what `mtrain train` prints: 3.03M", {}},
+    {"quickstart_fp8", 3030000, 10000, "what `mtrain train` prints: 3.03M", {}},
     {"quickstart_moe", 5400000, 10000, "what `mtrain train` prints", {}},
     {"gpt2_124m", 124439808, 1, "openai-community/gpt2", {kHf}},
     {"gpt3_175b",
