@@ -34,27 +34,35 @@ int64_t first_row(const Parameter& weight, size_t dim) {
 bool PrecisionPlan::takes(const Scope& scope, bool head) const {
   if (!options_.small) return false;
   if (head) return options_.head;
-  return scope.in_block() && scope.index() >= options_.first_plain && scope.index() < options_.layers - options_.last_plain;
+  return scope.in_block() && scope.index() >= options_.first_plain &&
+         scope.index() < options_.layers - options_.last_plain;
 }
 
 const SmallProducts* PrecisionPlan::of(const Scope& scope, const Parameter& weight, bool head) {
   if (!takes(scope, head)) return nullptr;
   const ParallelContext& p = scope.parallel();
   size_t out = weight.dims.size() - 2;
-  const Axis *rows = cut_by(p, weight, out), *cols = cut_by(p, weight, out + 1), *tokens = weight.expert ? nullptr : cutting(p.cp);
+  const Axis *rows = cut_by(p, weight, out), *cols = cut_by(p, weight, out + 1),
+             *tokens = weight.expert ? nullptr : cutting(p.cp);
   // Ranks of these axes see other tokens: their draws are others, too.
-  uint64_t place = weight.expert ? static_cast<uint64_t>(axis_index(p.expert_group)) : static_cast<uint64_t>(axis_index(tokens));
-  Layer& layer = layers_.emplace_back(Layer{SmallProducts(options_.rule, name_key(cat(weight.name, ".products")) + 2 * place), nullptr});
+  uint64_t place =
+      weight.expert ? static_cast<uint64_t>(axis_index(p.expert_group)) : static_cast<uint64_t>(axis_index(tokens));
+  Layer& layer = layers_.emplace_back(
+      Layer{SmallProducts(options_.rule, name_key(cat(weight.name, ".products")) + 2 * place), nullptr});
   SmallProducts& products = layer.products;
   products.first_output = first_row(weight, out);
   products.outputs = weight.dims[out].size;
   products.share = [&run = scope.run(), rows, cols, tokens](const Tensor& amax, SmallOperand operand) {
-    if (operand == SmallOperand::input) share_over(run, amax, {cols, tokens});
-    else if (operand == SmallOperand::weight) share_over(run, amax, {cols, rows});
-    else share_over(run, amax, {rows, tokens});
+    if (operand == SmallOperand::input)
+      share_over(run, amax, {cols, tokens});
+    else if (operand == SmallOperand::weight)
+      share_over(run, amax, {cols, rows});
+    else
+      share_over(run, amax, {rows, tokens});
   };
   if (options_.rule.recipe == SmallRecipe::delayed) {
-    StateBuffer& history = scope.buffer(head ? "head_amax" : "amax", static_cast<int64_t>(kSmallOperands) * options_.amax_history, 0);
+    StateBuffer& history =
+        scope.buffer(head ? "head_amax" : "amax", static_cast<int64_t>(kSmallOperands) * options_.amax_history, 0);
     layer.delayed = std::make_unique<DelayedScales>(history.values, options_.amax_algorithm);
     products.delayed = layer.delayed.get();
   }

@@ -17,17 +17,21 @@ struct Operands {
   Values x, w, dy;
 };
 
-/// What a matrix [rows, cols] is worth in the small type, by the definitions of kernel/quantise.h. Draws are not made here.
-Values in_small_type(const Values& x, int64_t rows, int64_t cols, const SmallProductRule& rule, SmallOperand kind, bool along_rows,
-                     double given_amax = 0) {
+/// What a matrix [rows, cols] is worth in the small type, by the definitions of kernel/quantise.h. Draws are not made
+/// here.
+Values in_small_type(const Values& x, int64_t rows, int64_t cols, const SmallProductRule& rule, SmallOperand kind,
+                     bool along_rows, double given_amax = 0) {
   SmallFloat format = kind == SmallOperand::gradient ? rule.backward : rule.forward;
   auto rounded = [&](float v) {
-    return format == SmallFloat::e4m3 ? round_small<E4M3>(v) : format == SmallFloat::e5m2 ? round_small<E5M2>(v) : round_small<E2M1>(v);
+    return format == SmallFloat::e4m3   ? round_small<E4M3>(v)
+           : format == SmallFloat::e5m2 ? round_small<E5M2>(v)
+                                        : round_small<E2M1>(v);
   };
   auto largest = [&](int64_t r0, int64_t r1, int64_t c0, int64_t c1) {
     double top = 0;
     for (int64_t r = r0; r < std::min(r1, rows); ++r)
-      for (int64_t c = c0; c < std::min(c1, cols); ++c) top = std::max(top, std::fabs(x[static_cast<size_t>(r * cols + c)]));
+      for (int64_t c = c0; c < std::min(c1, cols); ++c)
+        top = std::max(top, std::fabs(x[static_cast<size_t>(r * cols + c)]));
     return static_cast<float>(top);
   };
   float all = given_amax > 0 ? static_cast<float>(given_amax) : largest(0, rows, 0, cols);
@@ -38,16 +42,25 @@ Values in_small_type(const Values& x, int64_t rows, int64_t cols, const SmallPro
   Values out(x.size());
   for (int64_t r = 0; r < rows; ++r)
     for (int64_t c = 0; c < cols; ++c) {
-      float top = largest(r / down * down, (r / down + 1) * down, c / across * across, (c / across + 1) * across), global = 1;
+      float top = largest(r / down * down, (r / down + 1) * down, c / across * across, (c / across + 1) * across),
+            global = 1;
       SmallScaling s;
       switch (rule.recipe) {
-        case SmallRecipe::blockwise: s = power_of_two_scaling(top, max_of(format)); break;
-        case SmallRecipe::mxfp8: s = e8m0_scaling(top, max_of(format)); break;
-        case SmallRecipe::nvfp4: global = nvfp4_global(all).encode, s = nvfp4_scaling(top, global); break;
-        default: s = tensor_scaling(all, max_of(format), rule.headroom);
+        case SmallRecipe::blockwise:
+          s = power_of_two_scaling(top, max_of(format));
+          break;
+        case SmallRecipe::mxfp8:
+          s = e8m0_scaling(top, max_of(format));
+          break;
+        case SmallRecipe::nvfp4:
+          global = nvfp4_global(all).encode, s = nvfp4_scaling(top, global);
+          break;
+        default:
+          s = tensor_scaling(all, max_of(format), rule.headroom);
       }
       auto i = static_cast<size_t>(r * cols + c);
-      out[i] = static_cast<double>(rounded(static_cast<float>(x[i]) * s.encode)) * static_cast<double>(s.decode) / static_cast<double>(global);
+      out[i] = static_cast<double>(rounded(static_cast<float>(x[i]) * s.encode)) * static_cast<double>(s.decode) /
+               static_cast<double>(global);
     }
   return out;
 }
@@ -57,7 +70,11 @@ std::vector<SmallProductRule> rules() {
           {.recipe = SmallRecipe::tensorwise, .backward = SmallFloat::e4m3},
           {.recipe = SmallRecipe::blockwise, .backward = SmallFloat::e4m3},
           {.recipe = SmallRecipe::mxfp8, .backward = SmallFloat::e5m2},
-          {.recipe = SmallRecipe::nvfp4, .forward = SmallFloat::e2m1, .backward = SmallFloat::e2m1, .stochastic = false, .hadamard = false}};
+          {.recipe = SmallRecipe::nvfp4,
+           .forward = SmallFloat::e2m1,
+           .backward = SmallFloat::e2m1,
+           .stochastic = false,
+           .hadamard = false}};
 }
 
 struct Results {
@@ -66,7 +83,8 @@ struct Results {
 
 /// Runs the op with its gradients.
 Results run_op(Run& run, const Operands& v, DType dtype, const SmallProducts& how, bool later = false) {
-  Tensor x = make(run, v.x, {kTokens, kIn}, dtype), w = make(run, v.w, {kOut, kIn}, dtype), b = make(run, Values(kOut, 0.5), {kOut}, dtype);
+  Tensor x = make(run, v.x, {kTokens, kIn}, dtype), w = make(run, v.w, {kOut, kIn}, dtype),
+         b = make(run, Values(kOut, 0.5), {kOut}, dtype);
   auto x_end = std::make_shared<Catcher>();
   auto w_end = std::make_shared<Leaf>(), b_end = std::make_shared<Leaf>();
   w_end->grad = run.zeros({kOut, kIn}, DType::f32), b_end->grad = run.zeros({kOut}, DType::f32);
@@ -86,7 +104,8 @@ Operands operands(DType dtype) {
     for (size_t i = 0; i < v.size(); i += 37) v[i] *= 20;
     return round_to(v, dtype);
   };
-  return {values(kTokens * kIn, "small x", 1), values(kOut * kIn, "small w", 0.05), values(kTokens * kOut, "small dy", 1e-3)};
+  return {values(kTokens * kIn, "small x", 1), values(kOut * kIn, "small w", 0.05),
+          values(kTokens * kOut, "small dy", 1e-3)};
 }
 
 double relative(const Values& got, const Values& want) {
@@ -110,9 +129,12 @@ TEST_CASE("products in a small type are those of the rounded operands") {
         return in_small_type(x, rows, cols, rule, kind, along_rows);
       };
       using enum SmallOperand;
-      Values b(kOut, 0.5), y = reference::linear(rounded(v.x, kTokens, kIn, input, false), rounded(v.w, kOut, kIn, weight, false), b, kTokens, kIn, kOut);
-      Values dx = reference::linear_backward(rounded(v.dy, kTokens, kOut, gradient, false), v.x, rounded(v.w, kOut, kIn, weight, true), kTokens, kIn, kOut)[0];
-      Values dw = reference::linear_backward(rounded(v.dy, kTokens, kOut, gradient, true), rounded(v.x, kTokens, kIn, input, true), v.w, kTokens, kIn, kOut)[1];
+      Values b(kOut, 0.5), y = reference::linear(rounded(v.x, kTokens, kIn, input, false),
+                                                 rounded(v.w, kOut, kIn, weight, false), b, kTokens, kIn, kOut);
+      Values dx = reference::linear_backward(rounded(v.dy, kTokens, kOut, gradient, false), v.x,
+                                             rounded(v.w, kOut, kIn, weight, true), kTokens, kIn, kOut)[0];
+      Values dw = reference::linear_backward(rounded(v.dy, kTokens, kOut, gradient, true),
+                                             rounded(v.x, kTokens, kIn, input, true), v.w, kTokens, kIn, kOut)[1];
       Values db = reference::linear_backward(v.dy, v.x, v.w, kTokens, kIn, kOut)[2];
       CHECK(relative(got.y, y) < roundoff(dtype));
       CHECK(relative(got.dx, dx) < roundoff(dtype));
@@ -130,7 +152,8 @@ TEST_CASE("products in a small type are those of the rounded operands") {
 TEST_CASE("NVFP4's draws and its Hadamard transform keep the gradient of a weight on average") {
   Operands v = operands(DType::bf16);
   for (bool hadamard : {false, true}) {
-    SmallProductRule rule{.recipe = SmallRecipe::nvfp4, .forward = SmallFloat::e2m1, .backward = SmallFloat::e2m1, .hadamard = hadamard};
+    SmallProductRule rule{
+        .recipe = SmallRecipe::nvfp4, .forward = SmallFloat::e2m1, .backward = SmallFloat::e2m1, .hadamard = hadamard};
     SmallProducts how(rule, 7);
     // x is rounded to nearest; so is the mean, but where the transform mixes it first.
     Values x = hadamard ? v.x : in_small_type(v.x, kTokens, kIn, rule, SmallOperand::input, true);
@@ -173,7 +196,8 @@ TEST_CASE("delayed scales come from the steps before, and from the tensor itself
   for (auto algorithm : {DelayedScales::Algorithm::max, DelayedScales::Algorithm::most_recent}) {
     std::fill(history.begin(), history.end(), 0.0f);
     DelayedScales scales(history, algorithm);
-    SmallProducts how({.recipe = SmallRecipe::delayed, .headroom = 2}, 1), current({.recipe = SmallRecipe::tensorwise}, 1);
+    SmallProducts how({.recipe = SmallRecipe::delayed, .headroom = 2}, 1),
+        current({.recipe = SmallRecipe::tensorwise}, 1);
     how.delayed = &scales;
     auto amax = [&](double largest) {
       Tensor got = how.measure(run, make(run, {0.25, -largest, 0.125}, {1, 3}, DType::bf16), SmallOperand::input);
@@ -233,7 +257,9 @@ TEST_CASE("experts in a small type are linear layers of their rows") {
       own.set_node(own_end), matrix.set_node(matrix_end);
       Tensor alone = linear(own, matrix, {}, {}, &how);
       backward(alone, dy.slice(0, begin, end));
-      auto part = [](const Values& v, int64_t from, int64_t count) { return Values(v.begin() + from, v.begin() + from + count); };
+      auto part = [](const Values& v, int64_t from, int64_t count) {
+        return Values(v.begin() + from, v.begin() + from + count);
+      };
       CHECK(values_of(alone) == part(all_y, begin * 32, n * 32));
       CHECK(values_of(own_end->grad) == part(all_dx, begin * 64, n * 64));
       CHECK(values_of(matrix_end->grad) == part(all_dw, e * 32 * 64, 32 * 64));

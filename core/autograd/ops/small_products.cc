@@ -12,14 +12,20 @@ constexpr int64_t kBlock = 128, kMxGroup = 32, kFp4Group = 16, kHadamard = 16;
 /// Signs of the rows that the Hadamard transform takes together: any fixed pattern without structure does.
 constexpr uint32_t kHadamardSigns = 0x9E37u;
 
-bool by_tensor(SmallRecipe recipe) { return recipe == SmallRecipe::tensorwise || recipe == SmallRecipe::delayed; }
+bool by_tensor(SmallRecipe recipe) {
+  return recipe == SmallRecipe::tensorwise || recipe == SmallRecipe::delayed;
+}
 
 void run_amax(Run& run, const Tensor& x, const Tensor& out, bool accumulate) {
   require_kernel(run, run.kernels().amax, "amax");
-  run.kernels().amax(run.stream(), {.x = x.raw(), .count = x.numel(), .amax = out.data<float>(), .accumulate = accumulate, .dtype = x.dtype()});
+  run.kernels().amax(
+      run.stream(),
+      {.x = x.raw(), .count = x.numel(), .amax = out.data<float>(), .accumulate = accumulate, .dtype = x.dtype()});
 }
 
-const float* scale_of(const Tensor& factor) { return factor.defined() ? factor.data<float>() : nullptr; }
+const float* scale_of(const Tensor& factor) {
+  return factor.defined() ? factor.data<float>() : nullptr;
+}
 
 }  // namespace
 
@@ -75,7 +81,8 @@ Tensor SmallProducts::measure(Run& run, const Tensor& x, SmallOperand operand) c
   return amax;
 }
 
-SmallProducts::Codes SmallProducts::quantise(Run& run, const Operand& operand, SmallOperand kind, Along along, int64_t draw) const {
+SmallProducts::Codes SmallProducts::quantise(Run& run, const Operand& operand, SmallOperand kind, Along along,
+                                             int64_t draw) const {
   require_kernel(run, run.kernels().quantise, "quantise");
   const Tensor& x = operand.x;
   bool gradient = kind == SmallOperand::gradient, weight = kind == SmallOperand::weight;
@@ -90,14 +97,20 @@ SmallProducts::Codes SmallProducts::quantise(Run& run, const Operand& operand, S
                     .cols = x.size(1),
                     .format = gradient ? rule_.backward : rule_.forward,
                     .dtype = x.dtype()};
-  int64_t group = rule_.recipe == SmallRecipe::blockwise ? kBlock : rule_.recipe == SmallRecipe::mxfp8 ? kMxGroup : kFp4Group;
+  int64_t group = rule_.recipe == SmallRecipe::blockwise ? kBlock
+                  : rule_.recipe == SmallRecipe::mxfp8   ? kMxGroup
+                                                         : kFp4Group;
   bool square = weight && rule_.recipe != SmallRecipe::mxfp8;  // the same codes whichever dimension is added up
   args.tile_rows = square || along == Along::rows ? group : 1;
   args.tile_cols = square || along == Along::cols ? group : 1;
-  if (by_tensor(rule_.recipe)) args.scale = SmallScale::tensor;
-  else if (rule_.recipe == SmallRecipe::blockwise) args.scale = SmallScale::power_of_two;
-  else if (rule_.recipe == SmallRecipe::mxfp8) args.scale = SmallScale::e8m0;
-  else args.scale = SmallScale::nvfp4;
+  if (by_tensor(rule_.recipe))
+    args.scale = SmallScale::tensor;
+  else if (rule_.recipe == SmallRecipe::blockwise)
+    args.scale = SmallScale::power_of_two;
+  else if (rule_.recipe == SmallRecipe::mxfp8)
+    args.scale = SmallScale::e8m0;
+  else
+    args.scale = SmallScale::nvfp4;
   if (operand.amax.defined()) {
     out.factor = run.empty({1}, DType::f32);
     args.amax = operand.amax.data<float>();
@@ -118,24 +131,33 @@ SmallProducts::Codes SmallProducts::quantise(Run& run, const Operand& operand, S
 SmallProducts::Operand SmallProducts::rotate(Run& run, const Tensor& x, SmallOperand kind) const {
   require_kernel(run, run.kernels().hadamard, "hadamard");
   Tensor y = run.empty({(x.size(0) + kHadamard - 1) / kHadamard * kHadamard, x.size(1)}, x.dtype());
-  run.kernels().hadamard(run.stream(), {.x = x.raw(), .y = y.raw(), .rows = x.size(0), .cols = x.size(1), .signs = kHadamardSigns, .dtype = x.dtype()});
+  run.kernels().hadamard(
+      run.stream(),
+      {.x = x.raw(), .y = y.raw(), .rows = x.size(0), .cols = x.size(1), .signs = kHadamardSigns, .dtype = x.dtype()});
   return take(run, y, kind);
 }
 
-void SmallProducts::forward(Run& run, const Operand& x, const Operand& w, const Tensor& b, const Tensor& addend, const Tensor& y) const {
-  Codes left = quantise(run, x, SmallOperand::input, Along::cols, 0), right = quantise(run, w, SmallOperand::weight, Along::cols, 0);
+void SmallProducts::forward(Run& run, const Operand& x, const Operand& w, const Tensor& b, const Tensor& addend,
+                            const Tensor& y) const {
+  Codes left = quantise(run, x, SmallOperand::input, Along::cols, 0),
+        right = quantise(run, w, SmallOperand::weight, Along::cols, 0);
   linear_forward(run, left.values, right.values, b, addend, y, scale_of(left.factor), scale_of(right.factor));
 }
 
-void SmallProducts::input_gradient(Run& run, const Operand& dy, const Operand& w, const Tensor& dx, bool accumulate, int64_t draw) const {
-  Codes left = quantise(run, dy, SmallOperand::gradient, Along::cols, draw), right = quantise(run, w, SmallOperand::weight, Along::rows, 0);
+void SmallProducts::input_gradient(Run& run, const Operand& dy, const Operand& w, const Tensor& dx, bool accumulate,
+                                   int64_t draw) const {
+  Codes left = quantise(run, dy, SmallOperand::gradient, Along::cols, draw),
+        right = quantise(run, w, SmallOperand::weight, Along::rows, 0);
   linear_input_gradient(run, left.values, right.values, dx, accumulate, scale_of(left.factor), scale_of(right.factor));
 }
 
-void SmallProducts::weight_gradient(Run& run, const Operand& dy, const Operand& x, const Tensor& dw, bool accumulate, int64_t draw) const {
+void SmallProducts::weight_gradient(Run& run, const Operand& dy, const Operand& x, const Tensor& dw, bool accumulate,
+                                    int64_t draw) const {
   bool rotated = rule_.recipe == SmallRecipe::nvfp4 && rule_.hadamard;
-  Operand dy_used = rotated ? rotate(run, dy.x, SmallOperand::gradient) : dy, x_used = rotated ? rotate(run, x.x, SmallOperand::input) : x;
-  Codes left = quantise(run, dy_used, SmallOperand::gradient, Along::rows, draw), right = quantise(run, x_used, SmallOperand::input, Along::rows, 0);
+  Operand dy_used = rotated ? rotate(run, dy.x, SmallOperand::gradient) : dy,
+          x_used = rotated ? rotate(run, x.x, SmallOperand::input) : x;
+  Codes left = quantise(run, dy_used, SmallOperand::gradient, Along::rows, draw),
+        right = quantise(run, x_used, SmallOperand::input, Along::rows, 0);
   linear_weight_gradient(run, left.values, right.values, dw, accumulate, scale_of(left.factor), scale_of(right.factor));
 }
 

@@ -1,5 +1,5 @@
-// Matrices into small floating-point types. Work goes by bands of as many rows as a tile has; within a band every column has its
-// scale in an array, so that one loop of vector code serves every shape of tiles.
+// Matrices into small floating-point types. Work goes by bands of as many rows as a tile has; within a band every
+// column has its scale in an array, so that one loop of vector code serves every shape of tiles.
 #include "mtrain/kernel/quantise.h"
 
 #include <cstring>
@@ -13,7 +13,9 @@ namespace {
 constexpr int64_t kHadamardRows = 16;
 
 /// The bits of |x|: in the order of magnitudes, infinity and NaN last.
-MT_HD uint32_t magnitude(float x) { return detail::bits_of(x) & 0x7FFFFFFFu; }
+MT_HD uint32_t magnitude(float x) {
+  return detail::bits_of(x) & 0x7FFFFFFFu;
+}
 
 template <class T>
 uint32_t largest_magnitude(const T* x, int64_t n) {
@@ -46,14 +48,17 @@ class Quantiser {
     if (a_.factor) *a_.factor = s.decode;
     for_blocks(stream_, a_.rows, rows_per_task(a_.cols), [&](int64_t begin, int64_t end) {
       for (int64_t r = begin; r < end; ++r)
-        round_row(r, [e = s.encode](int64_t) { return e; }, [](int64_t) { return 1.0f; });
+        round_row(
+            r, [e = s.encode](int64_t) { return e; }, [](int64_t) { return 1.0f; });
     });
   }
 
   void tiles() {
-    int64_t bands = (a_.rows + a_.tile_rows - 1) / a_.tile_rows, per_task = std::max<int64_t>(1, rows_per_task(a_.cols) / a_.tile_rows);
+    int64_t bands = (a_.rows + a_.tile_rows - 1) / a_.tile_rows,
+            per_task = std::max<int64_t>(1, rows_per_task(a_.cols) / a_.tile_rows);
     int64_t stride = (a_.cols + 15) / 16 * 16;
-    auto scratch = reinterpret_cast<uint32_t*>(stream_.scratch(sizeof(uint32_t) * static_cast<size_t>(3 * stride * stream_.threads())));
+    auto scratch = reinterpret_cast<uint32_t*>(
+        stream_.scratch(sizeof(uint32_t) * static_cast<size_t>(3 * stride * stream_.threads())));
     for_uneven_tasks(stream_, (bands + per_task - 1) / per_task, [&](int64_t task, int thread) {
       uint32_t* top = scratch + thread * 3 * stride;
       auto encode = reinterpret_cast<float*>(top + stride), decode = encode + stride;
@@ -62,7 +67,8 @@ class Quantiser {
         measure(begin, end, top);
         scale_columns(band, top, encode, decode);
         for (int64_t r = begin; r < end; ++r)
-          round_row(r, [=](int64_t c) { return encode[c]; }, [=](int64_t c) { return decode[c]; });
+          round_row(
+              r, [=](int64_t c) { return encode[c]; }, [=](int64_t c) { return decode[c]; });
       }
     });
   }
@@ -104,7 +110,8 @@ class Quantiser {
   void round_row(int64_t r, Encode encode, Decode decode) const {
     const T* x = x_ + r * a_.cols;
     if (a_.stochastic) return draw_row(r, encode, decode);
-    put(r, [&](int64_t c) { return round_small<Format>(to_float(x[c]) * encode(c)); }, decode);
+    put(
+        r, [&](int64_t c) { return round_small<Format>(to_float(x[c]) * encode(c)); }, decode);
   }
 
   template <class Rounded, class Decode>
@@ -146,11 +153,13 @@ class Quantiser {
 void amax(Stream& stream, const AmaxArgs& args) {
   auto& cpu = cpu_stream(stream);
   int64_t blocks = (args.count + kElementBlock - 1) / kElementBlock;
-  auto partial = reinterpret_cast<uint32_t*>(cpu.scratch(sizeof(uint32_t) * static_cast<size_t>(std::max<int64_t>(1, blocks))));
+  auto partial =
+      reinterpret_cast<uint32_t*>(cpu.scratch(sizeof(uint32_t) * static_cast<size_t>(std::max<int64_t>(1, blocks))));
   with_float_type(args.dtype, [&]<class T>(T) {
     auto x = static_cast<const T*>(args.x);
-    for_blocks(cpu, args.count, kElementBlock,
-               [=](int64_t begin, int64_t end) { partial[begin / kElementBlock] = largest_magnitude(x + begin, end - begin); });
+    for_blocks(cpu, args.count, kElementBlock, [=](int64_t begin, int64_t end) {
+      partial[begin / kElementBlock] = largest_magnitude(x + begin, end - begin);
+    });
   });
   uint32_t top = args.accumulate ? magnitude(*args.amax) : 0;
   for (int64_t b = 0; b < blocks; ++b) top = std::max(top, partial[b]);

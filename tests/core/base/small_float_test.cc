@@ -30,7 +30,8 @@ uint64_t splitmix64(uint64_t& state) {
 
 /// As the generator makes them.
 float value(uint64_t word, int lowest, int highest) {
-  auto exponent = static_cast<uint32_t>(lowest + static_cast<int>((word >> 40) % static_cast<uint64_t>(highest - lowest + 1)) + 127);
+  auto exponent = static_cast<uint32_t>(
+      lowest + static_cast<int>((word >> 40) % static_cast<uint64_t>(highest - lowest + 1)) + 127);
   auto fraction = static_cast<uint32_t>(word & 0x7FFFFF);
   if ((word >> 32) % 4 == 0) fraction &= ~0x7FFFFu;
   return std::bit_cast<float>(static_cast<uint32_t>((word >> 31) & 1) << 31 | exponent << 23 | fraction);
@@ -45,8 +46,10 @@ void check_against_golden(const char* name) {
   for (size_t code = 0; code < decoded.size(); ++code) {
     CAPTURE(code);
     float expected = std::bit_cast<float>(decoded[code]), got = decode_small<F>(static_cast<uint8_t>(code));
-    if (std::isnan(expected)) CHECK(std::isnan(got));
-    else CHECK(std::bit_cast<uint32_t>(got) == decoded[code]);
+    if (std::isnan(expected))
+      CHECK(std::isnan(got));
+    else
+      CHECK(std::bit_cast<uint32_t>(got) == decoded[code]);
   }
   auto hex = file.at("codes").get<std::string>();
   int lowest = file.at("exponents")[0], highest = file.at("exponents")[1];
@@ -56,7 +59,8 @@ void check_against_golden(const char* name) {
   for (size_t i = 0; i < 10000; ++i) {
     float x = value(splitmix64(state), lowest, highest), rounded = round_small<F>(x);
     auto expected = static_cast<uint8_t>(std::stoi(hex.substr(2 * i, 2), nullptr, 16));
-    if (encode_small<F>(rounded) != expected && wrong++ < 5) FAIL_CHECK(x, " became ", rounded, ", not ", decode_small<F>(expected));
+    if (encode_small<F>(rounded) != expected && wrong++ < 5)
+      FAIL_CHECK(x, " became ", rounded, ", not ", decode_small<F>(expected));
   }
   CHECK(wrong == 0);
 }
@@ -140,7 +144,8 @@ TEST_CASE("stochastic rounding keeps the mean") {
   for (float x : {0.1f, 0.6f, 1.3f, 2.7f, 4.1f, -5.5f}) {
     double sum = 0;
     constexpr int kDraws = 20000;
-    for (int i = 0; i < kDraws; ++i) sum += static_cast<double>(round_small_stochastic<E2M1>(x, random.uniform(static_cast<uint64_t>(i))));
+    for (int i = 0; i < kDraws; ++i)
+      sum += static_cast<double>(round_small_stochastic<E2M1>(x, random.uniform(static_cast<uint64_t>(i))));
     CHECK(sum / kDraws == doctest::Approx(x).epsilon(0.02));
   }
 }
