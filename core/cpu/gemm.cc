@@ -47,7 +47,7 @@ dnnl::memory::desc matrix(DType dtype, int64_t rows, int64_t cols, int64_t ld, b
 
 struct GemmPrimitive {
   dnnl::matmul primitive;
-  dnnl::memory a, b, c, bias, scratchpad;
+  dnnl::memory a, b, c, bias, scratchpad, alpha;
   dnnl::stream queue;
   size_t scratch_bytes = 0;
   uint64_t used = 0;
@@ -62,7 +62,7 @@ void compile(GemmPrimitive& out, const GemmCache::Key& k) {
   auto c = matrix(k.c_dtype, k.m, k.n, k.ldc, false, k.batch, k.stride_c);
   dnnl::primitive_attr attributes;
   attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
-  if (k.alpha != 1) attributes.set_output_scales(0, {k.alpha});
+  if (k.scaled) attributes.set_output_scales(0, {DNNL_RUNTIME_F32_VAL});
   if (k.beta != 0) {
     dnnl::post_ops sum;
     sum.append_sum(k.beta);
@@ -81,6 +81,8 @@ void compile(GemmPrimitive& out, const GemmCache::Key& k) {
   out.b = dnnl::memory(b, cpu_engine(), DNNL_MEMORY_NONE);
   out.c = dnnl::memory(c, cpu_engine(), DNNL_MEMORY_NONE);
   if (k.bias) out.bias = dnnl::memory(bias, cpu_engine(), DNNL_MEMORY_NONE);
+  if (k.scaled)
+    out.alpha = dnnl::memory({{1}, dnnl::memory::data_type::f32, dnnl::memory::dims{1}}, cpu_engine(), DNNL_MEMORY_NONE);
   out.scratchpad = dnnl::memory(chosen.scratchpad_desc(), cpu_engine(), DNNL_MEMORY_NONE);
 }
 
@@ -136,8 +138,8 @@ GemmCache::Key key_of(const GemmArgs& g) {
           batched ? g.stride_a : 0,
           batched ? g.stride_b : 0,
           batched ? g.stride_c : 0,
-          g.alpha,
           g.beta,
+          g.alpha != 1,
           g.transpose_a,
           g.transpose_b,
           g.dtype,
@@ -171,15 +173,20 @@ void run_primitive(const GemmArgs& g, GemmPrimitive& p, std::byte* scratch) {
   set(p.b, g.b);
   set(p.c, g.c);
   set(p.scratchpad, scratch);
-  dnnl_exec_arg_t args[5] = {{DNNL_ARG_SRC, p.a.get()},
+  dnnl_exec_arg_t args[6] = {{DNNL_ARG_SRC, p.a.get()},
                              {DNNL_ARG_WEIGHTS, p.b.get()},
                              {DNNL_ARG_DST, p.c.get()},
                              {DNNL_ARG_SCRATCHPAD, p.scratchpad.get()},
-                             {DNNL_ARG_BIAS, nullptr}};
+                             {},
+                             {}};
   int count = 4;
   if (g.bias) {
     set(p.bias, g.bias);
-    args[count++].memory = p.bias.get();
+    args[count++] = {DNNL_ARG_BIAS, p.bias.get()};
+  }
+  if (g.alpha != 1) {
+    set(p.alpha, &g.alpha);
+    args[count++] = {DNNL_ARG_ATTR_OUTPUT_SCALES, p.alpha.get()};
   }
   dnnl_status_t status = dnnl_primitive_execute(p.primitive.get(), p.queue.get(), count, args);
   MT_CHECK(status == dnnl_success, "oneDNN matmul failed with status ", static_cast<int>(status));
@@ -312,6 +319,12 @@ GemmPrimitive& GemmCache::find(const Key& key) {
 }
 
 void gemm(Stream& stream, const GemmArgs& args) {
+  if (args.scale_a || args.scale_b) {
+    GemmArgs scaled = args;
+    scaled.scale_a = scaled.scale_b = nullptr;
+    scaled.alpha *= (args.scale_a ? *args.scale_a : 1.0f) * (args.scale_b ? *args.scale_b : 1.0f);
+    return gemm(stream, scaled);
+  }
   if (args.m == 0 || args.n == 0 || args.batch == 0) return;
   auto& cpu = cpu_stream(stream);
   if (args.addend) {

@@ -22,7 +22,8 @@ class GemmCache {
   /// Everything of GemmArgs but the pointers; dimensions and strides of batches as oneDNN gets them.
   struct Key {
     int64_t m, n, k, lda, ldb, ldc, batch, stride_a, stride_b, stride_c;
-    float alpha, beta;
+    float beta;
+    bool scaled;  // alpha is not 1: given with each call, since scales differ from call to call
     bool transpose_a, transpose_b;
     DType dtype, c_dtype, bias_dtype;
     bool bias;

@@ -7,14 +7,16 @@
 #include <span>
 #include <vector>
 
+#include "mtrain/autograd/small_products.h"
 #include "mtrain/autograd/tape.h"
 #include "mtrain/dist/mesh.h"
 
 namespace mtrain {
 
-/// A column-parallel layer: w [N,D], and b [N] or undefined.
+/// A column-parallel layer: w [N,D], and b [N] or undefined; how its products are in a small type, or null.
 struct LinearWeights {
   Tensor w, b;
+  const SmallProducts* small = nullptr;
 };
 
 /// Whether a product of `rows` rows may be one of several that make a larger one: backends add up a product's terms in one order

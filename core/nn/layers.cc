@@ -19,15 +19,16 @@ const Tensor& made_by_norm(const Tensor& norm, const Tensor& entered) {
 
 Linear::Linear(const Scope& scope, Dim out, Dim in, LinearOptions options)
     : weight(scope.param("weight", {out, in}, Init::normal(options.init_std), true)),
-      bias(options.bias ? &scope.param("bias", {out}, Init::zeros(), false) : nullptr) {}
+      bias(options.bias ? &scope.param("bias", {out}, Init::zeros(), false) : nullptr),
+      small_(scope.small_products(weight)) {}
 
 Tensor Linear::operator()(const Tensor& x, const Tensor& residual) const {
-  return linear(x, weight.use(), bias ? bias->use() : Tensor(), residual);
+  return linear(x, weight.use(), bias ? bias->use() : Tensor(), residual, small_);
 }
 
 Tensor Linear::leave(const Region& region, const Tensor& x, const Tensor& residual) const {
   if (!region.cut()) return (*this)(x, residual);
-  return add_bias(region.leave(x, weight.use()), bias ? bias->use() : Tensor(), residual);
+  return add_bias(region.leave(x, weight.use(), small_), bias ? bias->use() : Tensor(), residual);
 }
 
 Embedding::Embedding(const Scope& scope, Dim rows, Dim embed, float init_std)
@@ -145,6 +146,7 @@ Parameter* tied_table(const Scope& scope, const StageRange& stage, Dim rows, Dim
 LmHead::LmHead(const Scope& scope, Dim vocab, Dim embed, int64_t valid_vocab, Parameter* tied, float init_std)
     : region_(scope),
       weight_(tied ? *tied : scope.param("weight", {vocab, embed}, Init::normal(init_std), true)),
+      small_(scope.small_products(weight_, true)),
       valid_vocab_(valid_vocab),
       part_(vocabulary_part(scope.parallel().of(vocab.name), vocab.size)) {}
 
@@ -152,10 +154,10 @@ Tensor LmHead::operator()(const Tensor& x, const ModelInput& input) const {
   Tensor own = region_.enter(x);
   if (!input.targets_T.defined()) {
     MT_CHECK(!part_.join, "logits of a vocabulary that is cut: each rank has only those of its own ids");
-    return linear(own, weight_.use());
+    return linear(own, weight_.use(), {}, {}, small_);
   }
   return linear_cross_entropy(own, weight_.use(), input.targets_T, valid_vocab_, input.loss_weight, part_,
-                              input.head_gradients);
+                              input.head_gradients, small_);
 }
 
 std::vector<HfPiece> hf_qkv_pieces(const HeadLayout& layout, const std::string& q, const std::string& k,

@@ -27,9 +27,12 @@ class MT_API Linear {
   /// and residual, once.
   Tensor leave(const Region& region, const Tensor& x, const Tensor& residual = {}) const;
   /// What it takes to call it, for Region::enter.
-  LinearWeights weights() const { return {weight.use(), bias ? bias->use() : Tensor()}; }
+  LinearWeights weights() const { return {weight.use(), bias ? bias->use() : Tensor(), small_}; }
   Parameter& weight;
   Parameter* bias;
+
+ private:
+  const SmallProducts* small_;  // null: products are in the weight's type
 };
 
 /// Rows of a table, as the residual stream. A dimension "vocab" is cut; each rank gives what it has, and the sum is taken.
@@ -140,6 +143,7 @@ class MT_API LmHead {
  private:
   Region region_;
   Parameter& weight_;
+  const SmallProducts* small_;
   int64_t valid_vocab_;
   VocabularyPart part_;
 };

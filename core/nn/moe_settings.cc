@@ -129,7 +129,7 @@ void MoeSettings::bind_dispatch(Fields& f) {
       .renamed_from({"moe_permute_fusion"});
   f("quantization_padding", quantization_padding, "the router fills experts up to what FP8 products ask for")
       .renamed_from({"moe_router_padding_for_quantization"})
-      .needs("FP8 products of experts");
+      .needs("experts filled up with rows");
 }
 
 namespace {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "mtrain/nn/precision.h"
 #include "mtrain/nn/scope.h"
 
 namespace mtrain {
@@ -159,6 +160,10 @@ const ParallelContext& Scope::parallel() const {
 const BlockPlan& Scope::blocks() const {
   static const BlockPlan everything_kept;
   return settings_->blocks ? *settings_->blocks : everything_kept;
+}
+
+const SmallProducts* Scope::small_products(const Parameter& weight, bool head) const {
+  return settings_->precision ? settings_->precision->of(*this, weight, head) : nullptr;
 }
 
 StateBuffer& Scope::buffer(std::string_view name, int64_t count, float value) const {

@@ -23,10 +23,10 @@ class MT_API Region {
   Tensor leave(const Tensor& x_TD) const;
 
   /// enter(x), and what each of the layers makes of it. With comm_overlap.tp they work on what has come while the rest travels;
-  /// then nothing else may read the entered stream.
+  /// then nothing else may read the entered stream. Products in small types wait for all of it: their scales do.
   GatheredProducts enter(const Tensor& x_TD, std::span<const LinearWeights> layers) const;
   /// leave(x · wᵀ), likewise.
-  Tensor leave(const Tensor& x_TK, const Tensor& w_NK) const;
+  Tensor leave(const Tensor& x_TK, const Tensor& w_NK, const SmallProducts* small = nullptr) const;
 
  private:
   bool overlaps() const { return cut() && parallel_->sequence && parallel_->overlap_tp; }

@@ -9,6 +9,9 @@
 
 namespace mtrain {
 
+class PrecisionPlan;
+class SmallProducts;
+
 /// What every module of one model shares.
 struct BuildSettings {
   Run& run;
@@ -18,11 +21,12 @@ struct BuildSettings {
   bool defer_memory = false;  // parameters get theirs, and their start values, from ParamBuckets
   const ParallelContext* parallel = nullptr;  // null: nothing is cut
   const BlockPlan* blocks = nullptr;          // null: everything is kept for backward
+  PrecisionPlan* precision = nullptr;         // null: products are in `dtype`
 };
 
 class MT_API Scope {
  public:
-  explicit Scope(BuildSettings& settings, std::string path = {}, int64_t index = 0)
+  explicit Scope(BuildSettings& settings, std::string path = {}, int64_t index = -1)
       : settings_(&settings), path_(std::move(path)), index_(index) {}
 
   Scope operator/(std::string_view name) const;
@@ -43,7 +47,10 @@ class MT_API Scope {
   DType dtype() const { return settings_->dtype; }
   const std::string& path() const { return path_; }
   /// The last number in the path: of a module in "layers.3.attn" its block's, 3; 0 where there is none.
-  int64_t index() const { return index_; }
+  int64_t index() const { return in_block() ? index_ : 0; }
+  bool in_block() const { return index_ >= 0; }
+  /// How products with this weight are computed (nn/precision.h); null: in dtype().
+  const SmallProducts* small_products(const Parameter& weight, bool head = false) const;
 
  private:
   BuildSettings* settings_;

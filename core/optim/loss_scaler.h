@@ -1,34 +1,48 @@
-// Dynamic loss scale for fp16 (Micikevicius et al. 2018, arXiv:1710.03740): the loss is multiplied so that small gradients
-// survive; an overflow halves the scale and skips the update, `growth_interval` good steps double it.
+// Loss scale for fp16 (Micikevicius et al. 2018, arXiv:1710.03740): the loss is multiplied so that small gradients
+// survive; an overflow skips the update, `hysteresis` of them halve the scale, `growth_interval` good steps in a row double it.
 #pragma once
 #include <algorithm>
 #include <cstdint>
 
 namespace mtrain {
 
+struct LossScaleRule {
+  double start = 1;
+  double least = 1;             // the scale never falls below
+  int64_t growth_interval = 0;  // 0: the scale is a constant
+  int64_t hysteresis = 1;       // overflows before it halves; good steps between them do not pardon
+};
+
 class LossScaler {
  public:
-  /// `start` 1 and `growth_interval` 0 make it a constant 1 (bf16, fp32).
-  LossScaler(double start, int64_t growth_interval) : scale_(start), growth_interval_(growth_interval) {}
+  static constexpr double kLargest = 0x1p24;
+  explicit LossScaler(const LossScaleRule& rule) : rule_(rule), scale_(rule.start) {}
   double scale() const { return scale_; }
   int64_t good_steps() const { return good_steps_; }
-  bool dynamic() const { return growth_interval_ > 0; }
+  int64_t bad_steps() const { return bad_steps_; }
+  bool dynamic() const { return rule_.growth_interval > 0; }
   /// Records whether the step's gradients were finite.
   void update(bool finite) {
     if (!dynamic()) return;
     if (!finite) {
-      scale_ = std::max(1.0, scale_ / 2);
       good_steps_ = 0;
-    } else if (++good_steps_ >= growth_interval_) {
-      scale_ = std::min(scale_ * 2, 0x1p24);
-      good_steps_ = 0;
+      if (++bad_steps_ < rule_.hysteresis) return;
+      // Once used up, every further overflow halves until the scale has grown again.
+      scale_ = std::max(rule_.least, scale_ / 2);
+      bad_steps_ = rule_.hysteresis - 1;
+    } else if (++good_steps_ >= rule_.growth_interval) {
+      scale_ = std::max(scale_, std::min(scale_ * 2, kLargest));
+      good_steps_ = bad_steps_ = 0;
     }
   }
-  void restore(double scale, int64_t good_steps) { scale_ = scale, good_steps_ = good_steps; }
+  void restore(double scale, int64_t good_steps, int64_t bad_steps) {
+    if (dynamic()) scale_ = scale, good_steps_ = good_steps, bad_steps_ = bad_steps;
+  }
 
  private:
+  LossScaleRule rule_;
   double scale_;
-  int64_t growth_interval_, good_steps_ = 0;
+  int64_t good_steps_ = 0, bad_steps_ = 0;
 };
 
 }  // namespace mtrain

@@ -9,6 +9,7 @@
 #include <cstdint>
 
 #include "mtrain/base/dtype.h"
+#include "mtrain/base/small_float.h"
 
 namespace mtrain {
 
@@ -27,6 +28,9 @@ struct GemmArgs {
   int64_t batch = 1, stride_a = 0, stride_b = 0, stride_c = 0;
   float alpha = 1, beta = 0;
   DType dtype = DType::f32, c_dtype = DType::f32, bias_dtype = DType::f32;
+  // What A and B are to be multiplied by: one float each on the device, which joins in alpha. Null: 1.
+  const float* scale_a = nullptr;
+  const float* scale_b = nullptr;
 };
 
 /// y = w * x * rstd, rstd = 1/sqrt(mean(x^2) + eps), per row of D (Zhang & Sennrich 2019, arXiv:1910.07467).
@@ -268,6 +272,53 @@ struct DropoutArgs {
   DType dtype;
 };
 
+/// *amax = the largest |x|: NaN where x holds one, infinity where it holds that and no NaN.
+struct AmaxArgs {
+  const void* x;
+  int64_t count;
+  float* amax;
+  bool accumulate;  // max with what is there
+  DType dtype;
+};
+
+/// Where the scales of a matrix in a small type come from; formulas in kernel/quantise.h.
+enum class SmallScale : uint8_t {
+  tensor,        // one for all, for a given largest value
+  power_of_two,  // of each tile's largest value, rounded down to a power of two
+  e8m0,          // the same, as the microscaling formats round and store it
+  nvfp4,         // e4m3 for each tile, beside one for all
+};
+/// x[r,c] ≈ factor · values[r,c], values = code · scale of the tile. Codes are the nearest of the format, saturating, or
+/// drawn from the two neighbours. bf16 holds every value exactly (but for tiles of e8m0 whose largest value is below 2^-109).
+/// A tile that holds what is not finite becomes NaN throughout.
+struct QuantiseArgs {
+  const void* x;         // [rows, cols]
+  bf16* values;          // [rows, cols], may be null
+  uint8_t* codes;        // [rows, cols], one a byte, may be null
+  float* scales;         // [ceil(rows / tile_rows), ceil(cols / tile_cols)], may be null; not of `tensor`
+  const float* amax;     // tensor and nvfp4: the largest |x| that codes can say
+  float* factor;         // [1], written; may be null
+  int64_t rows, cols;
+  int64_t tile_rows = 1, tile_cols = 1;  // not of `tensor`
+  SmallFloat format = SmallFloat::e4m3;
+  SmallScale scale = SmallScale::tensor;
+  float headroom = 1;    // tensor: codes leave this factor free above amax
+  bool stochastic = false;
+  uint64_t seed = 0, name_key = 0, step = 0;           // of the draws;
+  int64_t first_row = 0, first_col = 0, all_cols = 0;  // the first element is this one of the matrix that they count over
+  DType dtype = DType::bf16;
+};
+/// y = the Walsh-Hadamard transform over 16 rows at a time, rows of each column first multiplied by the signs in the bits of
+/// `signs` (1: minus), over 4: its own transpose undoes it, so products over rows keep their value. Rows that are missing in
+/// the last 16 count as 0. y has ceil(rows / 16) * 16 rows.
+struct HadamardArgs {
+  const void* x;
+  void* y;
+  int64_t rows, cols;
+  uint32_t signs;
+  DType dtype;
+};
+
 /// *out = sum of squares, in double, in a fixed order.
 struct SquaredNormArgs {
   const float* x;
@@ -313,6 +364,9 @@ struct AdamWArgs {
   X(cast, CastArgs) \
   X(column_sum, ColumnSumArgs) \
   X(dropout, DropoutArgs) \
+  X(amax, AmaxArgs) \
+  X(quantise, QuantiseArgs) \
+  X(hadamard, HadamardArgs) \
   X(squared_norm, SquaredNormArgs) \
   X(adamw, AdamWArgs)
 

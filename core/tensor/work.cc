@@ -111,6 +111,14 @@ CountedWork count(const CastArgs& a) {
 }
 CountedWork count(const ColumnSumArgs& a) { return rows(a.rows, a.cols, 1, 1, a.dtype); }
 CountedWork count(const DropoutArgs& a) { return elements(a.count, 2, 30, a.dtype); }
+CountedWork count(const AmaxArgs& a) { return elements(a.count, 1, 1, a.dtype); }
+CountedWork count(const QuantiseArgs& a) {
+  // Tiles are read twice: for their largest value, and to be rounded.
+  CountedWork out = rows(a.rows, a.cols, a.scale == SmallScale::tensor ? 1 : 2, 2, a.dtype);
+  out.work.bytes += product(a.rows, a.cols) * ((a.values ? 2 : 0) + (a.codes ? 1 : 0));
+  return out;
+}
+CountedWork count(const HadamardArgs& a) { return rows(a.rows, a.cols, 2, 4, a.dtype); }
 CountedWork count(const SquaredNormArgs& a) { return elements(a.count, 1, 2, DType::f32); }
 CountedWork count(const AdamWArgs& a) {
   CountedWork out = elements(a.count, 7, 15, DType::f32);  // three read and written, the gradient read

@@ -35,6 +35,9 @@ CountedWork count(const AddArgs&);
 CountedWork count(const CastArgs&);
 CountedWork count(const ColumnSumArgs&);
 CountedWork count(const DropoutArgs&);
+CountedWork count(const AmaxArgs&);
+CountedWork count(const QuantiseArgs&);
+CountedWork count(const HadamardArgs&);
 CountedWork count(const SquaredNormArgs&);
 CountedWork count(const AdamWArgs&);
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
+#include <limits>
 #include <numeric>
 
 #include "mtrain/checkpoint/hf_dir.h"
@@ -36,10 +38,35 @@ BlockPlan block_plan(const Settings& s) {
   return plan;
 }
 
+SmallProductRule small_rule(const MixedPrecisionSection& p) {
+  if (p.fp4 == "nvfp4")
+    return {.recipe = SmallRecipe::nvfp4, .forward = SmallFloat::e2m1, .backward = SmallFloat::e2m1,
+            .stochastic = p.fp4_stochastic_rounding, .hadamard = p.fp4_hadamard};
+  SmallProductRule rule{.backward = p.fp8 == "hybrid" ? SmallFloat::e5m2 : SmallFloat::e4m3,
+                        .headroom = static_cast<float>(std::exp2(p.fp8_margin))};
+  if (p.fp8_recipe == "delayed") rule.recipe = SmallRecipe::delayed;
+  if (p.fp8_recipe == "blockwise") rule.recipe = SmallRecipe::blockwise;
+  if (p.fp8_recipe == "mxfp8") rule.recipe = SmallRecipe::mxfp8;
+  return rule;
+}
+
+PrecisionOptions precision_options(const Recipe& recipe) {
+  const MixedPrecisionSection& p = recipe.settings.mixed_precision;
+  const Node* layers = recipe.config.root().find("model.layers");
+  return {.small = p.small_products(),
+          .rule = small_rule(p),
+          .head = p.fp8_output,
+          .layers = layers && layers->kind() == NodeKind::integer ? layers->as_int() : std::numeric_limits<int64_t>::max(),
+          .first_plain = p.first_bf16_layers,
+          .last_plain = p.last_bf16_layers,
+          .amax_history = p.fp8_amax_history,
+          .amax_algorithm = p.fp8_amax_algo == "max" ? DelayedScales::Algorithm::max : DelayedScales::Algorithm::most_recent};
+}
+
 }  // namespace
 
 Session::Session(const Recipe& r, PluginHost& host, Options options)
-    : recipe(r), plugins(host), blocks(block_plan(r.settings)) {
+    : recipe(r), plugins(host), blocks(block_plan(r.settings)), precision(precision_options(r)) {
   const Settings& s = recipe.settings;
   open_backend(options.ranks_here);
   if (options.planning) {
@@ -66,7 +93,8 @@ Session::Session(const Recipe& r, PluginHost& host, Options options)
                                .initialise = options.initialise && s.model.init_from.empty(),
                                .defer_memory = options.defer_memory && (s.model.init_from.empty() || !options.initialise),
                                .parallel = options.parallel,
-                               .blocks = &blocks});
+                               .blocks = &blocks,
+                               .precision = &precision});
   build_stages(options);
   if (options.initialise && !s.model.init_from.empty())
     import_hf_weights(HfDir(recipe.resolve(s.model.init_from)), *model, parameters);

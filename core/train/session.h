@@ -10,6 +10,7 @@
 #include "mtrain/data/loader.h"
 #include "mtrain/data/tokenizer.h"
 #include "mtrain/nn/model.h"
+#include "mtrain/nn/precision.h"
 #include "mtrain/pipeline/interpreter.h"
 #include "mtrain/plugin/plugin_host.h"
 #include "mtrain/train/pipeline_plan.h"
@@ -40,6 +41,7 @@ class MT_API Session {
   std::unique_ptr<Run> run;
   std::unique_ptr<Tokenizer> tokenizer;
   BlockPlan blocks;  // what the model keeps for backward; hooks are set before its first step
+  PrecisionPlan precision;  // which products are in FP8 or FP4
   ParamList parameters;
   std::vector<std::unique_ptr<Model>> stages;  // of this rank, lowest first
   Model* model = nullptr;                      // the first of them; the whole model where there is no pipeline

@@ -14,6 +14,7 @@ struct TrainState {
   int64_t updates = 0;  // updates applied: the optimizer's own clock
   double loss_scale = 1;
   int64_t good_steps = 0;  // since the loss scale last changed
+  int64_t bad_steps = 0;   // without the scale halved yet
   uint64_t seed = 0;       // with `step` the whole state of the counter-based random numbers
 };
 

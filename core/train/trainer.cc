@@ -20,7 +20,12 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
 }
 
 LossScaler make_scaler(const MixedPrecisionSection& s) {
-  return s.dtype == "fp16" ? LossScaler(s.initial_loss_scale, s.loss_scale_window) : LossScaler(1, 0);
+  if (s.dtype != "fp16") return LossScaler({.start = 1});
+  if (s.loss_scale > 0) return LossScaler({.start = s.loss_scale});
+  return LossScaler({.start = s.initial_loss_scale,
+                     .least = s.min_loss_scale,
+                     .growth_interval = s.loss_scale_window,
+                     .hysteresis = s.loss_scale_hysteresis});
 }
 
 int64_t num_targets(std::span<const Batch> batches) {
@@ -196,6 +201,7 @@ StepMetrics Trainer::step() {
   double scale = scaler_.scale();
   bool updated = update(loss, grad_norm, lr);
   auto figures = end_step(updated);
+  session_.precision.end_step(*session_.run, updated, mesh_.replicas(), cutting(mesh_.parallel().tp) ? &mesh_.parallel().tp->comm() : nullptr);
 
   if (failpoint("train.flip").action == FaultAction::nan) flip_a_bit(session_.parameters);
   ++state_.step;
@@ -277,6 +283,7 @@ bool Trainer::update(const StepLoss& loss, double grad_norm, double lr) {
   scaler_.update(finite);
   state_.loss_scale = scaler_.scale();
   state_.good_steps = scaler_.good_steps();
+  state_.bad_steps = scaler_.bad_steps();
   return finite;
 }
 
@@ -374,7 +381,7 @@ void Trainer::resume() {
   check_resume(recipe_, session_.plugins, before, meta(), store_->step_folder(*latest.step).string(), !first());
   load_state(*store_, *latest.step, session_.parameters, &*optimizer_state_);
   state_ = before.state;
-  scaler_.restore(state_.loss_scale, state_.good_steps);
+  scaler_.restore(state_.loss_scale, state_.good_steps, state_.bad_steps);
   saved_step_ = state_.step;
   if (first()) log_info("continuing from step ", state_.step, " of ", store_->step_folder(*latest.step).string());
 }

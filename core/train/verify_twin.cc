@@ -9,6 +9,7 @@ namespace mtrain {
 namespace {
 
 constexpr int64_t kHeadDim = 8, kMaxBlocks = 8;
+constexpr int64_t kSmallHeadDim = 32;  // FP8 and FP4 products are over groups of up to as many values
 
 int64_t round_up(int64_t n, int64_t multiple) {
   return (n + multiple - 1) / multiple * multiple;
@@ -35,15 +36,15 @@ class Shrinker {
 };
 
 /// Heads keep their number per key/value head, and their width against the stream's.
-void shrink_heads(Shrinker& model, int64_t heads) {
+void shrink_heads(Shrinker& model, int64_t heads, int64_t dim) {
   int64_t whole = model.get("heads", 1), shared = model.get("kv_heads");
   int64_t width = model.get("head_dim"), hidden = model.get("hidden_size");
   model.set("heads", heads);
-  model.set("hidden_size", heads * kHeadDim);
+  model.set("hidden_size", heads * dim);
   if (shared > 0) model.set("kv_heads", std::max<int64_t>(1, heads * shared / whole));
   if (width > 0)
-    model.set("head_dim", width * whole > hidden ? 2 * kHeadDim : width * whole < hidden ? kHeadDim / 2 : kHeadDim);
-  if (model.get("ffn_hidden_size") > 0) model.set("ffn_hidden_size", 2 * heads * kHeadDim);
+    model.set("head_dim", width * whole > hidden ? 2 * dim : width * whole < hidden ? dim / 2 : dim);
+  if (model.get("ffn_hidden_size") > 0) model.set("ffn_hidden_size", 2 * heads * dim);
 }
 
 void shrink_experts(Shrinker& moe, int64_t ranks, int64_t hidden) {
@@ -67,15 +68,23 @@ int64_t num_blocks(int64_t ranks) {
 
 void shrink_model(Node& tree, int64_t ranks) {
   Shrinker model(tree, "model"), moe(tree, "model.moe");
-  int64_t heads = round_up(4, ranks);
-  shrink_heads(model, heads);
+  auto chosen = [&](const char* key) {
+    const Node* type = tree.find(cat("mixed_precision.", key));
+    return type && type->as_text() != "none";
+  };
+  bool small = chosen("fp8") || chosen("fp4");
+  int64_t heads = round_up(4, ranks), dim = small ? kSmallHeadDim : kHeadDim;
+  shrink_heads(model, heads, dim);
   model.set("layers", num_blocks(ranks));
-  model.set("seq_length", round_up(16, 4 * ranks));
+  model.set("seq_length", round_up(16, (small ? 16 : 4) * ranks));
+  Shrinker precision(tree, "mixed_precision");
+  precision.at_most("first_bf16_layers", 1);
+  precision.at_most("last_bf16_layers", num_blocks(ranks) > 2 ? 1 : 0);
   model.set("vocab_size", 0);
   model.set("vocab_multiple", 1);
   model.set("recompute_layers", 1);
   if (model.get("max_positions") > 0) model.set("max_positions", model.get("seq_length"));
-  shrink_experts(moe, ranks, heads * kHeadDim);
+  shrink_experts(moe, ranks, heads * dim);
   for (const char* of_its_own :
        {"recompute", "recompute_method", "recompute_modules", "recompute_distribute", "init_from"})
     tree.erase(cat("model.", of_its_own));

@@ -78,6 +78,17 @@ TEST_CASE("in bf16, and where ranks are no power of two, layouts are one rank's 
   CHECK(tally.run >= 3);
 }
 
+TEST_CASE("with FP8 and FP4 products layouts are one rank's within rounding") {
+  Tally tally;
+  for (const char* products : {"fp8: hybrid", "fp8: hybrid, fp8_recipe: delayed", "fp8: e4m3, fp8_recipe: blockwise",
+                               "fp8: e4m3, fp8_recipe: mxfp8", "fp4: nvfp4"}) {
+    CAPTURE(std::string(products));
+    compare(subjects()[0], {2, 4}, cat("mixed_precision: {dtype: bf16, ", products, "}\n"), tally, 9);
+  }
+  MESSAGE(tally.run << " of " << tally.legal << " legal layouts compared");
+  CHECK(tally.run >= 5);
+}
+
 TEST_CASE("a pairwise subset holds every two choices that go together") {
   Recipe recipe = recipe_of(subjects()[0]);
   LayoutVerifier verifier(recipe, plugins(), {.ranks = 4});

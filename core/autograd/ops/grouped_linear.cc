@@ -63,6 +63,60 @@ struct GroupedLinear {
   }
 };
 
+/// The same in a small type: every expert's rows and matrix have scales of their own.
+struct SmallGroupedLinear {
+  const SmallProducts* how = nullptr;
+  GroupedLinear plain;
+  std::vector<SmallProducts::Operand> x, w;  // by expert; nothing where it has no rows
+  int64_t first_token = 0;
+
+  Tensor forward(Run& run, const Tensor& x_in, const Tensor& w_in) {
+    plain.x = x_in.detach();
+    plain.w = w_in.detach();
+    first_token = run.first_token;
+    x.resize(plain.rows->size()), w.resize(plain.rows->size());
+    Tensor y = run.empty({x_in.size(0), w_in.size(1)}, x_in.dtype());
+    plain.each([&](int64_t e, int64_t begin, int64_t end) {
+      if (begin == end) return;
+      auto i = static_cast<size_t>(e);
+      x[i] = how->take(run, plain.x.slice(0, begin, end), SmallOperand::input);
+      w[i] = how->take(run, GroupedLinear::matrix(plain.w, e), SmallOperand::weight);
+      how->forward(run, x[i], w[i], {}, {}, y.slice(0, begin, end));
+    });
+    return y;
+  }
+
+  void backward(Run& run, const Tensor& dy, Grads<2>& g) {
+    std::vector<SmallProducts::Operand> top(x.size());
+    plain.each([&](int64_t e, int64_t begin, int64_t end) {
+      if (begin < end) top[static_cast<size_t>(e)] = how->take(run, dy.slice(0, begin, end), SmallOperand::gradient);
+    });
+    if (g[0].wanted()) {
+      auto [dx, accumulate] = g[0].slot(run, plain.x.shape(), plain.x.dtype());
+      plain.each([&, dx = dx, accumulate = accumulate](int64_t e, int64_t begin, int64_t end) {
+        auto i = static_cast<size_t>(e);
+        if (begin < end) how->input_gradient(run, top[i], w[i], dx.slice(0, begin, end), accumulate, first_token + begin);
+      });
+    }
+    if (!g[1].wanted()) return;
+    SmallGroupedLinear put_off = *this;
+    put_off.plain.later = nullptr;  // which is to hold this work
+    auto work = [&run, top, op = std::move(put_off)](InputGrad& weights) { op.weight_gradient(run, top, weights); };
+    if (plain.later) g[1].or_later(*plain.later).compute(std::move(work));
+    else g[1].compute(std::move(work));
+  }
+
+  void weight_gradient(Run& run, const std::vector<SmallProducts::Operand>& top, InputGrad& weights) const {
+    auto [dw, accumulate] = weights.slot(run, plain.w.shape(), plain.w.dtype());
+    plain.each([&, dw = dw, accumulate = accumulate](int64_t e, int64_t begin, int64_t end) {
+      Tensor mine = GroupedLinear::matrix(dw.view(plain.w.shape()), e);
+      auto i = static_cast<size_t>(e);
+      if (begin < end) how->weight_gradient(run, top[i], x[i], mine, accumulate, first_token + begin);
+      else if (!accumulate) run.fill_zero(mine);
+    });
+  }
+};
+
 struct RouterLogits {
   Tensor x, w;  // as they came; the copies in float are made again
 
@@ -97,13 +151,15 @@ struct RouterLogits {
 
 }  // namespace
 
-Tensor grouped_linear(const Tensor& x, const Tensor& w, const RowCounts& rows, const std::shared_ptr<DeferredGradients>& later) {
+Tensor grouped_linear(const Tensor& x, const Tensor& w, const RowCounts& rows, const std::shared_ptr<DeferredGradients>& later,
+                      const SmallProducts* small) {
   MT_CHECK(x.shape().rank() == 2 && w.shape().rank() == 3 && x.size(1) == w.size(2), "x ", x.shape(), ", w ", w.shape());
   MT_CHECK(x.contiguous() && w.contiguous() && x.dtype() == w.dtype(), name(x.dtype()), " vs ", name(w.dtype()));
   MT_CHECK(rows && static_cast<int64_t>(rows->size()) == w.size(0) &&
                std::accumulate(rows->begin(), rows->end(), int64_t{0}) == x.size(0),
            "rows of each of ", w.size(0), " experts that add up to ", x.size(0));
   require_kernel(x.run(), x.run().kernels().gemm, "gemm");
+  if (small) return apply(SmallGroupedLinear{.how = small, .plain = {.rows = rows, .later = later}}, x, w);
   return apply(GroupedLinear{.rows = rows, .later = later}, x, w);
 }
 

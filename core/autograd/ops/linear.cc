@@ -34,9 +34,39 @@ struct Linear {
   }
 };
 
+struct SmallLinear {
+  const SmallProducts* how = nullptr;
+  SmallProducts::Operand x, w;
+  int64_t first_token = 0;
+
+  Tensor forward(Run& run, const Tensor& x_in, const Tensor& w_in, const Tensor& b, const Tensor& residual) {
+    x = how->take(run, x_in.detach(), SmallOperand::input);
+    w = how->take(run, w_in.detach(), SmallOperand::weight);
+    first_token = run.first_token;
+    Tensor y = run.empty({x_in.size(0), w_in.size(0)}, x_in.dtype());
+    how->forward(run, x, w, b, residual, y);
+    return y;
+  }
+
+  void backward(Run& run, const Tensor& dy, Grads<4>& g) {
+    SmallProducts::Operand top = how->take(run, dy, SmallOperand::gradient);
+    if (g[0].wanted()) {
+      auto [dx, accumulate] = g[0].slot(run, x.x.shape(), x.x.dtype());
+      how->input_gradient(run, top, w, dx, accumulate, first_token);
+    }
+    if (g[1].wanted())
+      g[1].compute([&run, top, op = *this](InputGrad& weight) {
+        auto [dw, accumulate] = weight.slot(run, op.w.x.shape(), op.w.x.dtype());
+        op.how->weight_gradient(run, top, op.x, dw, accumulate, op.first_token);
+      });
+    if (g[2].wanted()) g[2].compute([&run, dy](InputGrad& bias) { bias_gradient(run, dy, bias); });
+    if (g[3].wanted()) g[3].give(run, dy);
+  }
+};
+
 }  // namespace
 
-Tensor linear(const Tensor& x, const Tensor& w, const Tensor& b, const Tensor& residual) {
+Tensor linear(const Tensor& x, const Tensor& w, const Tensor& b, const Tensor& residual, const SmallProducts* small) {
   MT_CHECK(x.shape().rank() == 2 && w.shape().rank() == 2 && x.size(1) == w.size(1), "x ", x.shape(), ", w ", w.shape());
   MT_CHECK(x.contiguous() && w.contiguous() && x.dtype() == w.dtype(), name(x.dtype()), " vs ", name(w.dtype()));
   MT_CHECK(!b.defined() || (b.numel() == w.size(0) && b.contiguous()), "bias of ", w.size(0), " outputs");
@@ -44,6 +74,7 @@ Tensor linear(const Tensor& x, const Tensor& w, const Tensor& b, const Tensor& r
                                    residual.dtype() == x.dtype()),
            "a residual ", residual.defined() ? residual.shape() : Shape{}, " for [", x.size(0), ", ", w.size(0), "]");
   require_kernel(x.run(), x.run().kernels().gemm, "gemm");
+  if (small) return apply(SmallLinear{.how = small}, x, w, b, residual);
   return apply(Linear{}, x, w, b, residual);
 }
 

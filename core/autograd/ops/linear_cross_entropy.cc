@@ -25,6 +25,7 @@ struct LinearCrossEntropy {
   VocabularyPart vocabulary;
   float loss_weight = 0;
   DeferredGradients* later = nullptr;  // of forward
+  const SmallProducts* small = nullptr;
   Tensor dx;
   bool open = false;  // gradients of w were added up, and backward has not come yet
 
@@ -44,11 +45,14 @@ struct LinearCrossEntropy {
       if (x.node()) dx = run.empty(x.shape(), x.dtype());
       weights = run.from_host<float>(std::vector<float>(static_cast<size_t>(rows), loss_weight), {rows});
     }
+    SmallProducts::Operand matrix{w.detach(), small ? small->measure(run, w, SmallOperand::weight) : Tensor()};
     for (int64_t begin = 0; begin < rows; begin += piece) {
       int64_t end = std::min(rows, begin + piece);
       auto part = [&](const Tensor& t) { return t.slice(0, begin, end); };
       Tensor logits = run.empty({end - begin, vocab}, x.dtype());
-      linear_forward(run, part(x), w, {}, {}, logits);
+      SmallProducts::Operand in, top;
+      if (small) small->forward(run, in = small->take(run, part(x), SmallOperand::input), matrix, {}, {}, logits);
+      else linear_forward(run, part(x), w, {}, {}, logits);
       CrossEntropyArgs args{.logits = logits.raw(),
                             .targets = part(targets).data<int32_t>(),
                             .loss = part(loss).data<float>(),
@@ -72,11 +76,15 @@ struct LinearCrossEntropy {
                                                           .valid_cols = valid,
                                                           .dtype = logits.dtype(),
                                                           .first_col = vocabulary.first});
-      if (dx.defined()) linear_input_gradient(run, logits, w, part(dx), false);
+      if (small) top = small->take(run, logits, SmallOperand::gradient);
+      if (dx.defined() && small) small->input_gradient(run, top, matrix, part(dx), false, run.first_token + begin);
+      else if (dx.defined()) linear_input_gradient(run, logits, w, part(dx), false);
       if (!dw.wanted()) continue;
-      dw.compute([&run, logits, piece_of_x = part(x).detach(), shape = w.shape(), dtype = w.dtype()](InputGrad& weight) {
+      dw.compute([&run, logits, top, in, small = small, token = run.first_token + begin, piece_of_x = part(x).detach(),
+                  shape = w.shape(), dtype = w.dtype()](InputGrad& weight) {
         auto [out, accumulate] = weight.slot(run, shape, dtype);
-        linear_weight_gradient(run, logits, piece_of_x, out, accumulate);
+        if (small) small->weight_gradient(run, top, in, out, accumulate, token);
+        else linear_weight_gradient(run, logits, piece_of_x, out, accumulate);
       });
     }
     later = nullptr;
@@ -106,9 +114,10 @@ bool takes_partial_sums(const Tensor& w) {
 }  // namespace
 
 Tensor linear_cross_entropy(const Tensor& x, const Tensor& w, const Tensor& targets, int64_t valid_vocab,
-                            float loss_weight, const VocabularyPart& part, DeferredGradients* later) {
+                            float loss_weight, const VocabularyPart& part, DeferredGradients* later,
+                            const SmallProducts* small) {
   if (x.run().grad_enabled && (loss_weight == 0 || !takes_partial_sums(w)))
-    return cross_entropy(linear(x, w), targets, valid_vocab, part);
+    return cross_entropy(linear(x, w, {}, {}, small), targets, valid_vocab, part);
   MT_CHECK(x.shape().rank() == 2 && w.shape().rank() == 2 && x.size(1) == w.size(1), "x ", x.shape(), ", w ", w.shape());
   MT_CHECK(x.contiguous() && w.contiguous() && x.dtype() == w.dtype(), name(x.dtype()), " vs ", name(w.dtype()));
   MT_CHECK(targets.numel() == x.size(0), x.shape(), ", targets ", targets.shape());
@@ -116,8 +125,13 @@ Tensor linear_cross_entropy(const Tensor& x, const Tensor& w, const Tensor& targ
   require_kernel(x.run(), x.run().kernels().gemm, "gemm");
   require_kernel(x.run(), x.run().kernels().cross_entropy, "cross_entropy");
   int64_t valid = valid_columns(valid_vocab, w.size(0), part);
-  return apply(
-      LinearCrossEntropy{.targets = targets, .valid = valid, .vocabulary = part, .loss_weight = loss_weight, .later = later}, x, w);
+  return apply(LinearCrossEntropy{.targets = targets,
+                                  .valid = valid,
+                                  .vocabulary = part,
+                                  .loss_weight = loss_weight,
+                                  .later = later,
+                                  .small = small},
+               x, w);
 }
 
 }  // namespace mtrain

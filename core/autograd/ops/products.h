@@ -1,5 +1,5 @@
 // The three products of a linear layer and the gradient of its bias, shared by the ops that have one. Stateless.
-// T tokens, D inputs, N outputs; `accumulate` means "+=".
+// T tokens, D inputs, N outputs; `accumulate` means "+=". Operands may be codes of a small type, with a scale each (GemmArgs).
 #pragma once
 #include "mtrain/autograd/ops.h"
 
@@ -7,7 +7,7 @@ namespace mtrain {
 
 /// y[T,N] = x[T,D] · w[N,D]ᵀ + b[N] + addend[T,N]; `b` and `addend` may be undefined.
 inline void linear_forward(Run& run, const Tensor& x, const Tensor& w, const Tensor& b, const Tensor& addend,
-                           const Tensor& y) {
+                           const Tensor& y, const float* scale_x = nullptr, const float* scale_w = nullptr) {
   int64_t in = x.size(1), out = w.size(0);
   run.kernels().gemm(run.stream(), {.a = x.raw(),
                                     .b = w.raw(),
@@ -23,11 +23,14 @@ inline void linear_forward(Run& run, const Tensor& x, const Tensor& w, const Ten
                                     .ldc = out,
                                     .dtype = x.dtype(),
                                     .c_dtype = y.dtype(),
-                                    .bias_dtype = b.defined() ? b.dtype() : DType::f32});
+                                    .bias_dtype = b.defined() ? b.dtype() : DType::f32,
+                                    .scale_a = scale_x,
+                                    .scale_b = scale_w});
 }
 
 /// dx[T,D] (+)= dy[T,N] · w[N,D].
-inline void linear_input_gradient(Run& run, const Tensor& dy, const Tensor& w, const Tensor& dx, bool accumulate) {
+inline void linear_input_gradient(Run& run, const Tensor& dy, const Tensor& w, const Tensor& dx, bool accumulate,
+                                  const float* scale_dy = nullptr, const float* scale_w = nullptr) {
   int64_t in = w.size(1), out = w.size(0);
   run.kernels().gemm(run.stream(), {.a = dy.raw(),
                                     .b = w.raw(),
@@ -40,11 +43,14 @@ inline void linear_input_gradient(Run& run, const Tensor& dy, const Tensor& w, c
                                     .ldc = in,
                                     .beta = accumulate ? 1.0f : 0.0f,
                                     .dtype = dy.dtype(),
-                                    .c_dtype = dx.dtype()});
+                                    .c_dtype = dx.dtype(),
+                                    .scale_a = scale_dy,
+                                    .scale_b = scale_w});
 }
 
 /// dw[N,D] (+)= dy[T,N]ᵀ · x[T,D].
-inline void linear_weight_gradient(Run& run, const Tensor& dy, const Tensor& x, const Tensor& dw, bool accumulate) {
+inline void linear_weight_gradient(Run& run, const Tensor& dy, const Tensor& x, const Tensor& dw, bool accumulate,
+                                   const float* scale_dy = nullptr, const float* scale_x = nullptr) {
   int64_t in = x.size(1), out = dy.size(1);
   run.kernels().gemm(run.stream(), {.a = dy.raw(),
                                     .b = x.raw(),
@@ -58,7 +64,9 @@ inline void linear_weight_gradient(Run& run, const Tensor& dy, const Tensor& x, 
                                     .ldc = in,
                                     .beta = accumulate ? 1.0f : 0.0f,
                                     .dtype = dy.dtype(),
-                                    .c_dtype = dw.dtype()});
+                                    .c_dtype = dw.dtype(),
+                                    .scale_a = scale_dy,
+                                    .scale_b = scale_x});
 }
 
 /// How many of a matrix's columns — all ids, or those of one rank's part — are no padding.

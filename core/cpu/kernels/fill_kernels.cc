@@ -24,6 +24,9 @@ void fill_kernels(KernelTable& table) {
   table.cast = cast;
   table.column_sum = column_sum;
   table.dropout = dropout;
+  table.amax = amax;
+  table.quantise = quantise;
+  table.hadamard = hadamard;
   table.squared_norm = squared_norm;
   table.adamw = adamw;
 }

@@ -95,7 +95,7 @@ class PackedGemm {
     if (g_.c_dtype == DType::f32 && begins)
       walk<float>(a, range, column, chunk, output<float>(column, bias));
     else if (g_.c_dtype == DType::f32)
-      walk<float>(a, range, column, chunk, in_place(static_cast<float*>(g_.c) + column, g_.ldc, 1));
+      walk<float>(a, range, column, chunk, in_place(static_cast<float*>(g_.c) + column, g_.ldc, 1, g_.alpha));
     else if (ends)
       walk<T>(a, range, column, chunk, output<T>(column, bias, begins ? nullptr : partial_, partial_ld));
     else
@@ -106,9 +106,11 @@ class PackedGemm {
   template <class C>
   TileOutput<C> output(int64_t column, const float* bias, const float* add = nullptr, int64_t ld_add = 0) const {
     auto before = static_cast<const C*>(g_.addend ? g_.addend : g_.c) + column;
-    return {static_cast<C*>(g_.c) + column, g_.ldc, before, g_.addend ? 1 : g_.beta, bias, add, ld_add};
+    return {static_cast<C*>(g_.c) + column, g_.ldc, before, g_.addend ? 1 : g_.beta, bias, add, ld_add, g_.alpha};
   }
-  static TileOutput<float> in_place(float* c, int64_t ldc, float beta) { return {c, ldc, c, beta}; }
+  static TileOutput<float> in_place(float* c, int64_t ldc, float beta, float alpha = 1) {
+    return {.c = c, .ldc = ldc, .before = c, .beta = beta, .alpha = alpha};
+  }
 
   /// The block's rows of A: as they lie, or packed into the thread's own memory when they are stored as columns.
   TileA<Word> operand_a(int64_t first, int64_t last, int64_t chunk, int thread) {
@@ -179,7 +181,7 @@ class PackedGemm {
 }  // namespace
 
 bool packed_gemm(Stream& stream, const GemmArgs& g) {
-  if (g.batch != 1 || g.alpha != 1 || (g.transpose_a && g.transpose_b)) return false;
+  if (g.batch != 1 || (g.transpose_a && g.transpose_b)) return false;
   if (g.dtype == DType::f32 && g.c_dtype == DType::f32) return PackedGemm<float>(cpu_stream(stream), g).run(), true;
 #if defined(__AVX512BF16__)
   if (g.dtype == DType::bf16 && (g.c_dtype == DType::f32 || g.c_dtype == DType::bf16) && pairs_fit(g))

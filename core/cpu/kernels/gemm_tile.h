@@ -12,7 +12,7 @@ constexpr int kTileRows = 6;
 constexpr int kTileVectors = 4;
 constexpr int kPanel = kTileVectors * kLanes;  // columns of a packed panel of B
 
-/// Where a tile goes: c = beta * before + sums + bias + add.
+/// Where a tile goes: c = beta * before + alpha * (sums + add) + bias.
 template <class C>
 struct TileOutput {
   C* c = nullptr;
@@ -22,6 +22,7 @@ struct TileOutput {
   const float* bias = nullptr;  // per column, of whole panels; may be null
   const float* add = nullptr;   // partial sums of the terms before, rows `ld_add` apart; may be null
   int64_t ld_add = 0;
+  float alpha = 1;
 };
 
 inline __mmask16 lanes_below(int64_t count) {
@@ -51,6 +52,7 @@ inline void store_row(const Vec (&sum)[Vectors], int64_t row, int64_t cols, cons
     __mmask16 lanes = lanes_below(cols - j * kLanes);
     Vec v = sum[j];
     if (out.add) v += load_lanes(out.add + row * out.ld_add + j * kLanes, lanes);
+    v *= out.alpha;
     if (out.bias) v += load(out.bias + j * kLanes);
     if (out.beta != 0) v += out.beta * load_lanes(out.before + row * out.ldc + j * kLanes, lanes);
     store_lanes(out.c + row * out.ldc + j * kLanes, v, lanes);

@@ -31,6 +31,9 @@ void add(Stream&, const AddArgs&);
 void cast(Stream&, const CastArgs&);
 void column_sum(Stream&, const ColumnSumArgs&);
 void dropout(Stream&, const DropoutArgs&);
+void amax(Stream&, const AmaxArgs&);
+void quantise(Stream&, const QuantiseArgs&);
+void hadamard(Stream&, const HadamardArgs&);
 void squared_norm(Stream&, const SquaredNormArgs&);
 void adamw(Stream&, const AdamWArgs&);
 

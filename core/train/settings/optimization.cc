@@ -107,65 +107,59 @@ void MixedPrecisionSection::bind(Fields& f) {
 }
 
 void MixedPrecisionSection::bind_loss_scale(Fields& f) {
-  const std::string tuned = "tuned loss scaling";
-  f("loss_scale", loss_scale, "fp16: a constant loss scale; 0: one that adapts").min(0).needs(tuned);
+  f("loss_scale", loss_scale, "fp16: a constant loss scale; 0: one that adapts").min(0);
   f("initial_loss_scale", initial_loss_scale, "fp16: first loss scale").min(1);
-  f("min_loss_scale", min_loss_scale, "fp16: the loss scale never falls below").exclusive_min(0).needs(tuned);
-  f("loss_scale_window", loss_scale_window, "fp16: good steps before the scale doubles").min(1).unit("steps");
-  f("loss_scale_hysteresis", loss_scale_hysteresis, "fp16: bad steps before the scale halves")
+  f("min_loss_scale", min_loss_scale, "fp16: the loss scale never falls below").exclusive_min(0);
+  f("loss_scale_window", loss_scale_window, "fp16: good steps in a row before the scale doubles").min(1).unit("steps");
+  f("loss_scale_hysteresis", loss_scale_hysteresis, "fp16: overflows before the scale halves; it is full again when the scale has doubled")
       .min(1)
       .unit("steps")
-      .needs(tuned)
       .renamed_from({"hysteresis"});
 }
 
 void MixedPrecisionSection::bind_fp8(Fields& f) {
-  const std::string kFp8 = "FP8 computation", kFp4 = "FP4 computation";
-  f("fp8", fp8, "FP8 type of products; hybrid: e4m3 forward, e5m2 backward")
-      .one_of({"none", "e4m3", "hybrid"})
-      .needs(kFp8);
+  f("fp8", fp8, "FP8 type of the products of linear layers; hybrid: e4m3 forward, e5m2 for gradients")
+      .one_of({"none", "e4m3", "hybrid"});
   f("fp8_recipe", fp8_recipe,
     "where FP8 scales come from: earlier steps (delayed), the tensor, its blocks of 128, or groups of 32 "
     "(mxfp8)")
-      .one_of({"delayed", "tensorwise", "blockwise", "mxfp8"})
-      .needs(kFp8);
-  f("fp8_margin", fp8_margin, "delayed: powers of two kept free above the largest value").min(0).needs(kFp8);
+      .one_of({"delayed", "tensorwise", "blockwise", "mxfp8"});
+  f("fp8_margin", fp8_margin, "delayed: powers of two kept free above the largest value").min(0).max(32);
   f("fp8_amax_history", fp8_amax_history, "delayed: steps whose largest values are remembered")
       .min(1)
+      .max(65536)
       .unit("steps")
-      .needs(kFp8)
+      .resume(impossible)
       .renamed_from({"fp8_amax_history_len"});
   f("fp8_amax_algo", fp8_amax_algo, "delayed: the scale follows the largest or the latest of them")
       .one_of({"max", "most_recent"})
-      .needs(kFp8)
       .renamed_from({"fp8_amax_compute_algo"});
-  f("fp8_params", fp8_params, "the compute copy of weights is FP8, and gathered so")
-      .needs(kFp8)
+  f("fp8_params", fp8_params, "the compute copy of weights is FP8, and gathered so: the same bits as without")
+      .needs("parameters gathered as FP8")
+      .resume(safe)
       .renamed_from({"fp8_param", "fp8_param_gather"});
   f("fp8_attention", fp8_attention, "attention's products in FP8 too")
-      .needs(kFp8)
+      .needs("attention in FP8")
       .renamed_from({"fp8_dot_product_attention", "fp8_multi_head_attention"});
-  f("fp8_output", fp8_output, "mxfp8: the head's product in FP8 too")
-      .needs(kFp8)
-      .renamed_from({"fp8_output_proj"});
+  f("fp8_output", fp8_output, "mxfp8: the head's product in FP8 too").renamed_from({"fp8_output_proj"});
   f("fp8_activations", fp8_activations, "the gated MLP keeps its input as FP8 for backward")
-      .needs(kFp8)
+      .needs("activations kept as FP8")
       .renamed_from({"activation_func_fp8_input_store"});
-  f("first_bf16_layers", first_bf16_layers, "this many blocks at the start stay in dtype")
+  f("first_bf16_layers", first_bf16_layers, "FP8 and FP4: this many blocks at the start stay in dtype")
       .min(0)
-      .needs(kFp8)
       .renamed_from({"num_layers_at_start_in_bf16", "first_last_layers_bf16"});
-  f("last_bf16_layers", last_bf16_layers, "this many blocks at the end stay in dtype")
+  f("last_bf16_layers", last_bf16_layers, "FP8 and FP4: this many blocks at the end stay in dtype")
       .min(0)
-      .needs(kFp8)
       .renamed_from({"num_layers_at_end_in_bf16"});
   f("reuse_grad_buffer", reuse_grad_buffer, "mxfp8: gathered parameters lie in the gradient's memory")
-      .needs(kFp8)
+      .needs("parameters in the gradient's memory")
       .resume(safe)
       .renamed_from({"reuse_grad_buf_for_mxfp8_param_ag"});
-  f("fp4", fp4, "FP4 type of products").one_of({"none", "nvfp4"}).needs(kFp4);
+  f("fp4", fp4, "FP4 type of the products of linear layers").one_of({"none", "nvfp4"});
+  f("fp4_stochastic_rounding", fp4_stochastic_rounding, "FP4: gradients are rounded up or down by chance, so that small ones count on average");
+  f("fp4_hadamard", fp4_hadamard, "FP4: tokens are mixed by a Hadamard transform before a weight's gradient, which spreads outliers");
   f("fp4_params", fp4_params, "the compute copy of weights is FP4, and gathered so")
-      .needs(kFp4)
+      .needs("parameters gathered as FP4")
       .renamed_from({"fp4_param", "fp4_param_gather"});
 }
 

@@ -37,8 +37,11 @@ struct MixedPrecisionSection {
   bool fp8_params = false, fp8_attention = false, fp8_output = false, fp8_activations = false,
        fp4_params = false;
   bool reuse_grad_buffer = false;
+  bool fp4_stochastic_rounding = true, fp4_hadamard = true;
   int64_t first_bf16_layers = 0, last_bf16_layers = 0;
   void bind(Fields& f);
+  /// Whether products of blocks are in FP8 or FP4.
+  bool small_products() const { return fp8 != "none" || fp4 != "none"; }
 
  private:
   void bind_loss_scale(Fields& f);

@@ -1,0 +1,164 @@
+#include "mtrain/autograd/small_products.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "mtrain/autograd/ops/products.h"
+
+namespace mtrain {
+namespace {
+
+constexpr int64_t kBlock = 128, kMxGroup = 32, kFp4Group = 16, kHadamard = 16;
+/// Signs of the rows that the Hadamard transform takes together: any fixed pattern without structure does.
+constexpr uint32_t kHadamardSigns = 0x9E37u;
+
+bool by_tensor(SmallRecipe recipe) {
+  return recipe == SmallRecipe::tensorwise || recipe == SmallRecipe::delayed;
+}
+
+void run_amax(Run& run, const Tensor& x, const Tensor& out, bool accumulate) {
+  require_kernel(run, run.kernels().amax, "amax");
+  run.kernels().amax(
+      run.stream(),
+      {.x = x.raw(), .count = x.numel(), .amax = out.data<float>(), .accumulate = accumulate, .dtype = x.dtype()});
+}
+
+const float* scale_of(const Tensor& factor) {
+  return factor.defined() ? factor.data<float>() : nullptr;
+}
+
+}  // namespace
+
+Tensor DelayedScales::known(Run& run, SmallOperand operand) {
+  auto n = history_->size() / kSmallOperands, at = static_cast<size_t>(operand);
+  if (std::exchange(stale_, false)) {
+    std::vector<float> largest(kSmallOperands);
+    for (size_t o = 0; o < kSmallOperands; ++o) {
+      const float* first = history_->data() + o * n;
+      largest[o] = algorithm_ == Algorithm::max ? *std::max_element(first, first + n) : *first;
+      is_known_[o] = largest[o] > 0;
+    }
+    if (!used_.defined()) used_ = run.empty({static_cast<int64_t>(kSmallOperands)}, DType::f32);
+    run.upload(used_, largest.data());
+  }
+  auto i = static_cast<int64_t>(at);
+  return is_known_[at] ? used_.slice(0, i, i + 1) : Tensor();
+}
+
+void DelayedScales::see(Run& run, SmallOperand operand, const Tensor& amax) {
+  if (!seen_.defined()) seen_ = run.zeros({static_cast<int64_t>(kSmallOperands)}, DType::f32);
+  auto i = static_cast<int64_t>(operand);
+  run_amax(run, amax, seen_.slice(0, i, i + 1), true);
+}
+
+std::array<float, kSmallOperands> DelayedScales::seen(Run& run) const {
+  std::array<float, kSmallOperands> out{};
+  if (seen_.defined()) run.download(seen_, out.data());
+  return out;
+}
+
+void DelayedScales::end_step(std::span<const float> seen, bool keep) {
+  if (seen_.defined()) seen_.run().fill_zero(seen_);
+  if (!keep) return;
+  auto n = static_cast<std::ptrdiff_t>(history_->size() / kSmallOperands);
+  for (size_t o = 0; o < kSmallOperands; ++o) {
+    auto first = history_->begin() + static_cast<std::ptrdiff_t>(o) * n;
+    std::rotate(first, first + n - 1, first + n);
+    *first = std::isfinite(seen[o]) ? seen[o] : 0;
+  }
+  stale_ = true;
+}
+
+Tensor SmallProducts::measure(Run& run, const Tensor& x, SmallOperand operand) const {
+  if (!by_tensor(rule_.recipe) && rule_.recipe != SmallRecipe::nvfp4) return {};
+  Tensor amax = run.empty({1}, DType::f32);
+  run_amax(run, x, amax, false);
+  if (delayed) {
+    if (run.training) delayed->see(run, operand, amax);
+    if (Tensor known = delayed->known(run, operand); known.defined()) return known;
+  }
+  if (share) share(amax, operand);
+  return amax;
+}
+
+SmallProducts::Codes SmallProducts::quantise(Run& run, const Operand& operand, SmallOperand kind, Along along,
+                                             int64_t draw) const {
+  require_kernel(run, run.kernels().quantise, "quantise");
+  const Tensor& x = operand.x;
+  bool gradient = kind == SmallOperand::gradient, weight = kind == SmallOperand::weight;
+  Codes out{run.empty(x.shape(), DType::bf16), {}};
+  QuantiseArgs args{.x = x.raw(),
+                    .values = out.values.data<bf16>(),
+                    .codes = nullptr,
+                    .scales = nullptr,
+                    .amax = nullptr,
+                    .factor = nullptr,
+                    .rows = x.size(0),
+                    .cols = x.size(1),
+                    .format = gradient ? rule_.backward : rule_.forward,
+                    .dtype = x.dtype()};
+  int64_t group = rule_.recipe == SmallRecipe::blockwise ? kBlock
+                  : rule_.recipe == SmallRecipe::mxfp8   ? kMxGroup
+                                                         : kFp4Group;
+  bool square = weight && rule_.recipe != SmallRecipe::mxfp8;  // the same codes whichever dimension is added up
+  args.tile_rows = square || along == Along::rows ? group : 1;
+  args.tile_cols = square || along == Along::cols ? group : 1;
+  if (by_tensor(rule_.recipe))
+    args.scale = SmallScale::tensor;
+  else if (rule_.recipe == SmallRecipe::blockwise)
+    args.scale = SmallScale::power_of_two;
+  else if (rule_.recipe == SmallRecipe::mxfp8)
+    args.scale = SmallScale::e8m0;
+  else
+    args.scale = SmallScale::nvfp4;
+  if (operand.amax.defined()) {
+    out.factor = run.empty({1}, DType::f32);
+    args.amax = operand.amax.data<float>();
+    args.factor = out.factor.data<float>();
+    args.headroom = delayed ? rule_.headroom : 1.0f;
+  }
+  if (rule_.recipe == SmallRecipe::nvfp4 && gradient && rule_.stochastic) {
+    args.stochastic = true;
+    args.seed = run.seed(), args.step = run.step;
+    args.name_key = name_key_ + (along == Along::rows ? 1 : 0);
+    args.first_row = draw, args.first_col = first_output;
+    args.all_cols = outputs > 0 ? outputs : x.size(1);
+  }
+  run.kernels().quantise(run.stream(), args);
+  return out;
+}
+
+SmallProducts::Operand SmallProducts::rotate(Run& run, const Tensor& x, SmallOperand kind) const {
+  require_kernel(run, run.kernels().hadamard, "hadamard");
+  Tensor y = run.empty({(x.size(0) + kHadamard - 1) / kHadamard * kHadamard, x.size(1)}, x.dtype());
+  run.kernels().hadamard(
+      run.stream(),
+      {.x = x.raw(), .y = y.raw(), .rows = x.size(0), .cols = x.size(1), .signs = kHadamardSigns, .dtype = x.dtype()});
+  return take(run, y, kind);
+}
+
+void SmallProducts::forward(Run& run, const Operand& x, const Operand& w, const Tensor& b, const Tensor& addend,
+                            const Tensor& y) const {
+  Codes left = quantise(run, x, SmallOperand::input, Along::cols, 0),
+        right = quantise(run, w, SmallOperand::weight, Along::cols, 0);
+  linear_forward(run, left.values, right.values, b, addend, y, scale_of(left.factor), scale_of(right.factor));
+}
+
+void SmallProducts::input_gradient(Run& run, const Operand& dy, const Operand& w, const Tensor& dx, bool accumulate,
+                                   int64_t draw) const {
+  Codes left = quantise(run, dy, SmallOperand::gradient, Along::cols, draw),
+        right = quantise(run, w, SmallOperand::weight, Along::rows, 0);
+  linear_input_gradient(run, left.values, right.values, dx, accumulate, scale_of(left.factor), scale_of(right.factor));
+}
+
+void SmallProducts::weight_gradient(Run& run, const Operand& dy, const Operand& x, const Tensor& dw, bool accumulate,
+                                    int64_t draw) const {
+  bool rotated = rule_.recipe == SmallRecipe::nvfp4 && rule_.hadamard;
+  Operand dy_used = rotated ? rotate(run, dy.x, SmallOperand::gradient) : dy,
+          x_used = rotated ? rotate(run, x.x, SmallOperand::input) : x;
+  Codes left = quantise(run, dy_used, SmallOperand::gradient, Along::rows, draw),
+        right = quantise(run, x_used, SmallOperand::input, Along::rows, 0);
+  linear_weight_gradient(run, left.values, right.values, dw, accumulate, scale_of(left.factor), scale_of(right.factor));
+}
+
+}  // namespace mtrain

@@ -1,0 +1,100 @@
+// SmallProducts: how the three products of a linear layer are computed in FP8 or FP4. Their operands are rounded to the small type
+// with scales as a recipe has them; what is multiplied are the codes (times scales of tiles, which bf16 holds exactly), sums are in float, and
+// scales of whole tensors join in behind them: what the hardware does, to the order of additions. Everything else — bias, residual,
+// gradients, weights that are updated — is as without. Owned by the layer's model; for the rank's own thread.
+#pragma once
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "mtrain/autograd/tape.h"
+#include "mtrain/base/small_float.h"
+
+namespace mtrain {
+
+/// Where scales come from.
+enum class SmallRecipe : uint8_t {
+  tensorwise,  // one per tensor, from its own largest value
+  delayed,     // one per tensor, from those of earlier steps
+  blockwise,   // of 1x128 values along the sum, weights 128x128; powers of two
+  mxfp8,       // of 32 values along the sum; powers of two as e8m0
+  nvfp4,       // of 16 values along the sum, weights 16x16, in e4m3 beside one per tensor
+};
+
+/// What a layer's operands are to a recipe.
+enum class SmallOperand : uint8_t { input, weight, gradient };
+inline constexpr size_t kSmallOperands = 3;
+
+struct SmallProductRule {
+  SmallRecipe recipe = SmallRecipe::tensorwise;
+  SmallFloat forward = SmallFloat::e4m3, backward = SmallFloat::e5m2;  // of inputs and weights; of gradients of outputs
+  float headroom = 1;      // delayed: room above the largest value that is known
+  bool stochastic = true;  // nvfp4: gradients are rounded to one of their neighbours by chance (Philox, by element)
+  bool hadamard = true;    // nvfp4: both operands of a weight's gradient are rotated first, 16 tokens at a time
+};
+
+/// Delayed scaling: the largest values of earlier steps, and those of the step in flight.
+class MT_API DelayedScales {
+ public:
+  enum class Algorithm : uint8_t { max, most_recent };
+  /// `history` holds, for each operand, those of the last steps, newest first; 0 where there was none. It is its owner's, alike
+  /// on all ranks, and may be written (by a checkpoint) until it is first used.
+  DelayedScales(std::vector<float>& history, Algorithm algorithm) : history_(&history), algorithm_(algorithm) {}
+
+  /// The largest value that this operand's scale is made for; undefined where nothing is known yet.
+  Tensor known(Run& run, SmallOperand operand);
+  /// Takes in a tensor's largest value.
+  void see(Run& run, SmallOperand operand, const Tensor& amax);
+  /// What was seen since end_step(), on this rank; 0 where nothing was.
+  std::array<float, kSmallOperands> seen(Run& run) const;
+  /// Ends a step with the largest values over all ranks; `keep` false forgets them.
+  void end_step(std::span<const float> seen, bool keep);
+
+ private:
+  std::vector<float>* history_;
+  Algorithm algorithm_;
+  Tensor seen_, used_;  // [3], float
+  std::array<bool, kSmallOperands> is_known_{};
+  bool stale_ = true;  // used_ is not that of the history
+};
+
+class MT_API SmallProducts {
+ public:
+  SmallProducts(const SmallProductRule& rule, uint64_t name_key) : rule_(rule), name_key_(name_key) {}
+  const SmallProductRule& rule() const { return rule_; }
+
+  /// How largest values of an operand become those over all ranks that have a part of it, in place. Collective; empty: one rank.
+  std::function<void(const Tensor& amax, SmallOperand operand)> share;
+  DelayedScales* delayed = nullptr;  // of `delayed`
+  /// Where the columns of gradients lie in the whole that draws count over; 0: they are the whole.
+  int64_t first_output = 0, outputs = 0;
+
+  /// The largest value of an operand, over all ranks: what its scale is made from. Undefined where the recipe needs none.
+  Tensor measure(Run& run, const Tensor& x, SmallOperand operand) const;
+
+  /// An operand with what measure() said of it.
+  struct Operand {
+    Tensor x, amax;
+  };
+  Operand take(Run& run, const Tensor& x, SmallOperand operand) const { return {x, measure(run, x, operand)}; }
+
+  /// The products of products.h; `draw` sets the micro-batch and row that random rounding counts from.
+  void forward(Run& run, const Operand& x, const Operand& w, const Tensor& b, const Tensor& addend, const Tensor& y) const;
+  void input_gradient(Run& run, const Operand& dy, const Operand& w, const Tensor& dx, bool accumulate, int64_t draw) const;
+  void weight_gradient(Run& run, const Operand& dy, const Operand& x, const Tensor& dw, bool accumulate, int64_t draw) const;
+
+ private:
+  struct Codes {
+    Tensor values, factor;  // bf16 [as x]; float [1], undefined: 1
+  };
+  enum class Along : uint8_t { cols, rows };  // the dimension that a product adds up
+  Codes quantise(Run& run, const Operand& operand, SmallOperand kind, Along along, int64_t draw) const;
+  Operand rotate(Run& run, const Tensor& x, SmallOperand kind) const;
+
+  SmallProductRule rule_;
+  uint64_t name_key_;
+};
+
+}  // namespace mtrain

@@ -1,0 +1,215 @@
+// Matrices into small floating-point types. Work goes by bands of as many rows as a tile has; within a band every
+// column has its scale in an array, so that one loop of vector code serves every shape of tiles.
+#include "mtrain/kernel/quantise.h"
+
+#include <cstring>
+
+#include "mtrain/base/rng.h"
+#include "mtrain/cpu/kernels/launch.h"
+
+namespace mtrain::cpu::MT_ISA {
+namespace {
+
+constexpr int64_t kHadamardRows = 16;
+
+/// The bits of |x|: in the order of magnitudes, infinity and NaN last.
+MT_HD uint32_t magnitude(float x) {
+  return detail::bits_of(x) & 0x7FFFFFFFu;
+}
+
+template <class T>
+uint32_t largest_magnitude(const T* x, int64_t n) {
+  constexpr int64_t kLanesHere = 64;
+  uint32_t lane[kLanesHere] = {}, top = 0;
+  int64_t i = 0;
+  for (; i + kLanesHere <= n; i += kLanesHere)
+    for (int64_t j = 0; j < kLanesHere; ++j) lane[j] = std::max(lane[j], magnitude(to_float(x[i + j])));
+  for (; i < n; ++i) top = std::max(top, magnitude(to_float(x[i])));
+  for (uint32_t l : lane) top = std::max(top, l);
+  return top;
+}
+
+template <class Format, class T>
+class Quantiser {
+ public:
+  Quantiser(CpuStream& stream, const QuantiseArgs& a)
+      : stream_(stream), a_(a), x_(static_cast<const T*>(a.x)), rng_(a.seed, a.name_key, a.step) {}
+
+  void run() {
+    if (a_.scale == SmallScale::nvfp4) global_ = nvfp4_global(*a_.amax);
+    if (a_.scale == SmallScale::tensor) return whole();
+    if (a_.factor) *a_.factor = a_.scale == SmallScale::nvfp4 ? global_.decode : 1.0f;
+    tiles();
+  }
+
+ private:
+  void whole() {
+    SmallScaling s = tensor_scaling(*a_.amax, Format::kMax, a_.headroom);
+    if (a_.factor) *a_.factor = s.decode;
+    for_blocks(stream_, a_.rows, rows_per_task(a_.cols), [&](int64_t begin, int64_t end) {
+      for (int64_t r = begin; r < end; ++r)
+        round_row(
+            r, [e = s.encode](int64_t) { return e; }, [](int64_t) { return 1.0f; });
+    });
+  }
+
+  void tiles() {
+    int64_t bands = (a_.rows + a_.tile_rows - 1) / a_.tile_rows,
+            per_task = std::max<int64_t>(1, rows_per_task(a_.cols) / a_.tile_rows);
+    int64_t stride = (a_.cols + 15) / 16 * 16;
+    auto scratch = reinterpret_cast<uint32_t*>(
+        stream_.scratch(sizeof(uint32_t) * static_cast<size_t>(3 * stride * stream_.threads())));
+    for_uneven_tasks(stream_, (bands + per_task - 1) / per_task, [&](int64_t task, int thread) {
+      uint32_t* top = scratch + thread * 3 * stride;
+      auto encode = reinterpret_cast<float*>(top + stride), decode = encode + stride;
+      for (int64_t band = task * per_task; band < std::min(bands, (task + 1) * per_task); ++band) {
+        int64_t begin = band * a_.tile_rows, end = std::min(a_.rows, begin + a_.tile_rows);
+        measure(begin, end, top);
+        scale_columns(band, top, encode, decode);
+        for (int64_t r = begin; r < end; ++r)
+          round_row(
+              r, [=](int64_t c) { return encode[c]; }, [=](int64_t c) { return decode[c]; });
+      }
+    });
+  }
+
+  /// The largest magnitude of every column of a band.
+  void measure(int64_t begin, int64_t end, uint32_t* top) const {
+    std::memset(top, 0, sizeof(uint32_t) * static_cast<size_t>(a_.cols));
+    for (int64_t r = begin; r < end; ++r) {
+      const T* row = x_ + r * a_.cols;
+      SerialTeam{}.each(a_.cols, [&](int64_t c) { top[c] = std::max(top[c], magnitude(to_float(row[c]))); });
+    }
+  }
+
+  void scale_columns(int64_t band, const uint32_t* top, float* encode, float* decode) const {
+    int64_t tiles = (a_.cols + a_.tile_cols - 1) / a_.tile_cols;
+    for (int64_t t = 0; t < tiles; ++t) {
+      int64_t begin = t * a_.tile_cols, end = std::min(a_.cols, begin + a_.tile_cols);
+      uint32_t most = 0;
+      for (int64_t c = begin; c < end; ++c) most = most < top[c] ? top[c] : most;
+      SmallScaling s = scaling(detail::float_of(most));
+      for (int64_t c = begin; c < end; ++c) encode[c] = s.encode;
+      for (int64_t c = begin; c < end; ++c) decode[c] = s.decode;
+      if (a_.scales) a_.scales[band * tiles + t] = s.decode;
+    }
+  }
+
+  SmallScaling scaling(float amax) const {
+    switch (a_.scale) {
+      case SmallScale::power_of_two:
+        return power_of_two_scaling(amax, Format::kMax);
+      case SmallScale::e8m0:
+        return e8m0_scaling(amax, Format::kMax);
+      default:
+        return nvfp4_scaling(amax, global_.encode);
+    }
+  }
+
+  template <class Encode, class Decode>
+  void round_row(int64_t r, Encode encode, Decode decode) const {
+    const T* x = x_ + r * a_.cols;
+    if (a_.stochastic) return draw_row(r, encode, decode);
+    put(
+        r, [&](int64_t c) { return round_small<Format>(to_float(x[c]) * encode(c)); }, decode);
+  }
+
+  template <class Rounded, class Decode>
+  void put(int64_t r, Rounded rounded, Decode decode) const {
+    if (a_.values) {
+      bf16* values = a_.values + r * a_.cols;
+      SerialTeam{}.each(a_.cols, [&](int64_t c) { values[c] = bf16(rounded(c) * decode(c)); });
+    }
+    if (a_.codes) {
+      uint8_t* codes = a_.codes + r * a_.cols;
+      for (int64_t c = 0; c < a_.cols; ++c) codes[c] = encode_small<Format>(rounded(c));
+    }
+  }
+
+  /// One of the neighbours, by 24 of the bits that belong to the element; four of them share a call of Philox.
+  template <class Encode, class Decode>
+  void draw_row(int64_t r, Encode encode, Decode decode) const {
+    const T* x = x_ + r * a_.cols;
+    auto element = static_cast<uint64_t>((a_.first_row + r) * a_.all_cols + a_.first_col);
+    std::array<uint32_t, 4> words{};
+    for (int64_t c = 0; c < a_.cols; ++c, ++element) {
+      if (c == 0 || element % 4 == 0) words = rng_.words(element / 4);
+      float u = static_cast<float>(words[element % 4] >> 8) * 0x1p-24f;
+      float rounded = round_small_stochastic<Format>(to_float(x[c]) * encode(c), u);
+      if (a_.values) a_.values[r * a_.cols + c] = bf16(rounded * decode(c));
+      if (a_.codes) a_.codes[r * a_.cols + c] = encode_small<Format>(rounded);
+    }
+  }
+
+  CpuStream& stream_;
+  const QuantiseArgs& a_;
+  const T* x_;
+  RngStream rng_;
+  SmallScaling global_{1, 1};
+};
+
+}  // namespace
+
+void amax(Stream& stream, const AmaxArgs& args) {
+  auto& cpu = cpu_stream(stream);
+  int64_t blocks = (args.count + kElementBlock - 1) / kElementBlock;
+  auto partial =
+      reinterpret_cast<uint32_t*>(cpu.scratch(sizeof(uint32_t) * static_cast<size_t>(std::max<int64_t>(1, blocks))));
+  with_float_type(args.dtype, [&]<class T>(T) {
+    auto x = static_cast<const T*>(args.x);
+    for_blocks(cpu, args.count, kElementBlock, [=](int64_t begin, int64_t end) {
+      partial[begin / kElementBlock] = largest_magnitude(x + begin, end - begin);
+    });
+  });
+  uint32_t top = args.accumulate ? magnitude(*args.amax) : 0;
+  for (int64_t b = 0; b < blocks; ++b) top = std::max(top, partial[b]);
+  *args.amax = detail::float_of(top);
+}
+
+void quantise(Stream& stream, const QuantiseArgs& args) {
+  with_float_type(args.dtype, [&]<class T>(T) {
+    switch (args.format) {
+      case SmallFloat::e4m3:
+        return Quantiser<E4M3, T>(cpu_stream(stream), args).run();
+      case SmallFloat::e5m2:
+        return Quantiser<E5M2, T>(cpu_stream(stream), args).run();
+      case SmallFloat::e2m1:
+        return Quantiser<E2M1, T>(cpu_stream(stream), args).run();
+    }
+  });
+}
+
+void hadamard(Stream& stream, const HadamardArgs& args) {
+  with_float_type(args.dtype, [&]<class T>(T) {
+    auto x = static_cast<const T*>(args.x);
+    auto y = static_cast<T*>(args.y);
+    constexpr int64_t kCols = 64;  // of a task's piece, which stays in registers and the first cache
+    int64_t bands = (args.rows + kHadamardRows - 1) / kHadamardRows;
+    for_tasks(cpu_stream(stream), bands, [&](int64_t band) {
+      for (int64_t first = 0; first < args.cols; first += kCols) {
+        int64_t cols = std::min(kCols, args.cols - first);
+        float v[kHadamardRows][kCols] = {};
+        for (int64_t r = 0; r < std::min(kHadamardRows, args.rows - band * kHadamardRows); ++r) {
+          const T* row = x + (band * kHadamardRows + r) * args.cols + first;
+          float sign = args.signs >> r & 1 ? -0.25f : 0.25f;
+          SerialTeam{}.each(cols, [&](int64_t c) { v[r][c] = sign * to_float(row[c]); });
+        }
+        for (int64_t half = 1; half < kHadamardRows; half *= 2)
+          for (int64_t r = 0; r < kHadamardRows; ++r) {
+            if (r & half) continue;
+            SerialTeam{}.each(cols, [&](int64_t c) {
+              float a = v[r][c], b = v[r + half][c];
+              v[r][c] = a + b;
+              v[r + half][c] = a - b;
+            });
+          }
+        for (int64_t r = 0; r < kHadamardRows; ++r) {
+          T* row = y + (band * kHadamardRows + r) * args.cols + first;
+          SerialTeam{}.each(cols, [&](int64_t c) { row[c] = T(v[r][c]); });
+        }
+      }
+    });
+  });
+}
+
+}  // namespace mtrain::cpu::MT_ISA

@@ -1,0 +1,86 @@
+#include "mtrain/nn/precision.h"
+
+#include <algorithm>
+
+#include "mtrain/base/rng.h"
+#include "mtrain/nn/scope.h"
+
+namespace mtrain {
+namespace {
+
+/// Largest values of tensors that are cut over these axes become those of the whole.
+void share_over(Run& run, const Tensor& amax, std::initializer_list<const Axis*> axes) {
+  for (const Axis* axis : axes) {
+    if (!axis) continue;
+    run.stream().synchronize();
+    axis->comm().all_reduce({amax.raw(), 1, DType::f32}, ReduceOp::max);
+  }
+}
+
+/// Whether the weight's dimension is cut, by which axis.
+const Axis* cut_by(const ParallelContext& parallel, const Parameter& weight, size_t dim) {
+  return cutting(parallel.of(weight.dims[dim].name));
+}
+
+/// Which of the weight's rows are this rank's, for draws that count over all of them.
+int64_t first_row(const Parameter& weight, size_t dim) {
+  for (const DimShard& shard : weight.shards)
+    if (static_cast<size_t>(shard.dim) == dim && !shard.pieces.empty()) return shard.pieces.front().global;
+  return 0;
+}
+
+}  // namespace
+
+bool PrecisionPlan::takes(const Scope& scope, bool head) const {
+  if (!options_.small) return false;
+  if (head) return options_.head;
+  return scope.in_block() && scope.index() >= options_.first_plain &&
+         scope.index() < options_.layers - options_.last_plain;
+}
+
+const SmallProducts* PrecisionPlan::of(const Scope& scope, const Parameter& weight, bool head) {
+  if (!takes(scope, head)) return nullptr;
+  const ParallelContext& p = scope.parallel();
+  size_t out = weight.dims.size() - 2;
+  const Axis *rows = cut_by(p, weight, out), *cols = cut_by(p, weight, out + 1),
+             *tokens = weight.expert ? nullptr : cutting(p.cp);
+  // Ranks of these axes see other tokens: their draws are others, too.
+  uint64_t place =
+      weight.expert ? static_cast<uint64_t>(axis_index(p.expert_group)) : static_cast<uint64_t>(axis_index(tokens));
+  Layer& layer = layers_.emplace_back(
+      Layer{SmallProducts(options_.rule, name_key(cat(weight.name, ".products")) + 2 * place), nullptr});
+  SmallProducts& products = layer.products;
+  products.first_output = first_row(weight, out);
+  products.outputs = weight.dims[out].size;
+  products.share = [&run = scope.run(), rows, cols, tokens](const Tensor& amax, SmallOperand operand) {
+    if (operand == SmallOperand::input)
+      share_over(run, amax, {cols, tokens});
+    else if (operand == SmallOperand::weight)
+      share_over(run, amax, {cols, rows});
+    else
+      share_over(run, amax, {rows, tokens});
+  };
+  if (options_.rule.recipe == SmallRecipe::delayed) {
+    StateBuffer& history =
+        scope.buffer(head ? "head_amax" : "amax", static_cast<int64_t>(kSmallOperands) * options_.amax_history, 0);
+    layer.delayed = std::make_unique<DelayedScales>(history.values, options_.amax_algorithm);
+    products.delayed = layer.delayed.get();
+  }
+  return &products;
+}
+
+void PrecisionPlan::end_step(Run& run, bool updated, Communicator& replicas, Communicator* tensor) {
+  if (options_.rule.recipe != SmallRecipe::delayed || layers_.empty()) return;
+  std::vector<float> seen;
+  for (const Layer& layer : layers_)
+    for (float value : layer.delayed->seen(run)) seen.push_back(value);
+  replicas.all_reduce(seen, ReduceOp::max);
+  if (tensor) tensor->all_reduce(seen, ReduceOp::max);
+  std::span<const float> rest = seen;
+  for (Layer& layer : layers_) {
+    layer.delayed->end_step(rest.first(kSmallOperands), updated);
+    rest = rest.subspan(kSmallOperands);
+  }
+}
+
+}  // namespace mtrain

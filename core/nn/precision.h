@@ -1,0 +1,54 @@
+// PrecisionPlan: which layers of a model have their products in FP8 or FP4, and how, as the recipe's mixed_precision says it. Owns what
+// those layers need from step to step. Outlives the model; for the rank's own thread.
+#pragma once
+#include <deque>
+#include <memory>
+#include <string>
+
+#include "mtrain/autograd/small_products.h"
+#include "mtrain/comm/communicator.h"
+#include "mtrain/nn/parameter.h"
+
+namespace mtrain {
+
+class Scope;
+
+struct PrecisionOptions {
+  bool small = false;  // products of blocks are in a small type
+  SmallProductRule rule;
+  bool head = false;                    // the head's product too
+  int64_t layers = 0;                   // blocks of the whole model, of which
+  int64_t first_plain = 0, last_plain = 0;  // so many at either end are left out
+  int64_t amax_history = 1024;          // delayed: steps
+  DelayedScales::Algorithm amax_algorithm = DelayedScales::Algorithm::max;
+};
+
+class MT_API PrecisionPlan {
+ public:
+  PrecisionPlan() = default;
+  explicit PrecisionPlan(const PrecisionOptions& options) : options_(options) {}
+  PrecisionPlan(const PrecisionPlan&) = delete;
+  PrecisionPlan& operator=(const PrecisionPlan&) = delete;
+
+  /// How the layer at this place, with this weight [out, in] or [experts, out, in], computes its products; null: in the type of its
+  /// values. `head`: of the model's end.
+  const SmallProducts* of(const Scope& scope, const Parameter& weight, bool head = false);
+  /// How many layers compute theirs in a small type.
+  size_t size() const { return layers_.size(); }
+
+  /// After a step, if there was an update: largest values over all ranks of the stage become history. Collective over both groups,
+  /// which together are those ranks; nothing without delayed scales.
+  void end_step(Run& run, bool updated, Communicator& replicas, Communicator* tensor);
+
+ private:
+  struct Layer {
+    SmallProducts products;
+    std::unique_ptr<DelayedScales> delayed;
+  };
+  bool takes(const Scope& scope, bool head) const;
+
+  PrecisionOptions options_;
+  std::deque<Layer> layers_;  // references to them stay good
+};
+
+}  // namespace mtrain

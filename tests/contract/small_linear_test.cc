@@ -1,0 +1,270 @@
+// Products in FP8 and FP4 against their composition: operands rounded one by one, multiplied in double.
+#include <doctest/doctest.h>
+
+#include <array>
+#include <cmath>
+
+#include "contract/harness.h"
+#include "mtrain/autograd/expert_ops.h"
+#include "mtrain/kernel/quantise.h"
+
+namespace mtrain::contract {
+namespace {
+
+constexpr int64_t kTokens = 64, kIn = 96, kOut = 160;
+
+struct Operands {
+  Values x, w, dy;
+};
+
+/// What a matrix [rows, cols] is worth in the small type, by the definitions of kernel/quantise.h. Draws are not made
+/// here.
+Values in_small_type(const Values& x, int64_t rows, int64_t cols, const SmallProductRule& rule, SmallOperand kind,
+                     bool along_rows, double given_amax = 0) {
+  SmallFloat format = kind == SmallOperand::gradient ? rule.backward : rule.forward;
+  auto rounded = [&](float v) {
+    return format == SmallFloat::e4m3   ? round_small<E4M3>(v)
+           : format == SmallFloat::e5m2 ? round_small<E5M2>(v)
+                                        : round_small<E2M1>(v);
+  };
+  auto largest = [&](int64_t r0, int64_t r1, int64_t c0, int64_t c1) {
+    double top = 0;
+    for (int64_t r = r0; r < std::min(r1, rows); ++r)
+      for (int64_t c = c0; c < std::min(c1, cols); ++c)
+        top = std::max(top, std::fabs(x[static_cast<size_t>(r * cols + c)]));
+    return static_cast<float>(top);
+  };
+  float all = given_amax > 0 ? static_cast<float>(given_amax) : largest(0, rows, 0, cols);
+  bool weight = kind == SmallOperand::weight;
+  int64_t group = rule.recipe == SmallRecipe::blockwise ? 128 : rule.recipe == SmallRecipe::mxfp8 ? 32 : 16;
+  bool square = weight && rule.recipe != SmallRecipe::mxfp8;
+  int64_t down = square || along_rows ? group : 1, across = square || !along_rows ? group : 1;
+  Values out(x.size());
+  for (int64_t r = 0; r < rows; ++r)
+    for (int64_t c = 0; c < cols; ++c) {
+      float top = largest(r / down * down, (r / down + 1) * down, c / across * across, (c / across + 1) * across),
+            global = 1;
+      SmallScaling s;
+      switch (rule.recipe) {
+        case SmallRecipe::blockwise:
+          s = power_of_two_scaling(top, max_of(format));
+          break;
+        case SmallRecipe::mxfp8:
+          s = e8m0_scaling(top, max_of(format));
+          break;
+        case SmallRecipe::nvfp4:
+          global = nvfp4_global(all).encode, s = nvfp4_scaling(top, global);
+          break;
+        default:
+          s = tensor_scaling(all, max_of(format), rule.headroom);
+      }
+      auto i = static_cast<size_t>(r * cols + c);
+      out[i] = static_cast<double>(rounded(static_cast<float>(x[i]) * s.encode)) * static_cast<double>(s.decode) /
+               static_cast<double>(global);
+    }
+  return out;
+}
+
+std::vector<SmallProductRule> rules() {
+  return {{.recipe = SmallRecipe::tensorwise},
+          {.recipe = SmallRecipe::tensorwise, .backward = SmallFloat::e4m3},
+          {.recipe = SmallRecipe::blockwise, .backward = SmallFloat::e4m3},
+          {.recipe = SmallRecipe::mxfp8, .backward = SmallFloat::e5m2},
+          {.recipe = SmallRecipe::nvfp4,
+           .forward = SmallFloat::e2m1,
+           .backward = SmallFloat::e2m1,
+           .stochastic = false,
+           .hadamard = false}};
+}
+
+struct Results {
+  Values y, dx, dw, db;
+};
+
+/// Runs the op with its gradients.
+Results run_op(Run& run, const Operands& v, DType dtype, const SmallProducts& how, bool later = false) {
+  Tensor x = make(run, v.x, {kTokens, kIn}, dtype), w = make(run, v.w, {kOut, kIn}, dtype),
+         b = make(run, Values(kOut, 0.5), {kOut}, dtype);
+  auto x_end = std::make_shared<Catcher>();
+  auto w_end = std::make_shared<Leaf>(), b_end = std::make_shared<Leaf>();
+  w_end->grad = run.zeros({kOut, kIn}, DType::f32), b_end->grad = run.zeros({kOut}, DType::f32);
+  x.set_node(x_end), w.set_node(w_end), b.set_node(b_end);
+  Tensor y = linear(x, w, b, {}, &how);
+  Results out{.y = values_of(y), .dx = {}, .dw = {}, .db = {}};
+  DeferredGradients put_off;
+  backward(y, make(run, v.dy, {kTokens, kOut}, dtype), later ? &put_off : nullptr);
+  put_off.run();
+  out.dx = values_of(x_end->grad), out.dw = values_of(w_end->grad), out.db = values_of(b_end->grad);
+  return out;
+}
+
+Operands operands(DType dtype) {
+  auto values = [&](int64_t n, const char* key, double scale) {
+    Values v = random_values(n, key, scale);
+    for (size_t i = 0; i < v.size(); i += 37) v[i] *= 20;
+    return round_to(v, dtype);
+  };
+  return {values(kTokens * kIn, "small x", 1), values(kOut * kIn, "small w", 0.05),
+          values(kTokens * kOut, "small dy", 1e-3)};
+}
+
+double relative(const Values& got, const Values& want) {
+  double apart = 0, size = 0;
+  for (size_t i = 0; i < want.size(); ++i) apart += (got[i] - want[i]) * (got[i] - want[i]), size += want[i] * want[i];
+  return std::sqrt(apart / size);
+}
+
+}  // namespace
+
+TEST_CASE("products in a small type are those of the rounded operands") {
+  for (DType dtype : {DType::bf16, DType::f16})
+    for (const SmallProductRule& rule : rules()) {
+      CAPTURE(static_cast<int>(rule.recipe));
+      CAPTURE(std::string(name(dtype)));
+      Lab lab;
+      SmallProducts how(rule, 1);
+      Operands v = operands(dtype);
+      Results got = run_op(lab.run(), v, dtype, how), later = run_op(lab.run(), v, dtype, how, true);
+      auto rounded = [&](const Values& x, int64_t rows, int64_t cols, SmallOperand kind, bool along_rows) {
+        return in_small_type(x, rows, cols, rule, kind, along_rows);
+      };
+      using enum SmallOperand;
+      Values b(kOut, 0.5), y = reference::linear(rounded(v.x, kTokens, kIn, input, false),
+                                                 rounded(v.w, kOut, kIn, weight, false), b, kTokens, kIn, kOut);
+      Values dx = reference::linear_backward(rounded(v.dy, kTokens, kOut, gradient, false), v.x,
+                                             rounded(v.w, kOut, kIn, weight, true), kTokens, kIn, kOut)[0];
+      Values dw = reference::linear_backward(rounded(v.dy, kTokens, kOut, gradient, true),
+                                             rounded(v.x, kTokens, kIn, input, true), v.w, kTokens, kIn, kOut)[1];
+      Values db = reference::linear_backward(v.dy, v.x, v.w, kTokens, kIn, kOut)[2];
+      CHECK(relative(got.y, y) < roundoff(dtype));
+      CHECK(relative(got.dx, dx) < roundoff(dtype));
+      CHECK(relative(got.dw, dw) < 1e-6);  // in float
+      CHECK(relative(got.db, db) < 1e-6);
+      CHECK(got.dw == later.dw);
+      // And they are near the products of the operands themselves, but not those.
+      Values plain = reference::linear(v.x, v.w, b, kTokens, kIn, kOut);
+      double apart = relative(got.y, plain);
+      CHECK(apart > 0.005);
+      CHECK(apart < (rule.forward == SmallFloat::e2m1 ? 0.3 : 0.05));
+    }
+}
+
+TEST_CASE("NVFP4's draws and its Hadamard transform keep the gradient of a weight on average") {
+  Operands v = operands(DType::bf16);
+  for (bool hadamard : {false, true}) {
+    SmallProductRule rule{
+        .recipe = SmallRecipe::nvfp4, .forward = SmallFloat::e2m1, .backward = SmallFloat::e2m1, .hadamard = hadamard};
+    SmallProducts how(rule, 7);
+    // x is rounded to nearest; so is the mean, but where the transform mixes it first.
+    Values x = hadamard ? v.x : in_small_type(v.x, kTokens, kIn, rule, SmallOperand::input, true);
+    Values exact = reference::linear_backward(v.dy, x, v.w, kTokens, kIn, kOut)[1];
+    Lab lab;
+    Values mean(exact.size());
+    double once = 0;
+    constexpr int kDraws = 24;
+    for (int i = 0; i < kDraws; ++i) {
+      lab.run().step = static_cast<uint64_t>(i);
+      Results got = run_op(lab.run(), v, DType::bf16, how);
+      once = relative(got.dw, exact);
+      for (size_t e = 0; e < mean.size(); ++e) mean[e] += got.dw[e] / kDraws;
+    }
+    CAPTURE(hadamard);
+    CHECK(once < 0.3);
+    CHECK(relative(mean, exact) < (hadamard ? 0.7 : 0.35) * once);
+  }
+}
+
+TEST_CASE("what is not finite is not hidden") {
+  for (SmallProductRule rule : rules()) {
+    CAPTURE(static_cast<int>(rule.recipe));
+    Lab lab;
+    SmallProducts how(rule, 1);
+    for (double bad : {static_cast<double>(INFINITY), static_cast<double>(NAN)}) {
+      Operands v = operands(DType::bf16);
+      v.dy[5 * kOut + 3] = bad;
+      Results got = run_op(lab.run(), v, DType::bf16, how);
+      CHECK(std::isnan(got.dx[5 * kIn]));
+      CHECK(std::isnan(got.dw[3 * kIn]));
+    }
+  }
+}
+
+TEST_CASE("delayed scales come from the steps before, and from the tensor itself where there are none") {
+  Lab lab;
+  Run& run = lab.run();
+  std::vector<float> history(3 * 4);
+  for (auto algorithm : {DelayedScales::Algorithm::max, DelayedScales::Algorithm::most_recent}) {
+    std::fill(history.begin(), history.end(), 0.0f);
+    DelayedScales scales(history, algorithm);
+    SmallProducts how({.recipe = SmallRecipe::delayed, .headroom = 2}, 1),
+        current({.recipe = SmallRecipe::tensorwise}, 1);
+    how.delayed = &scales;
+    auto amax = [&](double largest) {
+      Tensor got = how.measure(run, make(run, {0.25, -largest, 0.125}, {1, 3}, DType::bf16), SmallOperand::input);
+      return values_of(got)[0];
+    };
+    auto end = [&](bool keep) { scales.end_step(scales.seen(run), keep); };
+    CHECK(amax(8) == 8);  // nothing is known
+    CHECK(amax(4) == 4);
+    end(true);
+    CHECK(amax(16) == 8);  // the largest of the step before
+    CHECK(amax(1) == 8);
+    end(false);  // a step that was skipped leaves nothing
+    CHECK(amax(2) == 8);
+    end(true);
+    CHECK(amax(1) == (algorithm == DelayedScales::Algorithm::max ? 8 : 2));
+    for (int i = 0; i < 2; ++i) end(true), amax(1);
+    // The step of 8 has left a history of four.
+    end(true);
+    CHECK(amax(3) == (algorithm == DelayedScales::Algorithm::max ? 2 : 1));
+    run.training = false;
+    CHECK(amax(100) == (algorithm == DelayedScales::Algorithm::max ? 2 : 1));
+    run.training = true;
+    CHECK(scales.seen(run)[0] == 3);
+    CHECK(scales.seen(run)[2] == 0);
+  }
+}
+
+TEST_CASE("experts in a small type are linear layers of their rows") {
+  constexpr int64_t kRows = 40;
+  auto counts = std::make_shared<const std::vector<int64_t>>(std::vector<int64_t>{24, 0, 16});
+  for (const SmallProductRule& rule : rules()) {
+    CAPTURE(static_cast<int>(rule.recipe));
+    Lab lab;
+    Run& run = lab.run();
+    SmallProducts how(rule, 1);
+    Tensor x = make(run, random_values(kRows * 64, "rows"), {kRows, 64}, DType::bf16);
+    Tensor w = make(run, random_values(3 * 32 * 64, "stack", 0.1), {3, 32, 64}, DType::bf16);
+    Tensor dy = make(run, random_values(kRows * 32, "top"), {kRows, 32}, DType::bf16);
+    auto x_end = std::make_shared<Catcher>();
+    auto w_end = std::make_shared<Leaf>();
+    w_end->grad = run.zeros({3, 32, 64}, DType::f32);
+    x.set_node(x_end), w.set_node(w_end);
+    Tensor y = grouped_linear(x, w, counts, &how);
+    backward(y, dy);
+    Values all_y = values_of(y), all_dx = values_of(x_end->grad), all_dw = values_of(w_end->grad);
+    int64_t begin = 0;
+    for (int64_t e = 0; e < 3; begin += (*counts)[static_cast<size_t>(e)], ++e) {
+      int64_t n = (*counts)[static_cast<size_t>(e)], end = begin + n;
+      if (n == 0) {
+        for (int64_t i = 0; i < 32 * 64; ++i) CHECK(all_dw[static_cast<size_t>(e * 32 * 64 + i)] == 0);
+        continue;
+      }
+      Tensor own = x.detach().slice(0, begin, end), matrix = w.detach().slice(0, e, e + 1).view({32, 64});
+      auto own_end = std::make_shared<Catcher>();
+      auto matrix_end = std::make_shared<Leaf>();
+      matrix_end->grad = run.zeros({32, 64}, DType::f32);
+      own.set_node(own_end), matrix.set_node(matrix_end);
+      Tensor alone = linear(own, matrix, {}, {}, &how);
+      backward(alone, dy.slice(0, begin, end));
+      auto part = [](const Values& v, int64_t from, int64_t count) {
+        return Values(v.begin() + from, v.begin() + from + count);
+      };
+      CHECK(values_of(alone) == part(all_y, begin * 32, n * 32));
+      CHECK(values_of(own_end->grad) == part(all_dx, begin * 64, n * 64));
+      CHECK(values_of(matrix_end->grad) == part(all_dw, e * 32 * 64, 32 * 64));
+    }
+  }
+}
+
+}  // namespace mtrain::contract
