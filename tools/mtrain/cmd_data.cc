@@ -230,6 +230,7 @@ void add_data_command(CLI::App& app, Cli& cli) {
       "  mtrain data inspect data/web");
   add_prepare(*command, cli);
   add_data_tokenize(*command, cli);
+  add_data_render(*command, cli);
   add_data_stats(*command, cli);
   add_data_show(*command, cli);
   add_data_merge(*command, cli);

@@ -15,6 +15,7 @@ std::unique_ptr<Tokenizer> make_tokenizer(PluginHost& plugins, const std::string
 
 /// Each adds the command under `mtrain data` that it is named after.
 void add_data_tokenize(CLI::App& data, Cli& cli);
+void add_data_render(CLI::App& data, Cli& cli);
 void add_data_stats(CLI::App& data, Cli& cli);
 void add_data_merge(CLI::App& data, Cli& cli);
 void add_data_show(CLI::App& data, Cli& cli);

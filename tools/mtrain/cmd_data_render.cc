@@ -1,0 +1,160 @@
+// mtrain data render: a filter from conversations to the text, and the tokens, that a model is trained on.
+#include <CLI/CLI.hpp>
+#include <ctime>
+#include <fstream>
+#include <iostream>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "cli.h"
+#include "data_commands.h"
+#include "mtrain/base/error.h"
+#include "mtrain/base/text.h"
+#include "mtrain/chat/chat_template.h"
+#include "mtrain/chat/template_file.h"
+
+namespace mtrain {
+namespace {
+
+using nlohmann::ordered_json;
+
+struct RenderArguments {
+  std::string input = "-", template_path, which = "default", tokenizer;
+  std::vector<std::string> settings;
+};
+
+std::tm local_time() {
+  std::time_t now = std::time(nullptr);
+  std::tm out{};
+  ::localtime_r(&now, &out);
+  return out;
+}
+
+chat::ChatInput read_input(const std::string& line, const chat::TemplateFile& file) {
+  ordered_json json;
+  try {
+    json = ordered_json::parse(line);
+  } catch (const nlohmann::json::parse_error& e) {
+    throw Error(ErrorClass::data, cat("is no valid JSON at byte ", e.byte), "each line is an object like {\"messages\": […]}");
+  }
+  MT_USER_CHECK(json.is_object() && json.contains("messages"), ErrorClass::data, "has no messages",
+                "each line is an object like {\"messages\": [{\"role\": \"user\", \"content\": \"…\"}]}");
+  chat::ChatInput input;
+  input.special = file.special;
+  input.now = local_time();
+  for (const auto& [key, value] : json.items()) {
+    if (key == "messages")
+      input.messages = chat::messages_from_json(value.dump());
+    else if (key == "tools")
+      input.tools = chat::from_json(value.dump());
+    else if (key == "documents")
+      input.documents = chat::from_json(value.dump());
+    else if (key == "add_generation_prompt")
+      input.add_generation_prompt = value.is_boolean() && value.get<bool>();
+    else
+      input.more.emplace_back(key, chat::from_json(value.dump()));
+  }
+  return input;
+}
+
+bool within(const std::vector<chat::Stretch>& stretches, size_t byte) {
+  for (const auto& s : stretches)
+    if (byte >= s.begin && byte < s.end) return true;
+  return false;
+}
+
+/// Ids, and for each whether it is to be learnt. Special tokens are made only of what the template wrote.
+void add_tokens(const chat::RenderedChat& chat, const Tokenizer& tokenizer, ordered_json& out) {
+  std::vector<std::string> texts;
+  std::vector<SpecialToken> special = tokenizer.special_tokens();
+  for (const auto& token : special) texts.push_back(token.text);
+  std::vector<int32_t> ids, mask;
+  for (const auto& piece : chat::split_special(chat.text, texts)) {
+    if (piece.special >= 0) {
+      ids.push_back(special[static_cast<size_t>(piece.special)].id);
+      mask.push_back(within(chat.assistant, piece.bytes.begin) ? 1 : 0);
+      continue;
+    }
+    std::vector<TextSpan> spans;
+    auto text = std::string_view(chat.text.bytes).substr(piece.bytes.begin, piece.bytes.end - piece.bytes.begin);
+    tokenizer.encode_with(text, {}, ids, &spans);
+    for (const auto& span : spans) mask.push_back(within(chat.assistant, piece.bytes.begin + span.begin) ? 1 : 0);
+  }
+  out["ids"] = ids;
+  out["mask"] = mask;
+}
+
+size_t code_points(std::string_view text) {
+  size_t count = 0;
+  for (char c : text) count += (c & 0xC0) != 0x80 ? 1 : 0;
+  return count;
+}
+
+void render_line(const chat::ChatTemplate& chat_template, const chat::ChatInput& input, const Tokenizer* tokenizer) {
+  static constexpr const char* kMasks[] = {"none", "generation", "prefixes", "origins"};
+  chat::RenderedChat chat = chat_template.render_masked(input);
+  ordered_json out{{"text", chat.text.bytes}};
+  if (tokenizer) add_tokens(chat, *tokenizer, out);
+  auto assistant = ordered_json::array();
+  for (auto [begin, end] : chat.assistant) {
+    std::string_view text = chat.text.bytes;
+    size_t first = code_points(text.substr(0, begin));
+    assistant.push_back({first, first + code_points(text.substr(begin, end - begin))});
+  }
+  out["assistant"] = assistant;
+  out["mask_by"] = kMasks[static_cast<size_t>(chat.mask)];
+  std::cout << out.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << '\n';
+}
+
+void render(Cli& cli, const RenderArguments& arguments) {
+  chat::TemplateFile file = chat::read_template(arguments.template_path, arguments.which);
+  chat::ChatTemplate chat_template(file.source, file.name);
+  PluginHost plugins = plugin_host(cli);
+  std::unique_ptr<Tokenizer> tokenizer;
+  if (!arguments.tokenizer.empty()) tokenizer = make_tokenizer(plugins, arguments.tokenizer, arguments.settings);
+  std::ifstream opened;
+  if (arguments.input != "-") {
+    opened.open(arguments.input, std::ios::binary);
+    MT_USER_CHECK(opened.is_open(), ErrorClass::io, cat("cannot read ", printable(arguments.input)), "");
+  }
+  std::istream& in = arguments.input == "-" ? std::cin : opened;
+  std::string line;
+  for (int64_t number = 1; std::getline(in, line); ++number) {
+    if (trim(line).empty()) continue;
+    try {
+      render_line(chat_template, read_input(line, file), tokenizer.get());
+    } catch (const Error& e) {
+      std::cout << std::flush;
+      throw Error(e.error_class(),
+                  cat(arguments.input == "-" ? "standard input" : printable(arguments.input), ":", number, ": ", e.message()),
+                  e.hint());
+    }
+  }
+}
+
+}  // namespace
+
+void add_data_render(CLI::App& data, Cli& cli) {
+  auto* command = data.add_subcommand("render", "conversations as the text and tokens that a model is trained on");
+  auto a = std::make_shared<RenderArguments>();
+  command->add_option("input", a->input, "JSON lines with messages, and tools and add_generation_prompt; -: standard input")
+      ->capture_default_str()
+      ->type_name("FILE");
+  command
+      ->add_option("--template", a->template_path,
+                   "a file of Jinja, a tokenizer_config.json, or a model's folder that has either")
+      ->required()
+      ->type_name("PATH");
+  command->add_option("--name", a->which, "which of several templates of a tokenizer_config.json")->capture_default_str();
+  command->add_option("-t,--tokenizer", a->tokenizer, "also give ids and their mask by this tokenizer")->type_name("NAME");
+  command->add_option("--set", a->settings, "a setting of the tokenizer: key=value")->type_name("KEY=VALUE");
+  command->footer(
+      "Gives a JSON object a line: text, ids and mask (1: to be learnt), where assistants speak in code points of the text, and\n"
+      "how that was found.\n"
+      "Examples:\n"
+      "  mtrain data render talks.jsonl --template models/llama3\n"
+      "  mtrain data render talks.jsonl --template chat.jinja -t hf --set path=models/llama3/tokenizer.json");
+  command->callback([&cli, a] { render(cli, *a); });
+}
+
+}  // namespace mtrain
