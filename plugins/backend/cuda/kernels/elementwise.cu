@@ -31,7 +31,7 @@ struct AddRow {
   template <int N>
   __device__ void at(int64_t i) const {
     auto p = load<N>(a + i);
-    auto r = load<N>(row + split(i, cols).remainder);
+    auto r = load<N>(row + i % cols);
     Pack<T, N> q;
     if (b) q = load<N>(b + i);
 #pragma unroll
