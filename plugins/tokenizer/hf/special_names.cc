@@ -1,10 +1,12 @@
 #include "special_names.h"
 
 #include <array>
+#include <nlohmann/json.hpp>
 #include <span>
 
-#include "json_item.h"
+#include "mtrain/base/error.h"
 #include "mtrain/base/text.h"
+#include "mtrain/tokenize/byte_bpe.h"
 
 namespace mtrain::hf {
 namespace {
@@ -12,14 +14,15 @@ namespace {
 using Names = std::span<const std::string_view>;
 
 constexpr std::array<std::string_view, 8> kEnds = {"<|endoftext|>",
-                         "<|end_of_text|>",
-                         "<|end▁of▁sentence|>",
-                         "<｜end▁of▁sentence｜>",
-                         "</s>",
-                         "<eos>",
-                         "<|eos|>",
-                         "[SEP]"};
-constexpr std::array<std::string_view, 5> kBegins = {"<|begin_of_text|>", "<｜begin▁of▁sentence｜>", "<s>", "<bos>", "[CLS]"};
+                                                   "<|end_of_text|>",
+                                                   "<|end▁of▁sentence|>",
+                                                   "<｜end▁of▁sentence｜>",
+                                                   "</s>",
+                                                   "<eos>",
+                                                   "<|eos|>",
+                                                   "[SEP]"};
+constexpr std::array<std::string_view, 5> kBegins = {"<|begin_of_text|>", "<｜begin▁of▁sentence｜>", "<s>",
+                                                     "<bos>", "[CLS]"};
 constexpr std::array<std::string_view, 4> kPads = {"<pad>", "[PAD]", "<|pad|>", "<|finetune_right_pad_id|>"};
 
 std::optional<int32_t> id_of(const tokenize::PipelineParts& parts, std::string_view text) {
@@ -30,10 +33,25 @@ std::optional<int32_t> id_of(const tokenize::PipelineParts& parts, std::string_v
 }
 
 /// "eos_token": "</s>" or {"content": "</s>"}.
-std::optional<int32_t> named(const tokenize::PipelineParts& parts, const JsonItem& root, const char* key) {
+std::optional<int32_t> named(const tokenize::PipelineParts& parts, const nlohmann::json& root,
+                             const char* key) {
   auto item = root.find(key);
-  if (item && item->is_object()) item = item->find("content");
-  return item && item->is_string() ? id_of(parts, item->text()) : std::nullopt;
+  if (item == root.end()) return std::nullopt;
+  const nlohmann::json value = item->is_object() ? item->value("content", nlohmann::json()) : *item;
+  return value.is_string() ? id_of(parts, value.get<std::string>()) : std::nullopt;
+}
+
+/// These files hold numbers beyond 64 bits, which simdjson refuses.
+nlohmann::json read_config(const std::filesystem::path& path) {
+  const std::string text = tokenize::read_file(path, "make it readable");
+  try {
+    nlohmann::json root = nlohmann::json::parse(text);
+    if (root.is_object()) return root;
+  } catch (const nlohmann::json::parse_error& fault) {
+    throw Error(ErrorClass::data, cat(path.string(), " is no valid JSON at byte ", fault.byte),
+                "get the tokenizer's files again");
+  }
+  throw Error(ErrorClass::data, cat(path.string(), " holds no object"), "get the tokenizer's files again");
 }
 
 void first_of(const tokenize::PipelineParts& parts, Names names, std::optional<int32_t>& out) {
@@ -49,10 +67,7 @@ void find_special_names(const std::filesystem::path& file, const std::string& eo
     const auto path = file.parent_path() / sibling;
     std::error_code ignored;
     if (!std::filesystem::is_regular_file(path, ignored)) continue;
-    simdjson::padded_string text;
-    if (simdjson::padded_string::load(path.string()).get(text) != simdjson::SUCCESS) continue;
-    simdjson::dom::parser parser;
-    const JsonItem root = parse_json(parser, text, path.string());
+    const nlohmann::json root = read_config(path);
     if (!parts.eod) parts.eod = named(parts, root, "eos_token");
     if (!parts.bos) parts.bos = named(parts, root, "bos_token");
     if (!parts.pad) parts.pad = named(parts, root, "pad_token");

@@ -85,7 +85,7 @@ TEST_CASE("a megabyte of blanks, letters or marks is scanned in one go") {
       auto words = words_by(*split_known(pattern), text);
       CHECK(words.size() == 1);
       words = words_by(*split_known(pattern), text + "x");
-      CHECK(words.size() <= 2);
+      CHECK(words.size() <= 3);  // the last blank may stand alone
     }
   }
 }
