@@ -1,6 +1,7 @@
 // The tape: coarse ops with hand-written backward. An op is a struct with
 //   Tensor forward(Run&, const Tensor& …);                       keeps what backward needs as members
 //   void backward(Run&, const Tensor& dy, Grads<N>& g);          directly under forward; g[i] feeds input i
+//   Placed placed(const Tensor& …) const;                        optional: how the result is placed over ranks (placed.h)
 // and `apply(Op{…}, inputs…)` runs it and, when any input wants a gradient, hangs the op on the result.
 // The op object is the saved context and is released as soon as its backward has run. One tape per Run, on its thread.
 #pragma once
@@ -10,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "mtrain/autograd/placed.h"
 #include "mtrain/tensor/run.h"
 
 namespace mtrain {
@@ -167,9 +169,19 @@ template <class Op, class... Inputs>
 Tensor apply(Op op, const Inputs&... in) {
   Run& run = std::get<0>(std::forward_as_tuple(in...)).run();
   bool record = run.grad_enabled && (... || (in.node() != nullptr));
-  if (!record) return op.forward(run, in...).detach();
+  constexpr bool kPlaces = requires { op.placed(in...); };
+  Placed placed;
+  if constexpr (kPlaces) {
+    if (run.typed) placed = op.placed(in...);
+  }
+  auto result = [&](Tensor made) {
+    Tensor out = made.detach();
+    if (kPlaces && run.typed) out.set_placement(placed);
+    return out;
+  };
+  if (!record) return result(op.forward(run, in...));
   auto node = std::make_shared<OpNode<Op, sizeof...(in)>>(std::move(op));
-  Tensor out = node->op.forward(run, in...).detach();
+  Tensor out = result(node->op.forward(run, in...));
   node->order = run.next_node++;
   node->shape = out.shape();
   node->dtype = out.dtype();

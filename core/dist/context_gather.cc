@@ -40,6 +40,9 @@ struct GatherAttention {
     return all;
   }
 
+  Placed placed(const Tensor& in) const {
+    return PlacedResult("context attention", in).with(MixOp::pointwise).uncut(0, "its tokens are those that the slice says");
+  }
   Tensor forward(Run& run, const Tensor& qkv_in) {
     qkv = qkv_in.detach();
     order = slice->ring().in_order(0, axis->size());

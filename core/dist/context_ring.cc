@@ -92,6 +92,9 @@ struct RingAttention {
     return t.slice(0, part.row, part.row + part.ring.rows(part.me));
   }
 
+  Placed placed(const Tensor& in) const {
+    return PlacedResult("context attention", in).with(MixOp::pointwise).uncut(0, "its tokens are those that the slice says");
+  }
   Tensor forward(Run& run, const Tensor& qkv_in) {
     qkv = qkv_in.detach();
     Tensor sum = run.zeros({qkv.size(0), block.layout.heads * block.layout.head_dim}, DType::f32);

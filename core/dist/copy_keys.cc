@@ -22,6 +22,7 @@ struct CopyKeys {
       }
   }
 
+  Placed placed(const Tensor& x) const { return PlacedResult("copy_keys", x).with(MixOp::pointwise); }
   Tensor forward(Run& run, const Tensor& x) {
     int64_t width = with_copies(layout, copies).width();
     Tensor y = run.empty({x.size(0), width}, x.dtype());

@@ -137,11 +137,19 @@ class Carrier {
 struct Redistribute {  // y = x, placed otherwise;  dx = dy, placed dual(from)
   const Axis* axis = nullptr;
   Placement from = Placement::I(), to = Placement::I();
+  Placed placed(const Tensor& x) const { return x.run().typed->axis == axis ? Placed(to) : x.placement(); }
   Tensor forward(Run& run, const Tensor& x) { return Carrier(run, *axis).carry(x, from, to, false); }
   void backward(Run& run, const Tensor& dy, Grads<1>& g) {
     g[0].give(run, Carrier(run, *axis).carry(dy, dual(to), dual(from), dy.unique()));
   }
 };
+
+/// Tensors that know how they lie along the axis are not mistaken for others.
+void check_placement(const Tensor& x, const Axis& axis, Placement from, Placement to) {
+  if (!x.run().typed || x.run().typed->axis != &axis || !x.placement()) return;
+  MT_CHECK(*x.placement() == from, "redistribute ", from, " -> ", to, " over '", axis.name(), "' of a tensor ", x.shape(),
+           " that is placed ", *x.placement());
+}
 
 bool floating(DType dtype) {
   return dtype == DType::f32 || dtype == DType::bf16 || dtype == DType::f16;
@@ -154,6 +162,7 @@ Tensor redistribute(const Tensor& x, const Axis& axis, Placement from, Placement
   for (Placement p : {from, to})
     MT_CHECK(p.letter() != Placement::Letter::S || p.dim() < x.shape().rank(), p, " of ", x.shape());
   MT_CHECK(x.contiguous() && floating(x.dtype()), x.shape(), " ", name(x.dtype()));
+  check_placement(x, axis, from, to);
   if (from == to || axis.size() == 1) return x;
   MT_USER_CHECK(x.run().backend().name() == "cpu", ErrorClass::config,
                 cat("axis '", axis.name(), "' exchanges host memory, but the tensor is on '",

@@ -4,7 +4,7 @@
 #pragma once
 #include "mtrain/autograd/tape.h"
 #include "mtrain/dist/mesh.h"
-#include "mtrain/dist/placement.h"
+#include "mtrain/tensor/placement.h"
 
 namespace mtrain {
 

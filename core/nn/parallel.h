@@ -12,7 +12,7 @@
 
 #include "mtrain/dist/context_attention.h"
 #include "mtrain/dist/mesh.h"
-#include "mtrain/dist/placement.h"
+#include "mtrain/tensor/placement.h"
 
 namespace mtrain {
 
@@ -40,6 +40,9 @@ struct MT_API ParallelContext {
   std::shared_ptr<std::function<void()>> while_travelling;
   /// Ranks of tp that hold a copy of the same key/value head, where tp is larger than their number; null: none share.
   const Axis* kv_copies = nullptr;
+
+  /// Tensors carry what the ranks of tp hold of them, and ops refuse what does not mix (autograd/placed.h).
+  bool typed = false;
 
   /// The first and the last stage of this pipeline where they lie on different ranks: a table that both use is held twice.
   const Axis* ends = nullptr;

@@ -185,9 +185,18 @@ bool cut_by(const Dims& dims, const ParallelContext& parallel, const Axis* axis)
   return std::any_of(dims.begin(), dims.end(), [&](const Dim& dim) { return parallel.of(dim.name) == axis; });
 }
 
+// Along tp: cut, or whole with summands of the gradient, or all alike.
+std::optional<Placement> along_tensor(const Parameter& p, const ParallelContext& parallel) {
+  if (p.expert || !cutting(parallel.tp)) return std::nullopt;
+  for (size_t d = 0; d < p.dims.size(); ++d)
+    if (parallel.of(p.dims[d].name) == parallel.tp) return Placement::S(static_cast<int>(d));
+  return parallel.sequence ? Placement::R() : Placement::I();
+}
+
 // Who else holds a copy, and whose gradients are summands.
 void place(Parameter& p, const ParallelContext& parallel) {
   p.expert = cut_by(p.dims, parallel, parallel.ep) && parallel.ep;
+  p.placement = along_tensor(p, parallel);
   const Axis* tensor = cutting(p.expert ? parallel.etp : parallel.tp);
   if (!tensor || cut_by(p.dims, parallel, tensor)) return;
   p.counted = tensor->index() == 0;

@@ -40,6 +40,7 @@ struct MT_API Parameter {
   std::vector<PartialSum> partial;  // elements of the gradient that other ranks have summands of
   bool counted = true;              // false: a copy of what another rank of the same replica holds and counts
   bool expert = false;              // its replicas are the ranks of edp, not those of dp and cp
+  std::optional<Placement> placement;  // along tp, where that cuts anything; nothing for an expert's
   // Data-parallel ranks may share these out (optim/param_buckets.h): then there is no master here, and value and gradient have
   // their memory only while it is needed.
   Tensor master;       // float: what the optimizer updates and the checkpoint keeps
@@ -60,6 +61,7 @@ struct MT_API Parameter {
   Tensor use() const {
     if (leaf->watch) leaf->watch->before_value(leaf->number);
     Tensor t = value;
+    if (t.run().typed) t.set_placement(placement);
     if (t.run().grad_enabled) t.set_node(leaf);
     return t;
   }

@@ -33,7 +33,9 @@ Tensor Region::own_tokens(const Tensor& ids) const {
   int64_t n = parallel_->tp->size(), r = parallel_->tp->index(), tokens = ids.size(0);
   MT_USER_CHECK(tokens % n == 0, ErrorClass::config, cat(tokens, " tokens of a micro-batch cannot be cut over dist.tp=", n),
                 "with dist.sp, let dist.tp divide model.seq_length");
-  return ids.slice(0, tokens / n * r, tokens / n * (r + 1));
+  Tensor own = ids.slice(0, tokens / n * r, tokens / n * (r + 1));
+  own.set_placement(Placement::S(0));
+  return own;
 }
 
 }  // namespace mtrain

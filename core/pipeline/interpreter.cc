@@ -80,6 +80,13 @@ Model& Interpreter::model_of(const Action& action) const {
   return *models_[static_cast<size_t>(action.stage)];
 }
 
+void Interpreter::check_placement(const Tensor& out, bool loss) const {
+  if (!run_.typed || !out.placement()) return;
+  Placement wanted = loss ? Placement::I() : run_.typed->stream;  // every rank starts backward with the same gradient of each loss
+  MT_CHECK(*out.placement() == wanted, "the model's ", loss ? "losses are" : "stream is", " placed ", *out.placement(),
+           " over the tensor-parallel ranks, not ", wanted);
+}
+
 double Interpreter::sum(const Tensor& loss) {
   host_.resize(static_cast<size_t>(loss.numel()));
   run_.download(loss, host_.data());
@@ -192,7 +199,9 @@ void Interpreter::forward(const Action& action, Step& step) {
     if (is_last(action)) input.head_gradients = late_head_ ? put_head_off() : while_travelling_ ? &flight.weights : nullptr;
     if (x.defined()) x.set_node(flight.input = std::make_shared<Boundary>(x));
   }
+  if (run_.typed && x.defined()) x.set_placement(run_.typed->stream);
   Tensor out = model.forward(input, std::move(x));
+  check_placement(out, is_last(action));
   flight.output = out.node();
   if (is_last(action)) {
     step.result.micro_batches[static_cast<size_t>(action.micro)] = sum(out);

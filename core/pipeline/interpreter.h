@@ -90,6 +90,8 @@ class MT_API Interpreter {
   void abandon(const Error& error) noexcept;
   bool is_last(const Action& action) const { return action.stage + 1 == link_.map().stages(); }
   Model& model_of(const Action& action) const;
+  /// Throws Error(bug) where a stage's result is known not to be placed as the next one, or backward, takes it to be.
+  void check_placement(const Tensor& out, bool loss) const;
   double sum(const Tensor& loss);
 
   Run& run_;

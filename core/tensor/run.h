@@ -15,6 +15,14 @@
 
 namespace mtrain {
 
+class Axis;  // of dist, never looked into here
+
+/// Tensors say what the ranks along one mesh axis hold of them, and ops refuse what does not mix (mixing.h).
+struct TypedAxis {
+  const Axis* axis = nullptr;
+  Placement stream = Placement::I();  // the residual stream's
+};
+
 class MT_API Run {
  public:
   explicit Run(Backend& backend, Device device = {}, uint64_t seed = 0);
@@ -60,6 +68,8 @@ class MT_API Run {
   /// Which of the micro-batch's tokens the rows of this rank's residual stream are, in order, where they are not all of them:
   /// context and sequence parallelism cut them over ranks. Null: all.
   std::shared_ptr<const std::vector<RowRange>> own_tokens;
+  /// Which axis tensors are typed along; nothing: they are not.
+  std::optional<TypedAxis> typed;
   /// False while evaluating: no tape, no dropout.
   bool training = true;
   /// False while no tape is kept (evaluation, the forward of a recomputed block).

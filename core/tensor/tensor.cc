@@ -67,6 +67,7 @@ Tensor Tensor::view(const Shape& shape) const {
   Tensor out = *this;
   out.shape_ = shape;
   out.strides_ = contiguous_strides(shape);
+  out.placement_.reset();
   return out;
 }
 
@@ -75,6 +76,7 @@ Tensor Tensor::slice(int dim, int64_t lo, int64_t hi) const {
   Tensor out = *this;
   out.offset_ += lo * strides_[dim];
   out.shape_[dim] = hi - lo;
+  out.placement_.reset();
   return out;
 }
 

@@ -3,11 +3,13 @@
 #pragma once
 #include <cstdint>
 #include <memory>
+#include <optional>
 
 #include "mtrain/base/dtype.h"
 #include "mtrain/base/export.h"
 #include "mtrain/base/shape.h"
 #include "mtrain/tensor/memory_use.h"
+#include "mtrain/tensor/placement.h"
 
 namespace mtrain {
 
@@ -76,6 +78,9 @@ class MT_API Tensor {
   Tensor view(const Shape& shape) const;
   /// Elements [lo, hi) of one dimension, sharing storage.
   Tensor slice(int dim, int64_t lo, int64_t hi) const;
+  /// What the ranks hold of it along the axis of Run::typed; nothing where that is not known, as of views and slices, or not told.
+  const std::optional<Placement>& placement() const { return placement_; }
+  void set_placement(std::optional<Placement> placement) { placement_ = placement; }
   /// The handle without its autograd node.
   Tensor detach() const;
 
@@ -102,6 +107,7 @@ class MT_API Tensor {
   Strides strides_;
   int64_t offset_ = 0;
   DType dtype_ = DType::f32;
+  std::optional<Placement> placement_;
 };
 
 }  // namespace mtrain

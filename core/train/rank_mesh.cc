@@ -15,6 +15,12 @@ ParallelLayout layout_of(const DistSection& d, int64_t world_size) {
       {.world_size = world_size, .tp = d.tp, .pp = d.pp, .cp = d.cp, .ep = d.ep, .etp = d.etp, .order = d.order});
 }
 
+#ifdef NDEBUG
+constexpr bool kDebugBuild = false;
+#else
+constexpr bool kDebugBuild = true;
+#endif
+
 int64_t model_number(const Recipe& recipe, const char* setting) {
   const Node* node = recipe.config.root().find(setting);
   return node && node->kind() == NodeKind::integer ? node->as_int() : 0;
@@ -51,7 +57,8 @@ RankMesh::RankMesh(const Recipe& recipe, Communicator& world, ParallelLayout lay
                .expert_group = &expert_.joint({"ep", "etp"}),
                .sequence = dist.sp,
                .overlap_tp = recipe.settings.comm_overlap.tp,
-               .overlap_wgrad = recipe.settings.comm_overlap.dispatch_wgrad};
+               .overlap_wgrad = recipe.settings.comm_overlap.dispatch_wgrad,
+               .typed = kDebugBuild};
   if (recipe.settings.comm_overlap.moe) parallel_.while_travelling = std::make_shared<std::function<void()>>();
   share_heads(recipe);
   cut_replicas(dist);

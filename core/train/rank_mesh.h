@@ -28,6 +28,8 @@ class MT_API RankMesh {
   const Mesh& dense() const { return dense_; }
   const Mesh& expert() const { return expert_; }
   const ParallelContext& parallel() const { return parallel_; }
+  /// Models built from here on have tensors that say what the ranks of tp hold of them. A debug build always does.
+  void type_tensors() { parallel_.typed = true; }
 
   /// How the model is cut along pp, and which of its stages this rank has.
   const PipelinePlan& pipeline() const { return pipeline_; }

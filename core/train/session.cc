@@ -50,6 +50,9 @@ Session::Session(const Recipe& r, PluginHost& host, Options options)
   }
   run = std::make_unique<Run>(*backend, Device{}, static_cast<uint64_t>(s.rng.seed));
 
+  const ParallelContext* parallel = options.parallel;
+  if (parallel && parallel->typed && cutting(parallel->tp)) run->typed = {.axis = parallel->tp, .stream = parallel->stream()};
+
   TokenizerContext tokenizer_context{recipe.directory};
   tokenizer = plugins.make<Tokenizer>(s.tokenizer.type, recipe.component("tokenizer"), tokenizer_context);
   vocab_size = padded_vocab(s.model, *tokenizer);

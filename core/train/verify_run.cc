@@ -104,7 +104,8 @@ std::map<std::string, CommCounters> sent_along(const RankMesh& mesh) {
   const ParallelContext& p = mesh.parallel();
   std::map<std::string, CommCounters> sent;
   for (auto [name, axis] :
-       {std::pair("tp", p.tp), {"cp", p.cp}, {"ep", p.ep}, {"etp", p.etp}, {"pp", &mesh.dense()["pp"]}})
+       {std::pair("tp", p.tp), {"cp", p.cp}, {"cp_near", p.cp_near}, {"experts", p.expert_group}, {"edp", p.edp},
+        {"pp", &mesh.dense()["pp"]}})
     if (cutting(axis)) sent[name] = axis->comm().counters();
   if (mesh.replicas().size() > 1) sent["replicas"] = mesh.replicas().counters();
   return sent;
@@ -124,6 +125,7 @@ std::map<std::string, CommCounters> difference(std::map<std::string, CommCounter
 void train_rank(const Recipe& recipe, PluginHost& plugins, const LayoutRunOptions& options, Communicator& ranks,
                 Shared& shared) {
   RankMesh mesh(recipe, ranks);
+  mesh.type_tensors();
   std::optional<Trainer> trainer;
   build_in_turn(ranks, shared.turn, [&] {
     trainer.emplace(

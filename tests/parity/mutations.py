@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Puts known layout bugs into the code, one at a time, and asks whether `mtrain verify layouts` finds each.
+"""Puts known layout bugs into the code, one at a time, and asks whether `mtrain verify layouts`, or a test, finds each.
 
-usage: tests/parity/mutations.py [--build build] [NAME...]
+usage: tests/parity/mutations.py [--build build] [WORD...]     those whose names hold one of the words; all without any
 Changes files of the working tree and puts them back; needs a finished build. A bug that is not found, or whose text is no longer
 in the code, is told, and makes the exit status 1."""
 import argparse
@@ -9,41 +9,111 @@ import os
 import subprocess
 import sys
 import tempfile
+from typing import NamedTuple
+
+
+class Layouts(NamedTuple):
+    """Layouts of a model that show the bug."""
+    model: str
+    ranks: int
+    layouts: str
+
+
+class Case(NamedTuple):
+    """Cases of a test program that show the bug."""
+    program: str
+    cases: str
+
+
+class Bug(NamedTuple):
+    name: str
+    file: str
+    code: str
+    with_bug: str
+    shown_by: NamedTuple
+
 
 LLAMA = "{type: llama, layers: 8, hidden_size: 64, heads: 8, kv_heads: 4, ffn_hidden_size: 128}"
 GPT2 = "{type: gpt2, layers: 8, hidden_size: 64, heads: 8, dropout: 0.1, tie_embeddings: true}"
 MIXTRAL = ("{type: moe, layers: 8, hidden_size: 64, heads: 8, kv_heads: 4, ffn_hidden_size: 128, moe: {experts: 8, top_k: 2, "
            "ffn_hidden_size: 64, router: {balancing: [aux_loss], aux_loss_coeff: [0.02]}}}")
 
-BUGS = [  # name, file, code, code with the bug, model, ranks, layouts that show it
-    ("loss + log(tp)", "core/nn/vocabulary.cc", "return top + std::log(sum);",
-     "return top + std::log(sum) + std::log(static_cast<float>(ranks));", LLAMA, 2, "tp2"),
-    ("norm of what a rank has, not of all", "core/optim/optimizer_state.cc",
-     "if (world) squares = world->all_reduce_value(squares);", "(void)world;", LLAMA, 2, "tp2"),
-    ("norms' gradients not added over tp under sp", "core/nn/parameter.cc",
-     "if (!p.expert && parallel.sequence) p.partial.push_back({tensor, 0, p.numel()});", "", LLAMA, 2, "tp2+sp"),
-    ("copies counted in the norm", "core/nn/parameter.cc", "p.counted = tensor->index() == 0;", "", LLAMA, 2, "tp2"),
-    ("shared key/value heads not added up", "core/nn/layers.cc",
-     "p->partial.push_back({copies, heads_.copied_begin * row, heads_.copied_rows * row});", "(void)row;", LLAMA, 4, "tp4"),
-    ("tied embeddings of two stages not added up", "core/nn/layers.cc",
-     "table->partial.push_back({ends, 0, table->numel()});", "", GPT2, 2, "pp2 1f1b"),
-    ("loss scaled by cp", "core/train/trainer.cc",
-     "int64_t targets = mesh_.data().comm().all_reduce_value(num_targets(batches));",
-     "int64_t targets = mesh_.replicas().all_reduce_value(num_targets(batches));", LLAMA, 2, "cp2"),
-    ("ring: keys of another member than meant", "core/dist/context_ring.cc",
-     "return (part_.me + steps() - t % steps()) % steps(); }", "return (part_.me + t) % steps(); }", LLAMA, 4, "cp4 p2p"),
-    ("micro-batches weigh by a rank's own targets", "core/train/trainer.cc",
-     "int64_t targets = mesh_.data().comm().all_reduce_value(num_targets(batches));",
-     "int64_t targets = num_targets(batches);", LLAMA, 2, "dp2"),
-    ("balancing losses of a rank's own tokens", "core/nn/moe.cc",
-     "if (cutting(axis)) axis->comm().all_reduce(counts);", "(void)axis, (void)counts;", MIXTRAL, 2, "tp2+sp"),
-    ("experts' gradients added over the wrong ranks", "core/train/rank_mesh.cc",
-     ".expert = mesh.expert_group(),", ".expert = mesh.dense_group(),", MIXTRAL, 2, "ep2"),
-    ("dropout by a rank's own row", "core/train/session.cc",
-     "if (input.context || sequence) run.own_tokens =", "if (input.context) run.own_tokens =", GPT2, 2, "tp2+sp"),
-    ("values of other ranks' shards stay old", "core/optim/param_buckets.cc",
-     "    b.presence = Presence::absent;\n    start_gather(b);\n  }\n  if (options_.overlap_gather) return;",
-     "  }\n  if (options_.overlap_gather) return;", LLAMA, 2, "dp2 zero1"),
+BUGS = [
+    Bug("loss + log(tp)", "core/nn/vocabulary.cc",
+        "return top + std::log(sum);",
+        "return top + std::log(sum) + std::log(static_cast<float>(ranks));", Layouts(LLAMA, 2, "tp2")),
+    Bug("norm of what a rank has, not of all", "core/optim/optimizer_state.cc",
+        "if (world) squares = world->all_reduce_value(squares);",
+        "(void)world;", Layouts(LLAMA, 2, "tp2")),
+    Bug("norms' gradients not added over tp under sp", "core/nn/parameter.cc",
+        "if (!p.expert && parallel.sequence) p.partial.push_back({tensor, 0, p.numel()});",
+        "", Layouts(LLAMA, 2, "tp2+sp")),
+    Bug("copies counted in the norm", "core/nn/parameter.cc",
+        "p.counted = tensor->index() == 0;",
+        "", Layouts(LLAMA, 2, "tp2")),
+    Bug("shared key/value heads not added up", "core/nn/layers.cc",
+        "p->partial.push_back({copies, heads_.copied_begin * row, heads_.copied_rows * row});",
+        "(void)row;", Layouts(LLAMA, 4, "tp4")),
+    Bug("tied embeddings of two stages not added up", "core/nn/layers.cc",
+        "table->partial.push_back({ends, 0, table->numel()});",
+        "", Layouts(GPT2, 2, "pp2 1f1b")),
+    Bug("loss scaled by cp", "core/train/trainer.cc",
+        "int64_t targets = mesh_.data().comm().all_reduce_value(num_targets(batches));",
+        "int64_t targets = mesh_.replicas().all_reduce_value(num_targets(batches));", Layouts(LLAMA, 2, "cp2")),
+    Bug("ring: keys of another member than meant", "core/dist/context_ring.cc",
+        "return (part_.me + steps() - t % steps()) % steps(); }",
+        "return (part_.me + t) % steps(); }", Layouts(LLAMA, 4, "cp4 p2p")),
+    Bug("micro-batches weigh by a rank's own targets", "core/train/trainer.cc",
+        "int64_t targets = mesh_.data().comm().all_reduce_value(num_targets(batches));",
+        "int64_t targets = num_targets(batches);", Layouts(LLAMA, 2, "dp2")),
+    Bug("balancing losses of a rank's own tokens", "core/nn/moe.cc",
+        "if (cutting(axis)) axis->comm().all_reduce(counts);",
+        "(void)axis, (void)counts;", Layouts(MIXTRAL, 2, "tp2+sp")),
+    Bug("experts' gradients added over the wrong ranks", "core/train/rank_mesh.cc",
+        ".expert = mesh.expert_group(),",
+        ".expert = mesh.dense_group(),", Layouts(MIXTRAL, 2, "ep2")),
+    Bug("dropout by a rank's own row", "core/train/session.cc",
+        "if (input.context || sequence) run.own_tokens =",
+        "if (input.context) run.own_tokens =", Layouts(GPT2, 2, "tp2+sp")),
+    Bug("values of other ranks' shards stay old", "core/optim/param_buckets.cc",
+        "    b.presence = Presence::absent;\n    start_gather(b);\n  }\n  if (options_.overlap_gather) return;",
+        "  }\n  if (options_.overlap_gather) return;", Layouts(LLAMA, 2, "dp2 zero1")),
+    Bug("what the ranks have is not added up behind a region", "core/nn/region.cc",
+        "linear_scattered(x, *parallel_->tp, w) : leave(linear(x, w));",
+        "linear_scattered(x, *parallel_->tp, w) : linear(x, w);", Layouts(LLAMA, 2, "tp2")),
+    Bug("a region is not entered", "core/nn/region.cc",
+        "GatheredProducts out{.whole_TD = enter(x), .y = {}};",
+        "GatheredProducts out{.whole_TD = x, .y = {}};", Layouts(GPT2, 2, "tp2")),
+    Bug("ring: queries before a block's keys take part", "core/dist/context_ring.cc",
+        "if (block_.causal && other > me) queries = {queries.row + ring.early(me, s), ring.late(me, s)};",
+        "", Case("test_dist", "*context*")),
+    Bug("ring: keys after the queries take part", "core/dist/context_ring.cc",
+        "if (block_.causal && other < me) keys.rows = ring.early(other, s);",
+        "", Case("test_dist", "*context*")),
+    Bug("ring: a rank's own keys lose the others' gradient", "core/dist/context_ring.cc",
+        "if (round.steps() > 1) block.add_packed(run, gathered, d_mine);",
+        "", Case("test_dist", "*context*")),
+    Bug("rows put in order: backward as forward", "core/dist/reorder_rows.cc",
+        "ordered(run, dy, ranges, !back)",
+        "ordered(run, dy, ranges, back)", Case("test_dist", "*context*")),
+    Bug("copied keys: gradients of copies not added up", "core/dist/copy_keys.cc",
+        "to[narrow + i] += from[at + i]",
+        "to[narrow + i] = from[at + i]", Case("test_dist", "*context*")),
+    Bug("packed sequences: the first chunk always goes to the first rank", "core/dist/context_slice.cc",
+        "turn = (turn + length % (2 * ranks)) % ranks;",
+        "", Case("test_dist", "*context*")),
+    Bug("all-gather of keys: the late half is lost", "core/dist/context_gather.cc",
+        "for (bool early : {true, false})",
+        "for (bool early : {true})", Case("test_dist", "*context*")),
+    Bug("sums of spans not cleared", "core/cpu/kernels/attention_backward.cc",
+        "if (args_.spans) clear_sums(sums, s);",
+        "", Case("test_cpu", "*at a time*,*spans*")),
+    Bug("parts of attention not scaled to the new sum", "core/cpu/kernels/attention.cc",
+        "before = std::exp(known - all)",
+        "before = 1.0f", Case("test_cpu", "*at a time*,*spans*")),
+    Bug("a causal edge before the first key", "core/cpu/kernels/attention.cc",
+        "std::clamp<int64_t>(first_seen + r + m, 0, keys)",
+        "std::min(first_seen + r + m, keys)", Case("test_cpu", "*at a time*,*spans*")),
 ]
 
 
@@ -51,50 +121,67 @@ def run(words, **options):
     return subprocess.run(words, capture_output=True, text=True, **options)
 
 
-def build(folder):
-    done = run(["ninja", "-C", folder, "lib/libmtrain_core.so"])
+def build(folder, target):
+    done = run(["ninja", "-C", folder, target])
     if done.returncode:
         print(done.stdout[-2000:])
     return done.returncode == 0
 
 
-def check(folder, model, ranks, layouts):
-    """The exit status and what was said."""
+def by_layouts(folder, how):
+    """Whether the layouts differ from one rank, and what was said."""
+    if not build(folder, "lib/libmtrain_core.so"):
+        return False, "does not build"
     with tempfile.TemporaryDirectory() as scratch:
         recipe = os.path.join(scratch, "r.yaml")
         with open(recipe, "w") as file:
-            file.write(f"model: {model}\ndataset: mock\ntrain: {{steps: 1}}\n")
-        return run([f"{folder}/bin/mtrain", "verify", "layouts", recipe, "--ranks", str(ranks), "--steps", "2", "--only", layouts])
+            file.write(f"model: {how.model}\ndataset: mock\ntrain: {{steps: 1}}\n")
+        out = run([f"{folder}/bin/mtrain", "verify", "layouts", recipe, "--ranks", str(how.ranks), "--steps", "2", "--only", how.layouts])
+    lines = [line.strip() for line in out.stdout.splitlines()]
+    words = ("rounding explains", "counted", "cannot mix")
+    return out.returncode == 14, next((line for line in lines if any(word in line for word in words)), f"status {out.returncode}")
+
+
+def by_case(folder, how):
+    """Whether a case fails, and which. A program that hangs or crashes has not told anybody what is wrong, but has told."""
+    if not build(folder, how.program):
+        return False, "does not build"
+    try:
+        out = run([f"{folder}/bin/{how.program}", f"-tc={how.cases}"], timeout=120)
+    except subprocess.TimeoutExpired:
+        return True, "hangs"
+    failed = [line.split(":", 1)[1].strip() for line in out.stdout.splitlines() if line.startswith("TEST CASE:")]
+    return out.returncode != 0, "; ".join(dict.fromkeys(failed)) or f"status {out.returncode}"
 
 
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--build", default="build")
-    parser.add_argument("names", nargs="*")
+    parser.add_argument("words", nargs="*")
     options = parser.parse_args()
-    missed = 0
-    for name, path, code, bug, model, ranks, layouts in BUGS:
-        if options.names and name not in options.names:
+    missed, targets = 0, set()
+    for bug in BUGS:
+        if options.words and not any(word in bug.name for word in options.words):
             continue
-        with open(path) as file:
+        with open(bug.file) as file:
             original = file.read()
-        if code not in original:
-            print(f"GONE   {name}: its code is not in {path}")
+        if original.count(bug.code) != 1:
+            print(f"GONE   {bug.name}: its code is {original.count(bug.code)} times in {bug.file}")
             missed += 1
             continue
         try:
-            with open(path, "w") as file:
-                file.write(original.replace(code, bug, 1))
-            built = build(options.build)
-            out = check(options.build, model, ranks, layouts) if built else None
+            with open(bug.file, "w") as file:
+                file.write(original.replace(bug.code, bug.with_bug))
+            layouts = isinstance(bug.shown_by, Layouts)
+            found, said = (by_layouts if layouts else by_case)(options.build, bug.shown_by)
         finally:
-            with open(path, "w") as file:
+            with open(bug.file, "w") as file:
                 file.write(original)
-        found = built and out.returncode == 14
+        targets.add("lib/libmtrain_core.so" if layouts else bug.shown_by.program)
         missed += not found
-        said = next((line.strip() for line in out.stdout.splitlines() if "rounding explains" in line or "counted" in line), "") if built else "does not build"
-        print(f"{'found' if found else 'MISSED'}  {name} ({layouts}): {said}", flush=True)
-    build(options.build)
+        print(f"{'found' if found else 'MISSED'}  {bug.name} ({bug.shown_by.layouts if layouts else bug.shown_by.program}): {said}", flush=True)
+    for target in sorted(targets):
+        build(options.build, target)
     return 1 if missed else 0
 
 

@@ -11,6 +11,9 @@ struct Rope {  // rotation is orthogonal: backward turns dy back by the same ang
   RopeTable table;
   Tensor positions;
 
+  Placed placed(const Tensor& qkv) const {
+    return PlacedResult("rope", qkv).with(MixOp::pointwise).uncut(0, "positions are those of all tokens");
+  }
   void rotate(Run& run, const Tensor& x, bool inverse) const {
     run.kernels().rope(run.stream(), {.x = x.raw(),
                                       .positions = positions.data<int32_t>(),
@@ -51,6 +54,9 @@ struct Attention {  // o = softmax(scale q kᵀ) v; probabilities are recomputed
   bool causal = true;
   Tensor qkv, o, lse;
 
+  Placed placed(const Tensor& in) const {
+    return PlacedResult("attention", in).with(MixOp::pointwise).uncut(0, "each token meets those of the whole sequence");
+  }
   HeadsView view(const Tensor& t, int64_t first_head) const {
     auto* base = static_cast<char*>(t.raw()) + static_cast<size_t>(first_head * layout.head_dim) * size_of(t.dtype());
     return {base, layout.width(), layout.group_stride()};

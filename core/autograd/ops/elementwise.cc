@@ -6,6 +6,7 @@ namespace mtrain {
 namespace {
 
 struct Add {  // y = a + b;  da = db = dy
+  Placed placed(const Tensor& a, const Tensor& b) const { return PlacedResult("add", a).with(MixOp::add, b); }
   Tensor forward(Run& run, const Tensor& a, const Tensor& b) {
     Tensor y = run.empty(a.shape(), a.dtype());
     run.kernels().add(run.stream(),
@@ -19,6 +20,9 @@ struct Add {  // y = a + b;  da = db = dy
 };
 
 struct AddBias {  // y = x + b + residual;  dx = dresidual = dy, db = column sums of dy
+  Placed placed(const Tensor& x, const Tensor& b, const Tensor& residual) const {
+    return PlacedResult("add_bias", x).with(MixOp::bias, b).with(MixOp::add, residual);
+  }
   Tensor forward(Run& run, const Tensor& x, const Tensor& b, const Tensor& residual) {
     Tensor y = run.empty(x.shape(), x.dtype());
     run.kernels().add(run.stream(), {.a = x.raw(),
@@ -40,6 +44,7 @@ struct AddBias {  // y = x + b + residual;  dx = dresidual = dy, db = column sum
 
 struct SiluMul {  // y = silu(gate) * up
   Tensor gate, up;
+  Placed placed(const Tensor& g, const Tensor& u) const { return PlacedResult("silu_mul", g).with(MixOp::pointwise, u); }
   Tensor forward(Run& run, const Tensor& gate_in, const Tensor& up_in) {
     gate = gate_in.detach();
     up = up_in.detach();
@@ -71,6 +76,7 @@ struct SiluMul {  // y = silu(gate) * up
 struct Gelu {  // y = x Φ(x)
   GeluKind kind = GeluKind::erf;
   Tensor x;
+  Placed placed(const Tensor& in) const { return PlacedResult("gelu", in).with(MixOp::pointwise); }
   Tensor forward(Run& run, const Tensor& x_in) {
     x = x_in.detach();
     return again(run);
@@ -111,6 +117,9 @@ struct Dropout {  // y = x * keep / (1 - p); the same mask turns dy into dx
   uint64_t name_key = 0, step = 0;
   std::vector<RowRange> tokens;  // of the rows of x, in order
 
+  Placed placed(const Tensor& x) const {
+    return PlacedResult("dropout", x).with(MixOp::pointwise).uncut(1, "masks are those of whole rows of the residual stream");
+  }
   Tensor masked(Run& run, const Tensor& x) const {
     Tensor y = run.empty(x.shape(), x.dtype());
     int64_t row = 0;

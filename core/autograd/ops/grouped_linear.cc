@@ -66,6 +66,9 @@ struct GroupedLinear {
 struct RouterLogits {
   Tensor x, w;  // as they came; the copies in float are made again
 
+  Placed placed(const Tensor& in, const Tensor& weight) const {
+    return PlacedResult("router_logits", in).with(MixOp::linear, weight);
+  }
   static Tensor in_float(Run& run, const Tensor& t) {
     if (t.dtype() == DType::f32) return t;
     Tensor out = run.empty(t.shape(), DType::f32);

@@ -8,6 +8,9 @@ namespace {
 struct Linear {
   Tensor x, w;
 
+  Placed placed(const Tensor& in, const Tensor& weight, const Tensor& b, const Tensor& residual) const {
+    return PlacedResult("linear", in).with(MixOp::linear, weight).with(MixOp::bias, b).with(MixOp::add, residual);
+  }
   Tensor forward(Run& run, const Tensor& x_in, const Tensor& w_in, const Tensor& b, const Tensor& residual) {
     x = x_in.detach();
     w = w_in.detach();

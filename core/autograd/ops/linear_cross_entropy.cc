@@ -28,6 +28,9 @@ struct LinearCrossEntropy {
   Tensor dx;
   bool open = false;  // gradients of w were added up, and backward has not come yet
 
+  Placed placed(const Tensor& x, const Tensor& w) const {
+    return placed_loss(PlacedResult("linear_cross_entropy", x).with(MixOp::linear, w), vocabulary);
+  }
   Tensor forward(Run& run, const Tensor& x, const Tensor& w) {
     int64_t rows = x.size(0), vocab = w.size(0), piece = piece_rows(rows, std::max(vocab, vocabulary.largest), x.dtype());
     Tensor loss = run.empty({rows}, DType::f32), lse = run.empty({rows}, DType::f32);

@@ -8,6 +8,7 @@ struct RmsNorm {  // y = w * x * rstd,  rstd = 1/sqrt(mean(x²) + eps)
   float eps = 0;
   Tensor x, w, rstd;
 
+  Placed placed(const Tensor& in, const Tensor& weight) const { return PlacedResult("rms_norm", in).with(MixOp::norm, weight); }
   Tensor forward(Run& run, const Tensor& x_in, const Tensor& w_in) {
     x = x_in.detach();
     w = w_in.detach();
@@ -49,6 +50,9 @@ struct LayerNorm {  // y = w * (x - mean) * rstd + b
   float eps = 0;
   Tensor x, w, b, mean, rstd;
 
+  Placed placed(const Tensor& in, const Tensor& weight, const Tensor& bias) const {
+    return PlacedResult("layer_norm", in).with(MixOp::norm, weight).with(MixOp::bias, bias);
+  }
   Tensor forward(Run& run, const Tensor& x_in, const Tensor& w_in, const Tensor& b_in) {
     x = x_in.detach();
     w = w_in.detach();

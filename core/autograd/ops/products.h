@@ -64,6 +64,9 @@ inline void linear_weight_gradient(Run& run, const Tensor& dy, const Tensor& x, 
 /// How many of a matrix's columns — all ids, or those of one rank's part — are no padding.
 int64_t valid_columns(int64_t valid_vocab, int64_t columns, const VocabularyPart& part);
 
+/// Placement of the losses of logits placed so: joined over the ranks they are the same on all of them.
+PlacedResult placed_loss(PlacedResult logits, const VocabularyPart& part);
+
 /// db[N] (+)= column sums of dy[T,N].
 inline void bias_gradient(Run& run, const Tensor& dy, InputGrad& g) {
   auto [db, accumulate] = g.slot(run, {dy.size(1)}, DType::f32);

@@ -167,6 +167,10 @@ struct Route {
   Tensor logits;
   std::vector<int32_t> experts;
 
+  Placed placed(const Tensor& in) const {
+    return PlacedResult("route", in).with(MixOp::pointwise).uncut(1, "a token's experts are chosen among all of them");
+  }
+
   Row row(const std::vector<float>& z, int64_t t, int64_t width) const {
     return Row(z.begin() + t * width, z.begin() + (t + 1) * width);
   }

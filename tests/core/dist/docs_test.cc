@@ -6,7 +6,7 @@
 
 #include "mtrain/base/text.h"
 #include "mtrain/dist/mesh_picture.h"
-#include "mtrain/dist/mixing.h"
+#include "mtrain/tensor/mixing.h"
 #include "mtrain/dist/parallel_layout.h"
 
 namespace mtrain {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "contract/harness.h"
-#include "mtrain/dist/placement.h"
+#include "mtrain/tensor/placement.h"
 
 namespace mtrain::placed {
 

@@ -9,7 +9,7 @@
 #include <span>
 #include <string>
 
-#include "mtrain/dist/placement.h"
+#include "mtrain/tensor/placement.h"
 
 namespace mtrain {
 
@@ -17,6 +17,7 @@ namespace mtrain {
 enum class MixOp : uint8_t {
   linear,     // y[T,N] = x[T,D] w[N,D]^T: inputs x, w
   add,        // y = a + b
+  bias,       // y[T,N] = x[T,N] + b[N] in every row: inputs x, b
   multiply,   // y = a * b, element by element
   pointwise,  // y = f(x), or of several inputs of one shape, f not linear: gelu, silu_mul
   norm,       // y[T,D] = w[D] * x / norm of each row: inputs x, w

@@ -1,4 +1,4 @@
-#include "mtrain/dist/mixing.h"
+#include "mtrain/tensor/mixing.h"
 
 #include <algorithm>
 #include <optional>
@@ -20,6 +20,9 @@ const MixRule kRules[] = {
     {MixOp::linear, {kP, kR}, kP},      {MixOp::linear, {kR, kP}, kP},
     {MixOp::add, {kR, kR}, kR},         {MixOp::add, {kI, kI}, kI},
     {MixOp::add, {kS0, kS0}, kS0},      {MixOp::add, {kP, kP}, kP},
+    {MixOp::bias, {kR, kR}, kR},        {MixOp::bias, {kI, kI}, kI},
+    {MixOp::bias, {kS0, kR}, kS0},      {MixOp::bias, {kS1, kS0}, kS1},
+    {MixOp::bias, {kP, kP}, kP},
     {MixOp::multiply, {kR, kR}, kR},    {MixOp::multiply, {kI, kI}, kI},
     {MixOp::multiply, {kS0, kS0}, kS0}, {MixOp::multiply, {kP, kR}, kP},
     {MixOp::multiply, {kR, kP}, kP},    {MixOp::pointwise, {kR, kR}, kR},
@@ -46,12 +49,11 @@ std::optional<Placement> find(MixOp op, Placement a, Placement b) {
 std::string why_not(MixOp op, Placement a, Placement b) {
   auto either = [&](Letter letter) { return a.letter() == letter || b.letter() == letter; };
   bool both = a.letter() == b.letter();
+  if (either(Letter::P) && (op == MixOp::add || op == MixOp::bias))
+    return "what is no summand would be added once per rank: redistribute P -> I or P -> S first";
   if (either(Letter::I) && !both)
     return "I wants the whole gradient from every rank, but beside the other input each rank makes a part of "
-           "it, or the "
-           "other input gets too much: redistribute I -> R";
-  if (either(Letter::P) && op == MixOp::add)
-    return "what is no summand would be added once per rank: redistribute P -> I or P -> S first";
+           "it, or the other input gets too much: redistribute I -> R";
   if (either(Letter::P) && both)
     return "a product of sums is not the sum of the products: redistribute P -> I or P -> S first";
   if (either(Letter::P) && (op == MixOp::pointwise || op == MixOp::norm))
@@ -78,6 +80,8 @@ const char* name(MixOp op) {
       return "linear";
     case MixOp::add:
       return "add";
+    case MixOp::bias:
+      return "bias";
     case MixOp::multiply:
       return "multiply";
     case MixOp::pointwise:

@@ -1,4 +1,4 @@
-#include "mtrain/dist/placement.h"
+#include "mtrain/tensor/placement.h"
 
 #include <charconv>
 #include <limits>

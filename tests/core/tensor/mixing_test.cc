@@ -1,6 +1,6 @@
 // The rules of mixing, derived: ranks are played through in double, and a rule is whatever comes out right
 // forwards and backwards. The table must hold that and nothing else.
-#include "mtrain/dist/mixing.h"
+#include "mtrain/tensor/mixing.h"
 
 #include <doctest/doctest.h>
 
@@ -162,6 +162,21 @@ Pair rms_norm_backward(const Matrix& x, const Matrix& w, const Matrix& dy) {
   return g;
 }
 
+std::optional<Matrix> add_row(const Matrix& x, const Matrix& b) {  // b[1, D]
+  if (b.columns != x.columns || b.rows != 1) return std::nullopt;
+  Matrix y = x;
+  for (int t = 0; t < x.rows; ++t)
+    for (int d = 0; d < x.columns; ++d) y.at(t, d) += b.at(0, d);
+  return y;
+}
+
+Pair add_row_backward(const Matrix& x, const Matrix&, const Matrix& dy) {
+  Pair g = {dy, zeros(1, x.columns)};
+  for (int t = 0; t < x.rows; ++t)
+    for (int d = 0; d < x.columns; ++d) g[1].at(0, d) += dy.at(t, d);
+  return g;
+}
+
 std::vector<Op> ops() {
   auto one = [](double, double) { return 1.0; };
   auto first = [](double a, double) { return a; };
@@ -169,6 +184,7 @@ std::vector<Op> ops() {
   return {
       {MixOp::linear, {kT, kD, kN, kD}, matmul_nt, matmul_nt_backward},
       {MixOp::add, {kT, kD, kT, kD}, elementwise(std::plus<>()), elementwise_backward(one, one)},
+      {MixOp::bias, {kT, kD, 1, kD}, add_row, add_row_backward},
       {MixOp::multiply,
        {kT, kD, kT, kD},
        elementwise(std::multiplies<>()),

@@ -1,0 +1,70 @@
+// What ranks send in a step of a whole training run, for the tests that hold it against theory. Bytes are
+// those that the first rank sends.
+#pragma once
+#include <unistd.h>
+
+#include <map>
+
+#include "mtrain/optim/bucket_plan.h"
+#include "mtrain/train/verify_run.h"
+#include "mtrain/train/verify_twin.h"
+#include "subjects.h"
+
+namespace mtrain::testing {
+
+struct Sent {
+  int64_t layers, hidden, tokens, micro_batches;  // tokens: of one micro-batch of a data-parallel rank
+  std::map<std::string, int64_t> elements;        // of each parameter
+  std::map<std::string, CommCounters> along;
+
+  int64_t bytes(const std::string& axis, CommKind kind) const { return along.at(axis)[kind].bytes_sent; }
+
+  /// Elements of the parameters whose names hold `part`.
+  int64_t elements_of(const std::string& part = "") const {
+    int64_t sum = 0;
+    for (const auto& [name, count] : elements)
+      if (name.find(part) != std::string::npos) sum += count;
+    return sum;
+  }
+
+  /// Elements of the dense parameters as they lie in buckets that n ranks share out, by the first name of
+  /// each block: every parameter begins at a multiple of 32 elements, and so does every shard. `whole`: all
+  /// in one bucket.
+  std::map<std::string, int64_t> padded(int64_t n, bool whole) const {
+    auto round_up = [](int64_t count, int64_t unit) { return (count + unit - 1) / unit * unit; };
+    std::map<std::string, int64_t> units;
+    for (const auto& [name, count] : elements) {
+      if (name.find(".experts.") != std::string::npos) continue;
+      std::string block(block_of(name));
+      if (block.empty()) block = name.find("embed") != std::string::npos ? "before" : "behind";
+      units[whole ? "all" : block] += round_up(count, kBucketAlignment);
+    }
+    for (auto& [block, count] : units) count = round_up(count, n * kBucketAlignment);
+    return units;
+  }
+};
+
+/// Sends of the second step of the subject's twin, with changes to its recipe.
+inline Sent sent_in(const std::vector<std::string>& changes, size_t subject = 0) {
+  constexpr int64_t kRanks = 4;
+  std::vector<std::string> all = changes;
+  std::string folder = (fs::temp_directory_path() / cat("mtrain-bytes-", ::getpid())).string();
+  all.push_back("run.dir=" + folder);
+  Recipe recipe = recipe_from_text(twin_recipe(recipe_of(subjects()[subject]), kRanks, 2), "the twin",
+                                   fs::current_path(), all, plugins());
+  LayoutFigures figures = run_layout(recipe, plugins(), {.steps = 2});
+  fs::remove_all(folder);
+  const Node& root = recipe.config.root();
+  const Settings& s = recipe.settings;
+  Sent sent{.layers = root.find("model.layers")->as_int(),
+            .hidden = root.find("model.hidden_size")->as_int(),
+            .tokens = s.train.micro_batch_size * s.model.seq_length,
+            .micro_batches = s.micro_batches(),
+            .elements = {},
+            .along = figures.sent};
+  for (const auto& [name, tensor] : figures.gradients)
+    sent.elements[name] = static_cast<int64_t>(tensor.values.size());
+  return sent;
+}
+
+}  // namespace mtrain::testing
