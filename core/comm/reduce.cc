@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <type_traits>
 
 #include "mtrain/base/error.h"
@@ -40,8 +41,9 @@ struct Sum {
     if constexpr (std::is_integral_v<A>) {  // signed overflow is undefined, and must be the same everywhere
       using U = std::make_unsigned_t<A>;
       return static_cast<A>(static_cast<U>(a) + static_cast<U>(b));
-    } else {
-      return a + b;
+    } else {  // of two NaNs the instruction keeps its first operand, and which that is the compiler decides
+      A sum = a + b;
+      return sum == sum ? sum : std::numeric_limits<A>::quiet_NaN();
     }
   }
 };

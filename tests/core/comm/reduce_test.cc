@@ -41,7 +41,7 @@ void check_all_levels(DType dtype, size_t ranks, int64_t count, uint64_t seed) {
       std::memset(result.data(), 0, bytes);
       reduce_in_order_at(level, in, {&out, 1}, count, dtype, op);
       CAPTURE(static_cast<int>(level));
-      CAPTURE(name(op));
+      CAPTURE(std::string(name(op)));
       CHECK(result == expected);
     }
   }
@@ -49,12 +49,12 @@ void check_all_levels(DType dtype, size_t ranks, int64_t count, uint64_t seed) {
 
 TEST_CASE("reduce: the bits do not depend on the CPU") {
   for (DType dtype : {DType::bf16, DType::f16}) {
-    CAPTURE(name(dtype));
+    CAPTURE(std::string(name(dtype)));
     for (uint64_t seed = 1; seed <= 8; ++seed) check_all_levels(dtype, 2 + seed % 3, 65536, seed);
     check_all_levels(dtype, 2, 77, 9);
   }
   for (DType dtype : {DType::f32, DType::f64, DType::i32, DType::i64}) {
-    CAPTURE(name(dtype));
+    CAPTURE(std::string(name(dtype)));
     check_all_levels(dtype, 3, 10007, 5);
   }
 }
