@@ -23,6 +23,9 @@ struct Passage {
 struct Enter {  // whole = x of all ranks
   std::shared_ptr<Passage> passage;
 
+  Placed placed(const Tensor& x) const {
+    return PlacedResult("gathered_linear", x).turn(Placement::S(0), Placement::R(), "the ranks' tokens are gathered");
+  }
   Tensor forward(Run& run, const Tensor& x) {
     Tensor whole = run.empty({x.size(0) * passage->size(), x.size(1)}, x.dtype());
     passage->arrival.emplace(run, *passage->axis, x, whole);
@@ -40,6 +43,9 @@ struct Product {  // y = whole · wᵀ + b
   std::shared_ptr<Passage> passage;
   Tensor x, w;
 
+  Placed placed(const Tensor& in, const Tensor& weight, const Tensor& b) const {
+    return PlacedResult("gathered_linear", in).with(MixOp::linear, weight).with(MixOp::bias, b);
+  }
   Tensor forward(Run& run, const Tensor& x_in, const Tensor& w_in, const Tensor& b) {
     x = x_in.detach();
     w = w_in.detach();
@@ -87,6 +93,11 @@ struct Scattered {  // y = own piece of the sum over ranks of x · wᵀ
   const Axis* axis = nullptr;
   Tensor x, w;
 
+  Placed placed(const Tensor& in, const Tensor& weight) const {
+    return PlacedResult("linear_scattered", in)
+        .with(MixOp::linear, weight)
+        .turn(Placement::P(), Placement::S(0), "products are added up over the ranks");
+  }
   Tensor forward(Run& run, const Tensor& x_in, const Tensor& w_in) {
     x = x_in.detach();
     w = w_in.detach();
