@@ -240,7 +240,7 @@ TEST_CASE("experts in a small type are linear layers of their rows") {
     auto w_end = std::make_shared<Leaf>();
     w_end->grad = run.zeros({3, 32, 64}, DType::f32);
     x.set_node(x_end), w.set_node(w_end);
-    Tensor y = grouped_linear(x, w, counts, &how);
+    Tensor y = grouped_linear(x, w, counts, nullptr, &how);
     backward(y, dy);
     Values all_y = values_of(y), all_dx = values_of(x_end->grad), all_dw = values_of(w_end->grad);
     int64_t begin = 0;

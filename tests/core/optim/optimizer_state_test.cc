@@ -9,7 +9,6 @@
 
 #include "contract/harness.h"
 #include "mtrain/nn/scope.h"
-#include "mtrain/optim/loss_scaler.h"
 
 namespace mtrain {
 namespace {
@@ -23,38 +22,6 @@ TEST_CASE("clip_factor: brings the norm to the bound and leaves smaller ones alo
   CHECK(clip_factor(4, 0) == 1);
   CHECK(clip_factor(1e30, 2) == doctest::Approx(2e-30).epsilon(1e-6));
   CHECK(clip_factor(std::numeric_limits<double>::infinity(), 1) == 0);
-}
-
-TEST_CASE("loss scaler: halves on overflow, doubles after a window of good steps, within [1, 2^24]") {
-  LossScaler scaler(1024, 3);
-  CHECK(scaler.dynamic());
-  scaler.update(true);
-  scaler.update(true);
-  CHECK(scaler.scale() == 1024);
-  CHECK(scaler.good_steps() == 2);
-  scaler.update(true);
-  CHECK(scaler.scale() == 2048);
-  CHECK(scaler.good_steps() == 0);
-  scaler.update(true);
-  scaler.update(false);
-  CHECK(scaler.scale() == 1024);
-  CHECK(scaler.good_steps() == 0);
-  for (int i = 0; i < 40; ++i) scaler.update(false);
-  CHECK(scaler.scale() == 1);
-  for (int i = 0; i < 200; ++i) scaler.update(true);
-  CHECK(scaler.scale() == 0x1p24);
-  LossScaler other(1, 3);
-  other.restore(scaler.scale(), scaler.good_steps());
-  for (int i = 0; i < 2; ++i) scaler.update(false), other.update(false);
-  CHECK(other.scale() == scaler.scale());
-}
-
-TEST_CASE("loss scaler: without a window it stays 1") {
-  LossScaler scaler(1, 0);
-  CHECK_FALSE(scaler.dynamic());
-  scaler.update(false);
-  for (int i = 0; i < 10; ++i) scaler.update(true);
-  CHECK(scaler.scale() == 1);
 }
 
 // Plain gradient descent that keeps the sum of gradients and notes what it was given.
