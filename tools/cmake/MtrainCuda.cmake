@@ -1,7 +1,7 @@
 # MT_CUDA=AUTO|ON|OFF and what the CUDA plugins share: architectures, flags, cuDNN. Sets MT_CUDA_FOUND, MT_CUDNN_LIBRARY.
 set(MT_CUDA AUTO CACHE STRING "build the CUDA backend: AUTO where nvcc is found, ON, OFF")
 set_property(CACHE MT_CUDA PROPERTY STRINGS AUTO ON OFF)
-set(MT_CUDA_ARCHITECTURES "90a-real" CACHE STRING "GPU architectures: 80-real A100, 90a-real H100 and H200, 100a-real B200")
+set(MT_CUDA_ARCHITECTURES "80-real;90a-real;100a-real" CACHE STRING "GPU architectures: A100, H100 and H200, B200")
 set(MT_CUDA_FOUND FALSE)
 if(NOT MT_CUDA MATCHES "^(AUTO|ON|OFF)$")
   message(FATAL_ERROR "MT_CUDA=${MT_CUDA}: one of AUTO, ON, OFF")
@@ -36,7 +36,8 @@ set(CMAKE_CUDA_STANDARD 20)
 set(MT_CUDA_FOUND TRUE)
 
 find_path(MT_CUDNN_INCLUDE cudnn_backend.h HINTS ${CUDNN_ROOT}/include ${CUDAToolkit_INCLUDE_DIRS})
-set(MT_CUDNN_LIBRARY "" CACHE FILEPATH "cuDNN 9, e.g. …/libcudnn.so or a wheel's libcudnn.so.9; empty: without")
+# Python's wheels ship the versioned name alone.
+find_library(MT_CUDNN_LIBRARY NAMES cudnn libcudnn.so.9 HINTS ${CUDNN_ROOT}/lib ${CUDAToolkit_LIBRARY_DIR})
 if(MT_CUDNN_INCLUDE AND MT_CUDNN_LIBRARY)
   add_library(mtrain_cudnn INTERFACE)
   target_include_directories(mtrain_cudnn SYSTEM INTERFACE ${MT_CUDNN_INCLUDE})
@@ -44,7 +45,7 @@ if(MT_CUDNN_INCLUDE AND MT_CUDNN_LIBRARY)
   target_compile_definitions(mtrain_cudnn INTERFACE MT_HAVE_CUDNN)
 else()
   set(MT_CUDNN_LIBRARY "")
-  message(STATUS "plugin backend/cuda: without cuDNN, attention runs on plain kernels (set MT_CUDNN_LIBRARY)")
+  message(STATUS "plugin backend/cuda: without cuDNN, attention runs on plain kernels (set CUDNN_ROOT)")
 endif()
 
 # Flags of a target with .cu files. Options for g++ alone reach nvcc's host compiler through -Xcompiler where they matter.
