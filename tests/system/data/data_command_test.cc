@@ -74,6 +74,32 @@ TEST_CASE("stats, merge and show tell of pairs") {
   CHECK(none.err.find("there are 6") != std::string::npos);
 }
 
+TEST_CASE("render is a filter from conversations to text, tokens and what is learnt of them") {
+  ScratchFolder scratch;
+  put(scratch / "t.jinja", "{% for m in messages %}<{{ m.role }}>{{ m.content }};{% endfor %}"
+                           "{% if add_generation_prompt %}<assistant>{% endif %}");
+  put(scratch / "x.jsonl", "{\"messages\": [{\"role\": \"user\", \"content\": \"h\u00e9\"}, "
+                           "{\"role\": \"assistant\", \"content\": \"ok\"}]}\n");
+  auto done = run(scratch, "data render x.jsonl --template t.jinja -t byte");
+  REQUIRE_MESSAGE(done.status == 0, done.err);
+  auto json = nlohmann::json::parse(done.out);
+  CHECK(json["text"] == "<user>h\u00e9;<assistant>ok;");
+  CHECK(json["ids"].size() == 24);
+  CHECK(json["mask"].size() == 24);
+  CHECK(json["mask"][20] == 0);  // the ">" of the prompt
+  for (int i : {21, 22, 23}) CHECK(json["mask"][static_cast<size_t>(i)] == 1);
+  CHECK(json["assistant"] == nlohmann::json::parse("[[20, 23]]"));
+  CHECK(json["mask_by"] == "prefixes");
+  put(scratch / "bad.jsonl", "{\"messages\": []}\n{\"messages\": 1}\n");
+  done = run(scratch, "data render bad.jsonl --template t.jinja");
+  CHECK(done.status == 11);
+  CHECK(done.err.find("bad.jsonl:2: messages are not a list") != std::string::npos);
+  put(scratch / "t.jinja", "{{ raise_exception('no') }}");
+  done = run(scratch, "data render x.jsonl --template t.jinja");
+  CHECK(done.status == 11);
+  CHECK(done.err.find("chat template t.jinja:1:19: TemplateError: no") != std::string::npos);
+}
+
 TEST_CASE("tokenize is a filter from texts to tokens") {
   ScratchFolder scratch;
   put(scratch / "x.jsonl", "{\"text\":\"h\\u00e9\"}\n\n{\"text\":\"\"}");
