@@ -11,6 +11,10 @@
 
 #include "mtrain/base/error.h"
 
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
 // Into a function that is compiled for more than the rest of the program, its parts must be inlined.
 #define MT_INLINE [[gnu::always_inline]] inline
 
@@ -60,23 +64,84 @@ struct Min {
   }
 };
 
-template <class T, class Op>
+template <class T, class A>
+MT_INLINE void widen(const T* from, A* to, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) to[i] = static_cast<A>(from[i]);
+}
+template <class A, class T>
+MT_INLINE void narrow(const A* from, T* to, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) to[i] = T(from[i]);
+}
+
+/// Elements as they are added up, and back.
+struct Portable {
+  template <class T, class A>
+  MT_INLINE static void widen(const T* from, A* to, int64_t n) {
+    mtrain::widen(from, to, n);
+  }
+  template <class A, class T>
+  MT_INLINE static void narrow(const A* from, T* to, int64_t n) {
+    mtrain::narrow(from, to, n);
+  }
+};
+
+#if defined(__x86_64__)
+// fp16 takes branches where an instruction does it: ten times as long. The bits are the same; a signaling NaN turns quiet at
+// once and not on the way back.
+[[gnu::target("avx2,f16c")]] void widen_halves(const f16* from, float* to, int64_t n) {
+  int64_t i = 0;
+  for (; i + 8 <= n; i += 8)
+    _mm256_storeu_ps(to + i, _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from + i))));
+  widen(from + i, to + i, n - i);
+}
+[[gnu::target("avx2,f16c")]] void narrow_halves(const float* from, f16* to, int64_t n) {
+  int64_t i = 0;
+  for (; i + 8 <= n; i += 8)
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(to + i),
+                     _mm256_cvtps_ph(_mm256_loadu_ps(from + i), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+  narrow(from + i, to + i, n - i);
+}
+
+struct Halves : Portable {
+  using Portable::narrow;
+  using Portable::widen;
+  MT_INLINE static void widen(const f16* from, float* to, int64_t n) { widen_halves(from, to, n); }
+  MT_INLINE static void narrow(const float* from, f16* to, int64_t n) { narrow_halves(from, to, n); }
+};
+#endif
+
+template <class T, class Op, class Convert>
 MT_INLINE void reduce_blocks(std::span<const void* const> inputs, std::span<void* const> outputs,
                              int64_t count) {
   using A = typename Accumulator<T>::type;
+  constexpr bool kConverts = !std::is_same_v<A, T>;
   alignas(64) A sums[kBlock];
-  alignas(64) T rounded[kBlock];
+  alignas(64) A wide[kConverts ? kBlock : 1];
+  alignas(64) T rounded[kConverts ? kBlock : 1];
   for (int64_t begin = 0; begin < count; begin += kBlock) {
     int64_t n = std::min(kBlock, count - begin);
-    const T* first = static_cast<const T*>(inputs[0]) + begin;
-    for (int64_t i = 0; i < n; ++i) sums[i] = static_cast<A>(first[i]);
-    for (size_t r = 1; r < inputs.size(); ++r) {
-      const T* x = static_cast<const T*>(inputs[r]) + begin;
-      for (int64_t i = 0; i < n; ++i) sums[i] = Op::combine(sums[i], static_cast<A>(x[i]));
+    auto input = [&](size_t r) { return static_cast<const T*>(inputs[r]) + begin; };
+    size_t next = 1;
+    if constexpr (kConverts) {
+      Convert::widen(input(0), sums, n);
+    } else if (inputs.size() == 1) {
+      std::copy_n(input(0), n, sums);
+    } else {
+      const T *a = input(0), *b = input(next++);
+      for (int64_t i = 0; i < n; ++i) sums[i] = Op::combine(a[i], b[i]);
+    }
+    for (; next < inputs.size(); ++next) {
+      const T* x = input(next);
+      if constexpr (kConverts) {
+        Convert::widen(x, wide, n);
+        for (int64_t i = 0; i < n; ++i) sums[i] = Op::combine(sums[i], wide[i]);
+      } else {
+        for (int64_t i = 0; i < n; ++i) sums[i] = Op::combine(sums[i], x[i]);
+      }
     }
     const void* result = sums;
-    if constexpr (!std::is_same_v<A, T>) {
-      for (int64_t i = 0; i < n; ++i) rounded[i] = T(sums[i]);
+    if constexpr (kConverts) {
+      Convert::narrow(sums, rounded, n);
       result = rounded;
     }
     for (void* out : outputs)
@@ -84,16 +149,16 @@ MT_INLINE void reduce_blocks(std::span<const void* const> inputs, std::span<void
   }
 }
 
-template <class T>
+template <class T, class Convert>
 MT_INLINE void reduce_type(std::span<const void* const> inputs, std::span<void* const> outputs, int64_t count,
                            ReduceOp op) {
   switch (op) {
     case ReduceOp::sum:
-      return reduce_blocks<T, Sum>(inputs, outputs, count);
+      return reduce_blocks<T, Sum, Convert>(inputs, outputs, count);
     case ReduceOp::max:
-      return reduce_blocks<T, Max>(inputs, outputs, count);
+      return reduce_blocks<T, Max, Convert>(inputs, outputs, count);
     case ReduceOp::min:
-      return reduce_blocks<T, Min>(inputs, outputs, count);
+      return reduce_blocks<T, Min, Convert>(inputs, outputs, count);
   }
 }
 
@@ -103,19 +168,19 @@ using Reduce = void (*)(std::span<const void* const> inputs, std::span<void* con
 template <class T>
 void reduce_base(std::span<const void* const> inputs, std::span<void* const> outputs, int64_t count,
                  ReduceOp op) {
-  reduce_type<T>(inputs, outputs, count, op);
+  reduce_type<T, Portable>(inputs, outputs, count, op);
 }
 
 #if defined(__x86_64__)
 template <class T>
 [[gnu::target("avx2")]] void reduce_avx2(std::span<const void* const> inputs, std::span<void* const> outputs,
                                          int64_t count, ReduceOp op) {
-  reduce_type<T>(inputs, outputs, count, op);
+  reduce_type<T, Halves>(inputs, outputs, count, op);
 }
 template <class T>
 [[gnu::target("avx2,avx512f,avx512bw,avx512dq,avx512vl")]] void reduce_avx512(
     std::span<const void* const> inputs, std::span<void* const> outputs, int64_t count, ReduceOp op) {
-  reduce_type<T>(inputs, outputs, count, op);
+  reduce_type<T, Halves>(inputs, outputs, count, op);
 }
 #endif
 
@@ -151,6 +216,7 @@ Reduce reduce_of(ReduceLevel level, DType dtype) {
 
 ReduceLevel best_reduce_level() {
 #if defined(__x86_64__)
+  if (!__builtin_cpu_supports("f16c")) return ReduceLevel::base;
   if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
     return ReduceLevel::avx512;
