@@ -229,9 +229,12 @@ void RuleBook::check(const RuleInput& input, Report& report) const {
   for (const auto& rule : rules_) {
     try {
       if (!values.violates(rule)) continue;
-      if (!mender) mender.emplace(*this, input, values);
       const Node* node = values.setting(rule.path);
-      std::string fix = mender->fix_for(rule);
+      std::string fix;
+      if (input.fixes) {
+        if (!mender) mender.emplace(*this, input, values);
+        fix = mender->fix_for(rule);
+      }
       auto notes = origins(rule, values);
       std::string says = filled(rule.says, values);
       Location where = node ? node->loc() : Location{};

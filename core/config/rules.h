@@ -45,6 +45,7 @@ struct RuleInput {
   std::map<std::string, ExpressionValue> facts;  // "world_size"; for a candidate value they stay as they are
   /// The schema of a setting, for the values that a mend may try; null when there is none.
   std::function<const FieldSpec*(const std::string& path)> field;
+  bool fixes = true;  // search for values that mend what is violated: most of the time that a violation takes
 };
 
 class MT_API RuleBook {

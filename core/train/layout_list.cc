@@ -86,7 +86,7 @@ class Judge {
       request.overrides.push_back({text, static_cast<int>(request.overrides.size()) + 2});
     Report report;
     ConfigContainer config = ConfigContainer::load(request, catalog_, report);
-    check_rules(config, catalog_, {}, report);
+    check_rules(config, catalog_, {}, report, false);
     return report;
   }
   bool has_experts() const {

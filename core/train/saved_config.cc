@@ -3,6 +3,8 @@
 #include <sys/utsname.h>
 
 #include <fstream>
+#include <map>
+#include <mutex>
 #include <nlohmann/json.hpp>
 #include <thread>
 
@@ -26,13 +28,17 @@ std::string dump(const Json& json) {
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
-/// "" when the file cannot be read: a hash is worth no failure.
-std::string hash_of_file(const fs::path& path) {
+/// Of a file that this process runs: read once, however many ranks ask. "" when it cannot be read: a hash is worth no failure.
+std::string hash_of_program(const fs::path& path) {
+  static std::mutex mutex;
+  static std::map<fs::path, std::string> known;
+  std::lock_guard lock(mutex);
+  auto [entry, first] = known.try_emplace(path);
   try {
-    return sha256(MappedFile(path).bytes());
+    if (first) entry->second = sha256(MappedFile(path).bytes());
   } catch (const Error&) {
-    return {};
   }
+  return entry->second;
 }
 
 std::string processor() {
@@ -48,13 +54,13 @@ Json environment_of(const Recipe& recipe, const PluginHost& plugins, const std::
   uname(&system);
   Json binaries = Json::object(), loaded = Json::array();
   for (const char* file : {"mtrain", "../lib/libmtrain_core.so"})
-    binaries[fs::path(file).filename().string()] = hash_of_file(program_directory() / file);
+    binaries[fs::path(file).filename().string()] = hash_of_program(program_directory() / file);
   for (const auto& plugin : plugins.loaded())
     loaded.push_back({{"kind", plugin.kind},
                       {"name", plugin.name},
                       {"identity", plugin.identity},
                       {"path", plugin.path.string()},
-                      {"sha256", hash_of_file(plugin.path)}});
+                      {"sha256", hash_of_program(plugin.path)}});
   return {{"mtrain", MT_VERSION},
           {"name", recipe.name},
           {"recipe", recipe.config.composition().file},

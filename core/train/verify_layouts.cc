@@ -79,10 +79,47 @@ double compare_curve(const char* what, const std::vector<double>& values, const 
   return most;
 }
 
+void judge_gradients(const LayoutFigures& figures, const LayoutReference& reference, LayoutVerdict& verdict,
+                     std::vector<std::string>& problems) {
+  const auto& [expected, bounds] = reference;
+  double smallest = smallest_gradient(expected, bounds.unit_roundoff), worst = -1;
+  std::vector<std::string> differing;
+  for (const auto& [name, whole] : expected.gradients) {
+    auto found = figures.gradients.find(name);
+    if (found == figures.gradients.end() || found->second.sizes != whole.sizes) {
+      differing.push_back(
+          cat("the gradient of ", name, found == figures.gradients.end() ? " is missing" : " has another shape"));
+      continue;
+    }
+    const WholeTensor& tensor = found->second;
+    if (std::string fault = miscounted(tensor); !fault.empty())
+      differing.push_back(cat("the gradient of ", name, ": ", fault));
+    double d = relative_difference(tensor, whole, smallest), bound = bounds.gradient.at(name);
+    verdict.gradient = std::max(verdict.gradient, d);
+    if (d / bound > worst) worst = d / bound, verdict.worst_gradient = name;
+    if (d <= bound) continue;
+    differing.push_back(cat("the gradient of ", name, " is ", short_number(d), " apart, rounding explains ",
+                            short_number(bound), likely_cause(multiple_of(tensor.values, whole.values))));
+  }
+  for (const auto& [name, tensor] : figures.gradients)
+    if (!expected.gradients.contains(name)) differing.push_back(cat("one rank has no parameter ", name));
+  verdict.share = std::max(verdict.share, worst);
+  constexpr size_t kShown = 4;
+  for (size_t i = 0; i < std::min(kShown, differing.size()); ++i) problems.push_back(differing[i]);
+  if (differing.size() > kShown)
+    problems.push_back(cat("and ", differing.size() - kShown, " more of ", expected.gradients.size(), " parameters"));
+}
+
 }  // namespace
 
 LayoutVerifier::LayoutVerifier(const Recipe& recipe, PluginHost& plugins, VerifyOptions options)
     : plugins_(plugins), options_(std::move(options)), twin_(twin_recipe(recipe, options_.ranks, options_.steps)) {
+  Recipe on_one_rank = recipe_from_text(twin_, "the twin", fs::current_path(), {}, plugins_);
+  const Settings& settings = on_one_rank.settings;
+  dtype_ = *dtype_from_name(settings.mixed_precision.dtype);
+  sample_tokens_ = settings.model.seq_length;
+  const Node* blocks = on_one_rank.config.root().find("model.layers");
+  whole_ = {blocks && blocks->is(NodeKind::integer) ? blocks->as_int() : 0, settings.global_batch()};
   layouts_ = list_layouts(twin_, plugins_, options_.ranks);
   std::string name = (fs::temp_directory_path() / "mtrain-verify-XXXXXX").string();
   MT_USER_CHECK(::mkdtemp(name.data()) != nullptr, ErrorClass::io, cat("cannot make a folder like ", name),
@@ -95,56 +132,71 @@ LayoutVerifier::~LayoutVerifier() {
   fs::remove_all(folder_, ignored);
 }
 
-LayoutFigures LayoutVerifier::train(const RankLayout& layout, std::function<void(ParamList&, int64_t)> before_step) {
+LayoutFigures LayoutVerifier::train(const TwinSize& size, const RankLayout& layout,
+                                    std::function<void(ParamList&, int64_t)> before_step) {
   std::vector<std::string> changes = overrides(layout);
+  for (std::string& setting : overrides(size)) changes.push_back(std::move(setting));
   changes.push_back(cat("run.dir=", folder_.string()));
   if (options_.world && layout.ranks > 1) changes.push_back(cat("dist.comm=", options_.world->kind()));
   Recipe recipe = recipe_from_text(twin_, "the twin", fs::current_path(), changes, plugins_);
-  dtype_ = *dtype_from_name(recipe.settings.mixed_precision.dtype);
-  tokens_ = recipe.settings.global_batch() * recipe.settings.model.seq_length;
   return run_layout(recipe, plugins_,
                     {.steps = options_.steps,
                      .before_step = std::move(before_step),
                      .stop = options_.stop,
                      .world = options_.world,
-                     .shapes = &reference_.gradients});
+                     .shapes = layout.ranks > 1 ? &reference(size).figures.gradients : nullptr});
 }
 
-void LayoutVerifier::measure_reference() {
-  reference_ = train({});
-  std::vector<LayoutFigures> disturbed;
-  for (int64_t probe = 1; probe <= options_.probes; ++probe)
-    disturbed.push_back(train({}, disturb_weights(dtype_, tokens_, probe)));
-  MT_USER_CHECK(!options_.stop || !options_.stop(), ErrorClass::usage, "stopped before anything was compared", "");
-  bound_ = layout_bound(dtype_, tokens_, reference_, disturbed);
+const LayoutReference& LayoutVerifier::reference(const TwinSize& size) {
+  auto [entry, absent] = references_.try_emplace(size);
+  if (!absent) return entry->second;
+  try {
+    LayoutReference made{.figures = train(size, {})};
+    int64_t tokens = size.samples * sample_tokens_;
+    std::vector<LayoutFigures> disturbed;
+    for (int64_t probe = 1; probe <= options_.probes; ++probe)
+      disturbed.push_back(train(size, {}, disturb_weights(dtype_, tokens, probe)));
+    MT_USER_CHECK(!options_.stop || !options_.stop(), ErrorClass::usage, "stopped before anything was compared", "");
+    made.bound = layout_bound(dtype_, tokens, made.figures, disturbed);
+    return entry->second = std::move(made);
+  } catch (...) {
+    references_.erase(entry);
+    throw;
+  }
 }
 
 LayoutVerdict LayoutVerifier::verify(const RankLayout& layout) {
   try {
-    return judge(layout, train(layout));
+    reference(layout);
+    return judge(layout, train(twin_size(whole_, layout), layout));
   } catch (const Error& error) {
     return {.layout = layout,
+            .size = twin_size(whole_, layout),
             .kind = LayoutVerdict::Kind::failed,
             .problem = cat("error[", name(error.error_class()), "]: ", error.message())};
   } catch (const std::exception& error) {
-    return {.layout = layout, .kind = LayoutVerdict::Kind::failed, .problem = error.what()};
+    return {.layout = layout,
+            .size = twin_size(whole_, layout),
+            .kind = LayoutVerdict::Kind::failed,
+            .problem = error.what()};
   }
 }
 
-LayoutVerdict LayoutVerifier::judge(const RankLayout& layout, const LayoutFigures& figures) const {
-  LayoutVerdict verdict{.layout = layout, .seconds = figures.seconds, .memory = figures.memory};
+LayoutVerdict LayoutVerifier::judge(const RankLayout& layout, const LayoutFigures& figures) {
+  const auto& [expected, bound] = reference(layout);
+  LayoutVerdict verdict{.layout = layout, .size = twin_size(whole_, layout), .seconds = figures.seconds, .memory = figures.memory};
   for (const auto& [axis, counters] : figures.sent) verdict.sent[axis] = counters.total().bytes_sent;
   std::vector<std::string> problems;
-  if (figures.losses.size() != reference_.losses.size())
-    problems.push_back(cat("it made ", figures.losses.size(), " steps of ", reference_.losses.size()));
+  if (figures.losses.size() != expected.losses.size())
+    problems.push_back(cat("it made ", figures.losses.size(), " steps of ", expected.losses.size()));
   if (!figures.losses.empty()) {
-    verdict.loss_first = apart(figures.losses[0], reference_.losses[0]);
-    verdict.norm_first = apart(figures.norms[0], reference_.norms[0]);
+    verdict.loss_first = apart(figures.losses[0], expected.losses[0]);
+    verdict.norm_first = apart(figures.norms[0], expected.norms[0]);
   }
-  verdict.loss = compare_curve("the loss", figures.losses, reference_.losses, bound_.loss, verdict.share, problems);
+  verdict.loss = compare_curve("the loss", figures.losses, expected.losses, bound.loss, verdict.share, problems);
   verdict.norm =
-      compare_curve("the gradient norm", figures.norms, reference_.norms, bound_.norm, verdict.share, problems);
-  judge_gradients(figures, verdict, problems);
+      compare_curve("the gradient norm", figures.norms, expected.norms, bound.norm, verdict.share, problems);
+  judge_gradients(figures, reference(layout), verdict, problems);
   if (!figures.drifted.empty()) {
     std::string more = figures.drifted.size() > 1 ? cat(" (and ", figures.drifted.size() - 1, " more)") : "";
     problems.push_back(cat("after ", figures.losses.size(), " steps ", figures.drifted[0], more));
@@ -152,36 +204,6 @@ LayoutVerdict LayoutVerifier::judge(const RankLayout& layout, const LayoutFigure
   verdict.problem = join(problems, "\n");
   if (!problems.empty()) verdict.kind = LayoutVerdict::Kind::differs;
   return verdict;
-}
-
-void LayoutVerifier::judge_gradients(const LayoutFigures& figures, LayoutVerdict& verdict,
-                                     std::vector<std::string>& problems) const {
-  double smallest = smallest_gradient(reference_, bound_.unit_roundoff), worst = -1;
-  std::vector<std::string> differing;
-  for (const auto& [name, whole] : reference_.gradients) {
-    auto found = figures.gradients.find(name);
-    if (found == figures.gradients.end() || found->second.sizes != whole.sizes) {
-      differing.push_back(
-          cat("the gradient of ", name, found == figures.gradients.end() ? " is missing" : " has another shape"));
-      continue;
-    }
-    const WholeTensor& tensor = found->second;
-    if (std::string fault = miscounted(tensor); !fault.empty())
-      differing.push_back(cat("the gradient of ", name, ": ", fault));
-    double d = relative_difference(tensor, whole, smallest), bound = bound_.gradient.at(name);
-    verdict.gradient = std::max(verdict.gradient, d);
-    if (d / bound > worst) worst = d / bound, verdict.worst_gradient = name;
-    if (d <= bound) continue;
-    differing.push_back(cat("the gradient of ", name, " is ", short_number(d), " apart, rounding explains ",
-                            short_number(bound), likely_cause(multiple_of(tensor.values, whole.values))));
-  }
-  for (const auto& [name, tensor] : figures.gradients)
-    if (!reference_.gradients.contains(name)) differing.push_back(cat("one rank has no parameter ", name));
-  verdict.share = std::max(verdict.share, worst);
-  constexpr size_t kShown = 4;
-  for (size_t i = 0; i < std::min(kShown, differing.size()); ++i) problems.push_back(differing[i]);
-  if (differing.size() > kShown)
-    problems.push_back(cat("and ", differing.size() - kShown, " more of ", reference_.gradients.size(), " parameters"));
 }
 
 }  // namespace mtrain

@@ -1,5 +1,6 @@
 // Whether a recipe trains the same model in every parallel layout: its shrunken twin is trained on one rank, then in
-// each layout over ranks that are threads, and losses, gradient norms and each parameter's gradient are compared.
+// each layout over ranks that are threads, and losses, gradient norms and each parameter's gradient are compared. A layout
+// is held against a twin of the size that it has use for.
 // Refers to the recipe and the plugins; for one thread.
 #pragma once
 #include <functional>
@@ -11,12 +12,14 @@
 #include "mtrain/train/layout_list.h"
 #include "mtrain/train/verify_bound.h"
 #include "mtrain/train/verify_run.h"
+#include "mtrain/train/verify_twin.h"
 
 namespace mtrain {
 
 struct LayoutVerdict {
   enum class Kind { same, differs, failed };
   RankLayout layout;
+  TwinSize size;  // of the twin that was trained
   Kind kind = Kind::same;
   std::string problem;  // what differs or failed, and what that looks like; empty when nothing
   // Largest relative differences from one rank: of the first step, and over all steps.
@@ -35,6 +38,12 @@ struct VerifyOptions {
   Communicator* world = nullptr;  // ranks that are processes, each with a verifier of its own; null: threads
 };
 
+/// What one rank makes of a twin of one size.
+struct LayoutReference {
+  LayoutFigures figures;
+  LayoutBound bound;
+};
+
 class MT_API LayoutVerifier {
  public:
   /// Makes the twin and lists its layouts. Throws Error(config) when the recipe cannot be trained on one rank.
@@ -46,18 +55,21 @@ class MT_API LayoutVerifier {
   const std::string& twin() const { return twin_; }
   const LayoutList& layouts() const { return layouts_; }
   DType dtype() const { return dtype_; }
-  /// Trains the twin on one rank, undisturbed and disturbed. To be called before the rest.
-  void measure_reference();
-  const LayoutFigures& reference() const { return reference_; }
-  const LayoutBound& bound() const { return bound_; }
+  const TwinSize& whole() const { return whole_; }
+  /// One rank's figures of the whole twin, and of what a layout is held against. Trains on one rank, undisturbed and disturbed,
+  /// when they are asked for first.
+  const LayoutReference& reference() { return reference(whole_); }
+  const LayoutReference& reference(const RankLayout& layout) { return reference(twin_size(whole_, layout)); }
+  /// All that were asked for.
+  const std::map<TwinSize, LayoutReference>& references() const { return references_; }
   /// Trains the twin in this layout and compares. An error of training is a verdict, not thrown.
   LayoutVerdict verify(const RankLayout& layout);
   /// Compares figures of a run with the reference.
-  LayoutVerdict judge(const RankLayout& layout, const LayoutFigures& figures) const;
+  LayoutVerdict judge(const RankLayout& layout, const LayoutFigures& figures);
 
  private:
-  LayoutFigures train(const RankLayout& layout, std::function<void(ParamList&, int64_t)> before_step = {});
-  void judge_gradients(const LayoutFigures& figures, LayoutVerdict& verdict, std::vector<std::string>& problems) const;
+  const LayoutReference& reference(const TwinSize& size);
+  LayoutFigures train(const TwinSize& size, const RankLayout& layout, std::function<void(ParamList&, int64_t)> before_step = {});
 
   PluginHost& plugins_;
   VerifyOptions options_;
@@ -65,9 +77,9 @@ class MT_API LayoutVerifier {
   fs::path folder_;  // where the runs think they could save
   LayoutList layouts_;
   DType dtype_ = DType::f32;
-  int64_t tokens_ = 0;  // of a step
-  LayoutFigures reference_;
-  LayoutBound bound_;
+  int64_t sample_tokens_ = 0;
+  TwinSize whole_;
+  std::map<TwinSize, LayoutReference> references_;
 };
 
 }  // namespace mtrain

@@ -57,8 +57,10 @@ Node texts(const std::vector<std::string>& values) {
 Node to_node(const LayoutVerdict& v) {
   Node sent = Node::map();
   for (const auto& [axis, bytes] : v.sent) sent.append(axis, {}, Node::integer(bytes));
+  std::vector<std::string> settings = overrides(v.layout);
+  for (std::string& setting : overrides(v.size)) settings.push_back(std::move(setting));
   return make_map({{"layout", Node::string(text(v.layout))},
-                   {"overrides", texts(overrides(v.layout))},
+                   {"overrides", texts(settings)},
                    {"result", Node::string(word(v.kind))},
                    {"problem", Node::string(v.problem)},
                    {"loss_first", Node::number(v.loss_first)},
@@ -82,6 +84,16 @@ Node to_node(const LayoutBound& b) {
                    {"loss", numbers(b.loss)},
                    {"grad_norm", numbers(b.norm)},
                    {"gradient", std::move(gradient)}});
+}
+
+Node to_node(const std::map<TwinSize, LayoutReference>& references) {
+  Node list = Node::list();
+  for (const auto& [size, reference] : references)
+    list.push(make_map({{"overrides", texts(overrides(size))},
+                        {"loss", numbers(reference.figures.losses)},
+                        {"grad_norm", numbers(reference.figures.norms)},
+                        {"bound", to_node(reference.bound)}}));
+  return list;
 }
 
 Node to_node(const std::vector<RefusedLayouts>& refused) {
@@ -139,9 +151,7 @@ std::string verify_certificate(const Recipe& recipe, const LayoutVerifier& verif
                               {"ranks", Node::integer(options.ranks)},
                               {"steps", Node::integer(options.steps)},
                               {"dtype", Node::string(name(verifier.dtype()))},
-                              {"bound", to_node(verifier.bound())},
-                              {"reference", make_map({{"loss", numbers(verifier.reference().losses)},
-                                                      {"grad_norm", numbers(verifier.reference().norms)}})},
+                              {"references", to_node(verifier.references())},
                               {"layouts", std::move(list)},
                               {"refused", to_node(verifier.layouts().refused)},
                               {"not_built", to_node(verifier.layouts().not_built)},

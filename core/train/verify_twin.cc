@@ -8,7 +8,7 @@
 namespace mtrain {
 namespace {
 
-constexpr int64_t kHeadDim = 8, kMaxBlocks = 8;
+constexpr int64_t kHeadDim = 8, kMaxBlocks = 8, kMicroBatch = 2;
 constexpr int64_t kSmallHeadDim = 32;  // FP8 and FP4 products are over groups of up to as many values
 
 int64_t round_up(int64_t n, int64_t multiple) {
@@ -101,8 +101,8 @@ void add_training(Node& tree, int64_t ranks, int64_t steps) {
   tree.set("dataset", section({{"type", Node::string("mock")}}));
   // Two samples at a time, and never fewer micro-batches than stages where both take all ranks.
   tree.set("train", section({{"steps", Node::integer(steps)},
-                             {"micro_batch_size", Node::integer(2)},
-                             {"global_batch_size", Node::integer(2 * std::max<int64_t>(2, ranks))}}));
+                             {"micro_batch_size", Node::integer(kMicroBatch)},
+                             {"global_batch_size", Node::integer(kMicroBatch * std::max<int64_t>(2, ranks))}}));
   // A rate at which the few steps change something; a schedule for many steps would still be warming up.
   tree.set("optimizer.lr", Node::number(1e-3));
   tree.set("scheduler", section({{"type", Node::string("constant")}}));
@@ -129,6 +129,22 @@ std::string twin_recipe(const Recipe& recipe, int64_t ranks, int64_t steps) {
   shrink_model(tree, ranks);
   add_training(tree, ranks, steps);
   return write_yaml(tree);
+}
+
+TwinSize twin_size(const TwinSize& whole, const RankLayout& layout) {
+  TwinSize size = whole;
+  int64_t chunks = layout.pp * layout.vp, least = std::max<int64_t>(4, chunks);
+  while (size.blocks % 2 == 0 && size.blocks / 2 >= least && size.blocks / 2 % chunks == 0) size.blocks /= 2;
+  int64_t least_samples = kMicroBatch * layout.dp() * (layout.pp > 1 ? 2 * layout.pp : 2);
+  auto even = [&](int64_t samples) { return samples % (kMicroBatch * layout.dp()) == 0; };
+  while (size.samples % 2 == 0 && size.samples / 2 >= least_samples && even(size.samples / 2)) size.samples /= 2;
+  return size;
+}
+
+std::vector<std::string> overrides(const TwinSize& size) {
+  std::vector<std::string> settings = {cat("train.global_batch_size=", size.samples)};
+  if (size.blocks > 0) settings.push_back(cat("model.layers=", size.blocks));
+  return settings;
 }
 
 }  // namespace mtrain

@@ -39,7 +39,6 @@ void compare(const Subject& subject, const std::vector<int64_t>& worlds, const s
   for (size_t i = 0; i < layouts.size(); i += whole_set() ? 1 : stride, ++tally.run) {
     const RankLayout& layout = layouts[i];
     LayoutVerifier& verifier = verifiers.at(layout.ranks);
-    if (verifier.reference().losses.empty()) verifier.measure_reference();
     LayoutVerdict verdict = verifier.verify(layout);
     CAPTURE(std::string(subject.name));
     CAPTURE(layout.ranks);

@@ -25,7 +25,6 @@ int compare(Communicator& world, size_t most) {
   for (const Subject& subject : subjects()) {
     if (!built(subject)) continue;
     LayoutVerifier verifier(recipe_of(subject), plugins(), {.ranks = world.size(), .steps = 3, .world = &world});
-    verifier.measure_reference();
     for (const auto& layout : some(verifier, most)) {
       LayoutVerdict verdict = verifier.verify(layout);
       bool same = verdict.kind == LayoutVerdict::Kind::same;

@@ -13,12 +13,11 @@ namespace {
 
 LayoutVerifier& verifier() {
   static LayoutVerifier made(recipe_of(subjects()[0]), plugins(), {.ranks = 2, .steps = 4});
-  if (made.reference().losses.empty()) made.measure_reference();
   return made;
 }
 
 LayoutVerdict changed(const std::function<void(LayoutFigures&)>& change) {
-  LayoutFigures figures = verifier().reference();
+  LayoutFigures figures = verifier().reference().figures;
   change(figures);
   return verifier().judge({.ranks = 2, .tp = 2}, figures);
 }
@@ -36,7 +35,7 @@ TEST_CASE("unchanged figures are the same") {
 }
 
 TEST_CASE("bounds leave rounding room and no more") {
-  const LayoutBound& bound = verifier().bound();
+  const LayoutBound& bound = verifier().reference().bound;
   CHECK(bound.loss_first <= 1e-6);
   CHECK(bound.norm_first <= 2e-5);
   for (const auto& [name, value] : bound.gradient) {
@@ -104,4 +103,17 @@ TEST_CASE("the certificate and the table say what was found") {
   CHECK(verify_table_line(wrong).find("DIFFERS") == 0);
   CHECK(verify_summary(verifier().layouts(), {same, wrong}).find("1 the same within rounding, 1 differ") !=
         std::string::npos);
+}
+
+TEST_CASE("a layout is held against as much of the twin as it has use for") {
+  auto size = [](const RankLayout& layout) { return twin_size({8, 16}, layout); };
+  CHECK(size({.ranks = 8, .tp = 8}) == TwinSize{4, 4});   // two micro-batches of two samples
+  CHECK(size({.ranks = 8, .tp = 2}) == TwinSize{4, 16});  // for each of four replicas
+  CHECK(size({.ranks = 8}) == TwinSize{4, 16});           // eight replicas: there are no more
+  CHECK(size({.ranks = 8, .tp = 4, .pp = 2}) == TwinSize{4, 8});
+  CHECK(size({.ranks = 8, .tp = 4, .pp = 2, .vp = 2}) == TwinSize{4, 8});
+  CHECK(size({.ranks = 8, .tp = 2, .pp = 4, .vp = 2}) == TwinSize{8, 16});
+  CHECK(size({.ranks = 8, .pp = 8}) == TwinSize{8, 16});
+  CHECK(twin_size({6, 12}, {.ranks = 6, .tp = 6}) == TwinSize{6, 6});  // three micro-batches are not halved
+  for (const RankLayout& layout : verifier().layouts().legal) CHECK(twin_size(verifier().whole(), layout) == verifier().whole());
 }

@@ -44,7 +44,8 @@ Part part_of(const std::string& words) {
   return part;
 }
 
-/// The layouts that were asked for: every word of `only` is in their names, and they are in the part that was asked for.
+/// The layouts that were asked for: every word of `only` is in their names, none that begins with a '!', and they are in the part
+/// that was asked for.
 std::vector<RankLayout> chosen(const LayoutVerifier& verifier, const VerifyWords& words) {
   Part part = part_of(words.part);
   std::vector<RankLayout> out;
@@ -52,9 +53,11 @@ std::vector<RankLayout> chosen(const LayoutVerifier& verifier, const VerifyWords
   for (const auto& layout : words.pairwise ? pairwise(verifier.layouts().legal) : verifier.layouts().legal) {
     std::string name = " " + text(layout) + " ";
     auto wanted = split(words.only, ' ');
-    if (std::all_of(wanted.begin(), wanted.end(),
-                    [&](const auto& w) { return name.find(" " + w) != std::string::npos; }) &&
-        part.has(named++))
+    auto fits = [&](std::string_view word) {
+      bool absent = word.starts_with('!');
+      return (name.find(cat(" ", absent ? word.substr(1) : word)) == std::string::npos) == absent;
+    };
+    if (std::all_of(wanted.begin(), wanted.end(), fits) && part.has(named++))
       out.push_back(layout);
   }
   MT_USER_CHECK(named > 0, ErrorClass::usage,
@@ -99,7 +102,7 @@ void verify(Cli& cli, const RecipeWords& recipe_words, VerifyWords& words) {
   LayoutVerifier verifier(recipe, plugins, words.options);
   std::vector<RankLayout> layouts = chosen(verifier, words);
   if (words.list) return list_only(verifier, layouts);
-  verifier.measure_reference();
+  verifier.reference();  // before the table: a recipe that cannot be trained is told at once
   if (!cli.quiet) std::cout << verify_table_head();
   std::vector<LayoutVerdict> verdicts;
   Progress progress(cli.quiet, layouts.size());
@@ -138,7 +141,7 @@ void add_verify_command(CLI::App& app, Cli& cli) {
   layouts->add_option("--steps", words->options.steps, "steps of each run")
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
-  layouts->add_option("--only", words->only, "layouts with these words in their names: 'tp2 zero1'")
+  layouts->add_option("--only", words->only, "layouts with these words in their names, and without those after a '!': 'tp2 !zero3'")
       ->type_name("WORDS");
   layouts->add_option("--part", words->part, "only this part of them: 2/5 is the second of five")->type_name("I/N");
   layouts->add_flag("--pairwise", words->pairwise, "few layouts, but every two choices together in at least one");

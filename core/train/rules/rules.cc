@@ -81,8 +81,9 @@ std::map<std::string, ExpressionValue> rule_facts(const ConfigContainer& config,
 }
 
 void check_rules(const ConfigContainer& config, const SchemaCatalog& catalog, const Cluster& cluster,
-                 Report& report) {
+                 Report& report, bool fixes) {
   RuleInput input;
+  input.fixes = fixes;
   input.root = &config.root();
   input.facts = rule_facts(config, cluster);
   input.field = [&](const std::string& path) {

@@ -11,9 +11,10 @@ namespace mtrain {
 
 /// All rules and definitions.
 MT_API const RuleBook& recipe_rules();
-/// Holds a configuration against all rules. Settings that are faulty already take no part.
+/// Holds a configuration against all rules. Settings that are faulty already take no part. `fixes`: with values that mend what is
+/// violated.
 MT_API void check_rules(const ConfigContainer& config, const SchemaCatalog& catalog, const Cluster& cluster,
-                        Report& report);
+                        Report& report, bool fixes = true);
 /// What rules can ask about besides settings: world_size, gpu.…, layout.….
 MT_API std::map<std::string, ExpressionValue> rule_facts(const ConfigContainer& config,
                                                          const Cluster& cluster);

@@ -28,8 +28,10 @@ TEST_CASE("verify layouts compares, says how it went and certifies it") {
   CHECK(certificate["passed"] == true);
   CHECK(certificate["recipe_sha256"].get<std::string>().size() == 64);
   CHECK(certificate["steps"] == 3);
-  CHECK(certificate["bound"]["loss"].size() == 3);
-  CHECK(certificate["bound"]["gradient"].contains("layers.0.attn.qkv.weight"));
+  REQUIRE(certificate["references"].size() == 1);
+  const Json& bound = certificate["references"][0]["bound"];
+  CHECK(bound["loss"].size() == 3);
+  CHECK(bound["gradient"].contains("layers.0.attn.qkv.weight"));
   REQUIRE(!certificate["layouts"].empty());
   for (const auto& layout : certificate["layouts"]) {
     CHECK(layout["result"] == "same");
@@ -52,6 +54,10 @@ TEST_CASE("verify layouts lists without training, and refuses what it cannot do"
   CHECK_FALSE(has(list.out, "same  "));
   Outcome few = cli({"verify", "layouts", recipe, "--ranks", "4", "--list", "--pairwise"});
   CHECK(few.out.size() < list.out.size());
+  Outcome without = cli({"verify", "layouts", recipe, "--ranks", "4", "--list", "--only", "dp2 !tp2 !recompute"});
+  CHECK_FALSE(has(without.out, "tp2"));
+  CHECK_FALSE(has(without.out, "recompute"));
+  CHECK(has(without.out, "dp2"));
   Outcome none = cli({"verify", "layouts", recipe, "--ranks", "4", "--only", "tp3"});
   CHECK(none.status == 2);
   CHECK(has(none.err, "no layout of 4 ranks has 'tp3'"));
