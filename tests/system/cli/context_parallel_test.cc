@@ -1,32 +1,18 @@
 // Ranks that share out each sequence train as one rank does: every way of sharing keys and values, whole and packed
 // sequences, beside tensor, sequence and data parallelism.
-#include <doctest/doctest.h>
-
-#include <cmath>
-#include <fstream>
-#include <nlohmann/json.hpp>
-
-#include "../process.h"
+#include "training_run.h"
 
 using namespace mtrain::testing;
 namespace fs = std::filesystem;
-using Json = nlohmann::json;
 
 namespace {
 
 std::string recipe_text(const std::string& model, const std::string& dataset) {
-  return "model: {" + model +
-         ", layers: 2, hidden_size: 64, heads: 4, ffn_hidden_size: 128, seq_length: 64}\n"
-         "tokenizer: byte\n"
-         "dataset: " +
-         dataset +
-         "\n"
-         "train: {steps: 10, micro_batch_size: 2, global_batch_size: 4}\n"
-         "optimizer: {lr: 2e-3}\n"
-         "scheduler: {warmup_steps: 4}\n"
-         "validation: {interval: 5, steps: 2}\n"
-         "run: {threads: 1}\n"
-         "logger: {tensorboard: false}\n";
+  return small_recipe(model + ", layers: 2, hidden_size: 64, heads: 4, ffn_hidden_size: 128, seq_length: 64",
+                      "tokenizer: byte\n"
+                      "train: {steps: 10, micro_batch_size: 2, global_batch_size: 4}\n"
+                      "optimizer: {lr: 2e-3}\nscheduler: {warmup_steps: 4}\nvalidation: {interval: 5, steps: 2}\n",
+                      dataset);
 }
 
 /// Text of many short documents and some long ones, prepared.
@@ -45,32 +31,19 @@ std::string packed_data(const Scratch& scratch) {
          ", split: '90,10,0', reset_position_ids: true, reset_attention_mask: true, eod_mask_loss: true}";
 }
 
-std::vector<Json> metrics(const std::string& recipe, const fs::path& folder, const std::vector<std::string>& words) {
-  std::vector<std::string> arguments = {recipe, "-q", "run.dir=" + folder.string()};
-  arguments.insert(arguments.end(), words.begin(), words.end());
-  Outcome done = cli(arguments);
-  REQUIRE_MESSAGE(done.status == 0, done.err);
-  std::vector<Json> rows;
-  std::ifstream in(folder / "metrics.jsonl");
-  for (std::string line; std::getline(in, line);) rows.push_back(Json::parse(line));
+std::vector<Json> metrics(const std::string& recipe, const fs::path& folder, const Words& words) {
+  train(recipe, folder, words);
+  std::vector<Json> found = rows(folder);
   fs::remove_all(folder);
-  return rows;
+  return found;
 }
 
-double apart(const Json& a, const Json& b, const char* key) {
-  if (a.at(key).is_null() || b.at(key).is_null()) return a.at(key).is_null() && b.at(key).is_null() ? 0 : 1;
-  return std::fabs(a.at(key).get<double>() / b.at(key).get<double>() - 1);
-}
-
-using Layout = std::vector<std::string>;
-
-void check_layouts(const Scratch& scratch, const std::string& recipe, const std::vector<Layout>& layouts) {
+void check_layouts(const Scratch& scratch, const std::string& recipe, const std::vector<Words>& layouts) {
   std::vector<Json> one = metrics(recipe, scratch / "run", {});
   REQUIRE(one.size() >= 10);
-  for (const Layout& layout : layouts) {
-    std::string text;
-    for (const std::string& word : layout) text += word + " ";
-    CAPTURE(text);
+  for (const Words& layout : layouts) {
+    std::string now = text(layout);
+    CAPTURE(now);
     std::vector<Json> seen = metrics(recipe, scratch / "run", layout);
     REQUIRE(seen.size() == one.size());
     CHECK(apart(seen[0], one[0], "loss") <= 1e-6);
@@ -127,12 +100,10 @@ TEST_CASE("packed sequences are shared out one by one, and dynamically") {
 TEST_CASE("the memory plan of a context-parallel rank is what the rank takes") {
   Scratch scratch("mtrain-cp-memory");
   std::string recipe = scratch.write("cp.yaml", recipe_text("type: llama, kv_heads: 2", "mock"));
-  for (const Layout& layout : {Layout{"dist.nproc=2", "dist.cp=2"},
+  for (const Words& layout : {Words{"dist.nproc=2", "dist.cp=2"},
                                {"dist.nproc=2", "dist.cp=2", "dist.cp_comm=[a2a]"},
                                {"dist.nproc=4", "dist.cp=4", "dist.cp_comm=['a2a+p2p']", "dist.cp_hierarchy=[2,2]"}}) {
-    std::vector<std::string> words = {"bench", recipe, "--steps", "2", "--warmup", "1", "--json", "--plain"};
-    words.insert(words.end(), layout.begin(), layout.end());
-    Outcome out = cli(words);
+    Outcome out = cli(with({"bench", recipe, "--steps", "2", "--warmup", "1", "--json", "--plain"}, layout));
     REQUIRE_MESSAGE(out.status == 0, out.err);
     Json seen = Json::parse(out.out);
     CAPTURE(layout.back());

@@ -1,58 +1,16 @@
 // Ranks that share out the global batch train as one rank does.
-#include <doctest/doctest.h>
-
-#include <cmath>
-#include <fstream>
-#include <map>
-#include <nlohmann/json.hpp>
-
-#include "../process.h"
+#include "training_run.h"
 
 using namespace mtrain::testing;
 namespace fs = std::filesystem;
-using Json = nlohmann::json;
 
 namespace {
 
 std::string recipe_text(const std::string& model) {
-  return "model: {" + model +
-         ", layers: 2, hidden_size: 64, heads: 4, ffn_hidden_size: 128, seq_length: 48}\n"
-         "dataset: mock\n"
-         "train: {steps: 20, micro_batch_size: 2, global_batch_size: 8}\n"
-         "optimizer: {lr: 2e-3}\n"
-         "scheduler: {warmup_steps: 4}\n"
-         "checkpoint: {interval: 10}\n"
-         "validation: {interval: 10, steps: 2}\n"
-         "run: {threads: 1}\n"
-         "logger: {tensorboard: false}\n";
-}
-
-Outcome train(const std::string& recipe, const fs::path& folder, std::vector<std::string> words) {
-  std::vector<std::string> arguments = {recipe, "-q", "run.dir=" + folder.string()};
-  arguments.insert(arguments.end(), words.begin(), words.end());
-  return cli(arguments);
-}
-
-/// Steps of a run in order.
-std::vector<Json> steps(const fs::path& folder) {
-  std::vector<Json> out;
-  std::ifstream in(folder / "metrics.jsonl");
-  for (std::string line; std::getline(in, line);)
-    if (Json row = Json::parse(line); row.contains("grad_norm")) out.push_back(row);
-  return out;
-}
-
-double apart(const Json& a, const Json& b, const char* key) {
-  return std::fabs(a.at(key).get<double>() / b.at(key).get<double>() - 1);
-}
-
-/// As if the run had ended after its checkpoint of step 10.
-void forget_step_20(const fs::path& folder) {
-  std::vector<fs::path> last;
-  for (const auto& entry : fs::recursive_directory_iterator(folder))
-    if (entry.is_directory() && entry.path().filename().string().ends_with("20")) last.push_back(entry.path());
-  REQUIRE(last.size() == 1);
-  fs::remove_all(last[0]);
+  return small_recipe(model + ", layers: 2, hidden_size: 64, heads: 4, ffn_hidden_size: 128, seq_length: 48",
+                      "train: {steps: 20, micro_batch_size: 2, global_batch_size: 8}\n"
+                      "optimizer: {lr: 2e-3}\nscheduler: {warmup_steps: 4}\n"
+                      "checkpoint: {interval: 10}\nvalidation: {interval: 10, steps: 2}\n");
 }
 
 std::string ranks(int n) {
@@ -73,9 +31,8 @@ TEST_CASE("2 and 4 ranks lose what one rank loses, within rounding") {
         CAPTURE(dtype);
         CAPTURE(n);
         fs::path folder = scratch / "run";
-        Outcome out = train(recipe, folder, {precision, ranks(n)});
-        REQUIRE_MESSAGE(out.status == 0, out.err);
-        std::vector<Json> seen = steps(folder);
+        train(recipe, folder, {precision, ranks(n)});
+        std::vector<Json> seen = rows(folder, "grad_norm");
         REQUIRE(seen.size() == 20);
         if (one.empty()) one = seen;
         CHECK(apart(seen[0], one[0], "loss") == 0);  // the same forward passes, added in the same order
@@ -91,12 +48,8 @@ TEST_CASE("with ddp.in_order 1, 2 and 4 ranks end in the same bits, also when th
   Scratch scratch("mtrain-dp-order");
   std::string recipe = scratch.write("dp.yaml", recipe_text("type: llama, kv_heads: 2"));
   for (const char* dtype : {"fp32", "bf16", "fp16"}) {
-    std::vector<std::string> words = {std::string("mixed_precision.dtype=") + dtype, "ddp.in_order=true"};
-    auto run = [&](const fs::path& folder, std::vector<std::string> more) {
-      more.insert(more.end(), words.begin(), words.end());
-      Outcome out = train(recipe, folder, more);
-      REQUIRE_MESSAGE(out.status == 0, out.err);
-    };
+    Words words = {std::string("mixed_precision.dtype=") + dtype, "ddp.in_order=true"};
+    auto run = [&](const fs::path& folder, const Words& more) { train(recipe, folder, with(more, words)); };
     CAPTURE(dtype);
     run(scratch / "1", {ranks(1)});
     std::string expected = digest(scratch / "1");
@@ -105,10 +58,10 @@ TEST_CASE("with ddp.in_order 1, 2 and 4 ranks end in the same bits, also when th
       fs::path folder = scratch / std::to_string(n);
       run(folder, {ranks(n), "run.threads=2"});
       CHECK(digest(folder) == expected);
-      CHECK(steps(folder).back()["loss"] == steps(scratch / "1").back()["loss"]);
+      CHECK(rows(folder, "grad_norm").back()["loss"] == rows(scratch / "1", "grad_norm").back()["loss"]);
     }
     run(scratch / "resumed", {ranks(4)});
-    forget_step_20(scratch / "resumed");
+    forget_checkpoint(scratch / "resumed", 20);
     REQUIRE(digest(scratch / "resumed") != expected);
     run(scratch / "resumed", {ranks(2)});
     CHECK(digest(scratch / "resumed") == expected);
@@ -119,13 +72,13 @@ TEST_CASE("with ddp.in_order 1, 2 and 4 ranks end in the same bits, also when th
 TEST_CASE("ranks that do not fit are refused before anything starts") {
   Scratch scratch("mtrain-dp-refused");
   std::string recipe = scratch.write("dp.yaml", recipe_text("type: llama, kv_heads: 2"));
-  Outcome uneven = train(recipe, scratch / "run", {ranks(3)});
+  Outcome uneven = run_training(recipe, scratch / "run", {ranks(3)});
   CHECK(uneven.status != 0);
   CHECK(uneven.err.find("3 data-parallel ranks") != std::string::npos);
   CHECK_FALSE(fs::exists(scratch / "run"));
-  Outcome none = train(recipe, scratch / "run", {ranks(0)});
+  Outcome none = run_training(recipe, scratch / "run", {ranks(0)});
   CHECK(none.err.find("dist.nproc") != std::string::npos);
-  Outcome whole = train(recipe, scratch / "run", {"dist.comm=thread", ranks(4), "train.steps=1", "scheduler.warmup_steps=0"});
+  Outcome whole = run_training(recipe, scratch / "run", {"dist.comm=thread", ranks(4), "train.steps=1", "scheduler.warmup_steps=0"});
   CHECK_MESSAGE(whole.status == 0, whole.err);
 }
 

@@ -1,52 +1,17 @@
 // A model cut into stages trains as on one rank.
-#include <doctest/doctest.h>
-
-#include <algorithm>
-#include <cmath>
-#include <fstream>
-#include <nlohmann/json.hpp>
-
-#include "../process.h"
+#include "training_run.h"
 
 using namespace mtrain::testing;
 namespace fs = std::filesystem;
-using Json = nlohmann::json;
 
 namespace {
 
-using Words = std::vector<std::string>;
-
 // Without clipping: the gradient norm is a sum over ranks, in another order for every layout.
 std::string recipe_text(const std::string& model) {
-  return "model: {" + model +
-         ", layers: 8, hidden_size: 32, heads: 4, ffn_hidden_size: 64, seq_length: 24}\n"
-         "dataset: mock\n"
-         "train: {steps: 6, micro_batch_size: 1, global_batch_size: 8}\n"
-         "optimizer: {lr: 2e-3, clip_grad: 0}\n"
-         "scheduler: {warmup_steps: 2}\n"
-         "checkpoint: {interval: 3}\n"
-         "validation: {interval: 3, steps: 1}\n"
-         "run: {threads: 1}\n"
-         "logger: {tensorboard: false}\n";
-}
-
-Outcome train(const std::string& recipe, const fs::path& folder, const Words& words) {
-  Words arguments = {recipe, "-q", "run.dir=" + folder.string()};
-  arguments.insert(arguments.end(), words.begin(), words.end());
-  return cli(arguments);
-}
-
-/// Rows of metrics.jsonl that have a key.
-std::vector<Json> rows(const fs::path& folder, const char* key) {
-  std::vector<Json> out;
-  std::ifstream in(folder / "metrics.jsonl");
-  for (std::string line; std::getline(in, line);)
-    if (Json row = Json::parse(line); row.contains(key)) out.push_back(row);
-  return out;
-}
-
-double apart(const Json& a, const Json& b, const char* key) {
-  return std::fabs(a.at(key).get<double>() / b.at(key).get<double>() - 1);
+  return small_recipe(model + ", layers: 8, hidden_size: 32, heads: 4, ffn_hidden_size: 64, seq_length: 24",
+                      "train: {steps: 6, micro_batch_size: 1, global_batch_size: 8}\n"
+                      "optimizer: {lr: 2e-3, clip_grad: 0}\nscheduler: {warmup_steps: 2}\n"
+                      "checkpoint: {interval: 3}\nvalidation: {interval: 3, steps: 1}\n");
 }
 
 const std::vector<Words> kLayouts = {
@@ -60,27 +25,19 @@ const std::vector<Words> kLayouts = {
     {"dist.nproc=2", "dist.pp=2", "dist.variable_seq_lengths=true", "model.recompute=full"},
 };
 
-std::string text(const Words& words) {
-  std::string out;
-  for (const auto& word : words) out += word + " ";
-  return out;
-}
-
 }  // namespace
 
 TEST_CASE("pipelines of every schedule end in the bits of one rank") {
   Scratch scratch("mtrain-pp-bits");
   std::string recipe = scratch.write("pp.yaml", recipe_text("type: llama, kv_heads: 2"));
-  Outcome alone = train(recipe, scratch / "1", {});
-  REQUIRE_MESSAGE(alone.status == 0, alone.err);
+  train(recipe, scratch / "1", {});
   std::string expected = digest(scratch / "1");
   std::vector<Json> losses = rows(scratch / "1", "grad_norm");
   for (const Words& layout : kLayouts) {
     std::string words = text(layout);
     CAPTURE(words);
     fs::path folder = scratch / "run";
-    Outcome out = train(recipe, folder, layout);
-    REQUIRE_MESSAGE(out.status == 0, out.err);
+    train(recipe, folder, layout);
     CHECK(digest(folder) == expected);
     std::vector<Json> seen = rows(folder, "grad_norm");
     REQUIRE(seen.size() == losses.size());
@@ -96,17 +53,13 @@ TEST_CASE("a table shared by the first and the last stage stays one table") {
   Scratch scratch("mtrain-pp-tied");
   std::string recipe = scratch.write("pp.yaml", recipe_text("type: gpt2, dropout: 0.1"));
   Words clip = {"optimizer.clip_grad=0.5"};
-  Outcome alone = train(recipe, scratch / "1", clip);
-  REQUIRE_MESSAGE(alone.status == 0, alone.err);
+  train(recipe, scratch / "1", clip);
   std::vector<Json> losses = rows(scratch / "1", "grad_norm");
   for (const Words& layout : kLayouts) {
     std::string words = text(layout);
     CAPTURE(words);
     fs::path folder = scratch / "run";
-    Words all = layout;
-    all.insert(all.end(), clip.begin(), clip.end());
-    Outcome out = train(recipe, folder, all);
-    REQUIRE_MESSAGE(out.status == 0, out.err);
+    train(recipe, folder, with(layout, clip));
     std::vector<Json> seen = rows(folder, "grad_norm");
     REQUIRE(seen.size() == losses.size());
     CHECK(seen[0]["loss"] == losses[0]["loss"]);
@@ -119,8 +72,7 @@ TEST_CASE("a table shared by the first and the last stage stays one table") {
 TEST_CASE("a pipeline's checkpoint goes on in any other layout, with data and tensor parallelism beside it") {
   Scratch scratch("mtrain-pp-resume");
   std::string recipe = scratch.write("pp.yaml", recipe_text("type: llama, kv_heads: 2, tie_embeddings: true"));
-  Outcome alone = train(recipe, scratch / "1", {});
-  REQUIRE_MESSAGE(alone.status == 0, alone.err);
+  train(recipe, scratch / "1", {});
   std::vector<Json> losses = rows(scratch / "1", "grad_norm");
   const Words ways[] = {{"dist.nproc=4", "dist.pp=2", "dist.tp=2"},
                         {"dist.nproc=4", "dist.pp=2", "dist.vp=2", "dist.schedule=zb_v"},
@@ -134,8 +86,7 @@ TEST_CASE("a pipeline's checkpoint goes on in any other layout, with data and te
     words.push_back("scheduler.decay_steps=6");
     std::string now = text(words);
     CAPTURE(now);
-    Outcome out = train(recipe, folder, words);
-    REQUIRE_MESSAGE(out.status == 0, out.err);
+    train(recipe, folder, words);
   }
   std::vector<Json> seen = rows(folder, "grad_norm");
   REQUIRE(seen.size() == 8);
@@ -145,8 +96,7 @@ TEST_CASE("a pipeline's checkpoint goes on in any other layout, with data and te
 TEST_CASE("pipelines beside data parallelism that shards and overlaps, weight gradients apart or not") {
   Scratch scratch("mtrain-pp-zero");
   std::string recipe = scratch.write("pp.yaml", recipe_text("type: gpt2"));
-  Outcome alone = train(recipe, scratch / "1", {});
-  REQUIRE_MESSAGE(alone.status == 0, alone.err);
+  train(recipe, scratch / "1", {});
   std::vector<Json> losses = rows(scratch / "1", "grad_norm");
   const Words ways[] = {{"dist.schedule=1f1b"}, {"dist.schedule=zb_h1"}, {"dist.schedule=zb_v", "dist.vp=2"},
                         {"dist.schedule=interleaved", "dist.vp=2"}};
@@ -157,7 +107,7 @@ TEST_CASE("pipelines beside data parallelism that shards and overlaps, weight gr
       std::string now = text(words);
       CAPTURE(now);
       fs::path folder = scratch / "run";
-      Outcome out = train(recipe, folder, words);
+      Outcome out = run_training(recipe, folder, words);
       CHECK_MESSAGE(out.status == 0, out.err);
       std::vector<Json> seen = rows(folder, "grad_norm");
       CHECK(seen.size() == losses.size());
@@ -177,14 +127,12 @@ TEST_CASE("a written schedule runs, and one that cannot is refused with what wai
   scratch.write("zb.txt",
                 "# ZB-H1\n0F0 0F1 0B0 0W0 0F2 0B1 0W1 0B2 0W2\n"
                 "1F0 1B0 1F1 1B1 1W0 1F2 1B2 1W1 1W2\n");
-  Outcome alone = train(recipe, scratch / "1", {"train.steps=2", "scheduler.warmup_steps=0", "train.global_batch_size=3"});
-  REQUIRE_MESSAGE(alone.status == 0, alone.err);
-  Outcome out = train(recipe, scratch / "2", layout);
-  REQUIRE_MESSAGE(out.status == 0, out.err);
+  train(recipe, scratch / "1", {"train.steps=2", "scheduler.warmup_steps=0", "train.global_batch_size=3"});
+  train(recipe, scratch / "2", layout);
   CHECK(digest(scratch / "2") == digest(scratch / "1"));
   auto refused = [&](const char* schedule, const char* why) {
     scratch.write("zb.txt", schedule);
-    Outcome bad = train(recipe, scratch / "3", layout);
+    Outcome bad = run_training(recipe, scratch / "3", layout);
     CHECK(bad.status == 10);
     CHECK_MESSAGE(bad.err.find(why) != std::string::npos, bad.err);
   };
@@ -201,9 +149,7 @@ TEST_CASE("the memory plan of a pipeline's first rank is what the rank takes, bu
   for (const Words& layout : kLayouts) {
     std::string now = text(layout);
     CAPTURE(now);
-    Words words = {"bench", recipe, "--steps", "2", "--warmup", "1", "--json", "--plain"};
-    words.insert(words.end(), layout.begin(), layout.end());
-    Outcome out = cli(words);
+    Outcome out = cli(with({"bench", recipe, "--steps", "2", "--warmup", "1", "--json", "--plain"}, layout));
     REQUIRE_MESSAGE(out.status == 0, out.err);
     Json seen = Json::parse(out.out);
     auto planned = seen["planned_memory"]["bytes"].get<int64_t>(), taken = seen["tensor_memory"]["bytes"].get<int64_t>();
@@ -218,9 +164,7 @@ TEST_CASE("check tells bubble and memory of a pipeline, and refuses what it cann
   Scratch scratch("mtrain-pp-check");
   std::string recipe = scratch.write("pp.yaml", recipe_text("type: llama, kv_heads: 2"));
   auto told = [&](const Words& words, const char* what) {
-    Words all = {"check", recipe, "dist.nproc=2", "dist.pp=2"};
-    all.insert(all.end(), words.begin(), words.end());
-    Outcome out = cli(all);
+    Outcome out = cli(with({"check", recipe, "dist.nproc=2", "dist.pp=2"}, words));
     std::string text = out.out + out.err;
     CHECK_MESSAGE(text.find(what) != std::string::npos, text);
     return out.status;

@@ -1,19 +1,10 @@
 // Training with products in FP8 and FP4, from the command line.
-#include <doctest/doctest.h>
-
-#include <cmath>
-#include <fstream>
-#include <nlohmann/json.hpp>
-
-#include "../process.h"
+#include "training_run.h"
 
 using namespace mtrain::testing;
 namespace fs = std::filesystem;
-using Json = nlohmann::json;
 
 namespace {
-
-using Words = std::vector<std::string>;
 
 /// The quickstart's model, narrower, on made-up text whose entropy is known: 1.213 nats.
 std::string recipe_text(int steps) {
@@ -38,13 +29,6 @@ const std::vector<std::pair<const char*, Words>> kRecipes = {
     {"nvfp4", {"mixed_precision.fp4=nvfp4", "mixed_precision.last_bf16_layers=1"}},
 };
 
-void train(const std::string& recipe, const fs::path& folder, const Words& words) {
-  Words arguments = {recipe, "-q", "run.dir=" + folder.string()};
-  arguments.insert(arguments.end(), words.begin(), words.end());
-  Outcome out = cli(arguments);
-  REQUIRE_MESSAGE(out.status == 0, out.err);
-}
-
 struct Curve {
   std::vector<double> losses;
   double valid = NAN;
@@ -52,18 +36,11 @@ struct Curve {
 
 Curve curve(const fs::path& folder) {
   Curve out;
-  std::ifstream in(folder / "metrics.jsonl");
-  for (std::string line; std::getline(in, line);) {
-    Json row = Json::parse(line);
+  for (const Json& row : rows(folder)) {
     if (!row.at("loss").is_null()) out.losses.push_back(row.at("loss").get<double>());
     if (!row.at("val_loss").is_null()) out.valid = row.at("val_loss").get<double>();
   }
   return out;
-}
-
-Words with(Words a, const Words& b) {
-  a.insert(a.end(), b.begin(), b.end());
-  return a;
 }
 
 }  // namespace
@@ -96,9 +73,7 @@ TEST_CASE("FP8 and FP4 training is the same bits on any number of threads, and c
     std::string whole = digest(scratch / "one");
     REQUIRE(whole.size() == 65);
     CHECK(digest(scratch / "three") == whole);
-    std::error_code none;
-    for (const auto& entry : fs::directory_iterator(scratch / "three" / "checkpoints"))
-      if (entry.path().filename().string().ends_with("12")) fs::remove_all(entry.path(), none);
+    forget_checkpoint(scratch / "three", 12);
     train(recipe, scratch / "three", words);
     CHECK(digest(scratch / "three") == whole);
     fs::remove_all(scratch / "one");
@@ -142,7 +117,7 @@ TEST_CASE("what does not fit FP8 is refused with the way out") {
            {{"mixed_precision.fp8=hybrid", "mixed_precision.fp8_attention=true"}, "attention in FP8"},
        }) {
     CAPTURE(std::string(c.says));
-    Outcome out = cli(with({recipe, "-q", "run.dir=" + (scratch / "run").string()}, c.words));
+    Outcome out = run_training(recipe, scratch / "run", c.words);
     CHECK(out.status == 10);
     CHECK_MESSAGE(out.err.find(c.says) != std::string::npos, out.err);
   }

@@ -1,26 +1,15 @@
 // What is kept for backward changes memory and time, and no bit of the result.
-#include <doctest/doctest.h>
-
-#include <fstream>
-#include <nlohmann/json.hpp>
-
-#include "../process.h"
+#include "training_run.h"
 
 using namespace mtrain::testing;
 namespace fs = std::filesystem;
-using Json = nlohmann::json;
 
 namespace {
 
 std::string recipe_text(const std::string& model) {
-  return "model: {" + model +
-         ", layers: 4, hidden_size: 64, heads: 4, ffn_hidden_size: 192, seq_length: 64}\n"
-         "dataset: mock\n"
-         "train: {steps: 3, micro_batch_size: 4, global_batch_size: 8}\n"
-         "scheduler: {warmup_steps: 0}\n"
-         "checkpoint: {interval: 0}\n"
-         "run: {threads: 1}\n"
-         "logger: {tensorboard: false}\n";
+  return small_recipe(model + ", layers: 4, hidden_size: 64, heads: 4, ffn_hidden_size: 192, seq_length: 64",
+                      "train: {steps: 3, micro_batch_size: 4, global_batch_size: 8}\n"
+                      "scheduler: {warmup_steps: 0}\ncheckpoint: {interval: 0}\n");
 }
 
 struct Seen {
@@ -28,21 +17,16 @@ struct Seen {
   double memory = 0;
 };
 
-Seen train(const std::string& recipe, const fs::path& folder, const std::string& words) {
+Seen seen_of(const std::string& recipe, const fs::path& folder, const std::string& words) {
   fs::remove_all(folder);
-  std::vector<std::string> arguments = {recipe, "-q", "run.dir=" + folder.string()};
   std::istringstream in(words);
-  for (std::string word; in >> word;) arguments.push_back(word);
-  Outcome out = cli(arguments);
-  REQUIRE_MESSAGE(out.status == 0, out.err);
+  train(recipe, folder, {std::istream_iterator<std::string>(in), {}});
   Seen seen;
-  std::ifstream file(folder / "metrics.jsonl");
-  for (std::string line; std::getline(file, line);)
-    if (Json row = Json::parse(line); row.contains("grad_norm")) {
-      seen.numbers.push_back(row.at("loss"));
-      seen.numbers.push_back(row.at("grad_norm"));
-      seen.memory = row.at("memory_bytes");
-    }
+  for (const Json& row : rows(folder, "grad_norm")) {
+    seen.numbers.push_back(row.at("loss"));
+    seen.numbers.push_back(row.at("grad_norm"));
+    seen.memory = row.at("memory_bytes");
+  }
   REQUIRE(seen.numbers.size() == 6);
   return seen;
 }
@@ -56,7 +40,7 @@ TEST_CASE("recomputation and offloading: the same bits with less memory") {
       for (const char* layout : {"", "dist.nproc=2 dist.tp=2"}) {
         std::string recipe = scratch.write("r.yaml", recipe_text(model));
         std::string base = std::string("mixed_precision.dtype=") + dtype + " " + layout;
-        Seen kept = train(recipe, scratch / "run", base);
+        Seen kept = seen_of(recipe, scratch / "run", base);
         for (const char* how :
              {"model.recompute=full", "model.recompute=full model.recompute_layers=2",
               "model.recompute=full model.recompute_method=block model.recompute_layers=3",
@@ -67,7 +51,7 @@ TEST_CASE("recomputation and offloading: the same bits with less memory") {
           CAPTURE(model);
           CAPTURE(base);
           CAPTURE(how);
-          Seen seen = train(recipe, scratch / "run", base + " " + how);
+          Seen seen = seen_of(recipe, scratch / "run", base + " " + how);
           CHECK(seen.numbers == kept.numbers);
           CHECK(seen.memory < kept.memory);
         }

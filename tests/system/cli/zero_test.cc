@@ -1,56 +1,23 @@
 // Ranks that share out state, gradients and parameters train as ranks that hold everything, and continue each other's checkpoints.
-#include <doctest/doctest.h>
-
-#include <cmath>
-#include <fstream>
-#include <nlohmann/json.hpp>
-
-#include "../process.h"
+#include "training_run.h"
 
 using namespace mtrain::testing;
 namespace fs = std::filesystem;
-using Json = nlohmann::json;
 
 namespace {
 
 // One micro-batch per rank of two: then every stage adds gradients up in the same order.
 std::string recipe_text(const std::string& model) {
-  return "model: {" + model +
-         ", layers: 3, hidden_size: 64, heads: 4, ffn_hidden_size: 136, seq_length: 48}\n"
-         "dataset: mock\n"
-         "train: {steps: 12, micro_batch_size: 4, global_batch_size: 8}\n"
-         "optimizer: {lr: 2e-3}\n"
-         "scheduler: {warmup_steps: 4}\n"
-         "checkpoint: {interval: 6}\n"
-         "validation: {interval: 6, steps: 2}\n"
-         "run: {threads: 1}\n"
-         "logger: {tensorboard: false}\n";
-}
-
-using Words = std::vector<std::string>;
-
-void train(const std::string& recipe, const fs::path& folder, Words words) {
-  Words arguments = {recipe, "-q", "run.dir=" + folder.string()};
-  arguments.insert(arguments.end(), words.begin(), words.end());
-  Outcome out = cli(arguments);
-  REQUIRE_MESSAGE(out.status == 0, out.err);
+  return small_recipe(model + ", layers: 3, hidden_size: 64, heads: 4, ffn_hidden_size: 136, seq_length: 48",
+                      "train: {steps: 12, micro_batch_size: 4, global_batch_size: 8}\n"
+                      "optimizer: {lr: 2e-3}\nscheduler: {warmup_steps: 4}\n"
+                      "checkpoint: {interval: 6}\nvalidation: {interval: 6, steps: 2}\n");
 }
 
 std::vector<double> losses(const fs::path& folder) {
   std::vector<double> out;
-  std::ifstream in(folder / "metrics.jsonl");
-  for (std::string line; std::getline(in, line);)
-    if (Json row = Json::parse(line); row.contains("grad_norm")) out.push_back(row.at("loss").get<double>());
+  for (const Json& row : rows(folder, "grad_norm")) out.push_back(row.at("loss").get<double>());
   return out;
-}
-
-/// As if the run had ended after its checkpoint of step 6.
-void forget_step_12(const fs::path& folder) {
-  std::vector<fs::path> last;
-  for (const auto& entry : fs::recursive_directory_iterator(folder))
-    if (entry.is_directory() && entry.path().filename().string().ends_with("12")) last.push_back(entry.path());
-  REQUIRE(last.size() == 1);
-  fs::remove_all(last[0]);
 }
 
 const Words kSharings[] = {{"dist.zero=1"},
@@ -58,11 +25,6 @@ const Words kSharings[] = {{"dist.zero=1"},
                            {"dist.zero=3"},
                            {"dist.zero=1", "ddp.overlap_grad_reduce=true", "ddp.overlap_param_gather=true", "ddp.bucket_size=9000"},
                            {"dist.zero=3", "ddp.overlap_grad_reduce=true", "ddp.overlap_param_gather=true", "model.recompute=full"}};
-
-Words with(Words words, const Words& more) {
-  words.insert(words.end(), more.begin(), more.end());
-  return words;
-}
 
 }  // namespace
 
@@ -84,7 +46,7 @@ TEST_CASE("dist.zero: every stage ends in the bits of none, also when it changes
         train(recipe, folder, with(base, sharing));
         CHECK(digest(folder) == expected);
         CHECK(losses(folder) == losses(scratch / "plain"));
-        forget_step_12(folder);
+        forget_checkpoint(folder, 12);
         REQUIRE(digest(folder) != expected);
         train(recipe, folder, number % 2 ? base : with(base, kSharings[static_cast<size_t>(number + 1) % 5]));
         CHECK(digest(folder) == expected);
@@ -109,7 +71,7 @@ TEST_CASE("dist.zero: a checkpoint of one number of ranks continues on another, 
     CAPTURE(before[1]);
     fs::path folder = scratch / "run";
     train(recipe, folder, before);
-    forget_step_12(folder);
+    forget_checkpoint(folder, 12);
     train(recipe, folder, after);
     std::vector<double> seen = losses(folder);
     REQUIRE(seen.size() == 12);
