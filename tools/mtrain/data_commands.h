@@ -14,6 +14,8 @@ std::unique_ptr<Tokenizer> make_tokenizer(PluginHost& plugins, const std::string
                                           const std::vector<std::string>& settings);
 
 /// Each adds the command under `mtrain data` that it is named after.
+void add_data_prepare(CLI::App& data, Cli& cli);
+void add_data_verify(CLI::App& data, Cli& cli);
 void add_data_tokenize(CLI::App& data, Cli& cli);
 void add_data_render(CLI::App& data, Cli& cli);
 void add_data_stats(CLI::App& data, Cli& cli);

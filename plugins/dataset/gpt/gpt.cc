@@ -1,6 +1,7 @@
 // The gpt dataset: prepared token files in the sample order of Megatron's GPTDataset, one file or a blend of
 // several.
 #include <algorithm>
+#include <array>
 #include <memory>
 #include <numeric>
 
@@ -14,8 +15,8 @@ namespace {
 
 struct GptConfig {
   std::string path, valid_path, test_path, split = "969,30,1";
-  std::vector<std::string> paths;
-  std::vector<double> weights;
+  std::vector<std::string> paths, valid_paths, test_paths;
+  std::vector<double> weights, valid_weights, test_weights;
   bool reset_position_ids = false, reset_attention_mask = false, eod_mask_loss = false, drop_last = true;
 
   void bind(Fields& f) {
@@ -28,7 +29,13 @@ struct GptConfig {
         .example("[0.3, 0.7]");
     f("split", split, "shares of the documents for train, valid and test").example("969,30,1");
     f("valid_path", valid_path, "a pair for validation; then split is not applied");
+    f("valid_paths", valid_paths, "several pairs for validation, blended as paths are, instead of valid_path")
+        .example("[data/books_valid, data/web_valid]");
+    f("valid_weights", valid_weights, "the share of each of valid_paths").example("[0.5, 0.5]");
     f("test_path", test_path, "a pair for testing; then split is not applied");
+    f("test_paths", test_paths, "several pairs for testing, blended as paths are, instead of test_path")
+        .example("[data/books_test, data/web_test]");
+    f("test_weights", test_weights, "the share of each of test_paths").example("[0.5, 0.5]");
     f("reset_position_ids", reset_position_ids, "count positions from 0 again after each end of document");
     f("reset_attention_mask", reset_attention_mask, "let no token attend to an earlier document");
     f("eod_mask_loss", eod_mask_loss, "leave the token after an end of document out of the loss");
@@ -39,31 +46,40 @@ struct GptConfig {
 
 using File = std::shared_ptr<const IndexedFile>;
 
+/// What a split, or all of them, are read from.
+struct Blend {
+  std::string name;  // of the setting: "path", "valid_path"
+  std::vector<File> files;
+  std::vector<double> weights;  // none: mixed by their sizes
+};
+
 class GptDataset final : public Dataset {
  public:
   GptDataset(const GptConfig& config, DatasetContext& context) : config_(config), context_(context) {
     check_settings();
-    if (!config.path.empty()) train_.push_back(open(config.path));
-    for (const auto& path : config.paths) train_.push_back(open(path));
-    if (!config.valid_path.empty()) valid_ = open(config.valid_path);
-    if (!config.test_path.empty()) test_ = open(config.test_path);
+    blends_ = {open_blend("path", config.path, config.paths, config.weights),
+               open_blend("valid_path", config.valid_path, config.valid_paths, config.valid_weights),
+               open_blend("test_path", config.test_path, config.test_paths, config.test_weights)};
   }
 
   std::unique_ptr<SampleSource> split(Split which, int64_t num_samples) const override {
     MT_USER_CHECK(which == Split::train || num_samples != 0, ErrorClass::config,
                   cat("no samples wanted of the ", name(which), " split"), "");
-    if (own_files()) {
-      if (which == Split::valid) return whole(valid_, which, num_samples, "dataset.valid_path");
-      if (which == Split::test) return whole(test_, which, num_samples, "dataset.test_path");
-    }
-    if (config_.paths.empty()) return source(train_[0], range_of(train_[0], which), which, num_samples);
-    return config_.weights.empty() ? blend_by_size(which, num_samples) : blend_by_weight(which, num_samples);
+    const Blend& blend = blends_[own_files() ? static_cast<size_t>(which) : 0];
+    MT_USER_CHECK(
+        !blend.files.empty(), ErrorClass::config,
+        cat("there is no ", name(which), " data: dataset.", blend.name, " is not set"),
+        "set it, or leave those of valid and test both out so that dataset.split divides the documents");
+    if (blend.files.size() == 1)
+      return source(blend.files[0], range_of(blend.files[0], which), which, num_samples);
+    return blend.weights.empty() ? blend_by_size(blend, which, num_samples)
+                                 : blend_by_weight(blend, which, num_samples);
   }
 
   std::string identity() const override {
     std::vector<std::string> files, weights;
-    for (const auto& file : train_) files.push_back(file->identity());
-    for (const auto& file : {valid_, test_}) files.push_back(file ? file->identity() : "null");
+    for (const auto& file : blends_[0].files) files.push_back(file->identity());
+    for (size_t i : {size_t{1}, size_t{2}}) files.push_back(identity_of(blends_[i]));
     for (double weight : config_.weights) weights.push_back(shortest(weight));
     auto flag = [](bool value) { return value ? "true" : "false"; };
     return cat("{\"dataset\":\"gpt\",\"files\":[", join(files, ","), "],\"weights\":[", join(weights, ","),
@@ -75,19 +91,40 @@ class GptDataset final : public Dataset {
   }
 
  private:
-  bool own_files() const { return !config_.valid_path.empty() || !config_.test_path.empty(); }
+  /// Whether the splits are files of their own.
+  bool own_files() const { return !blends_[1].files.empty() || !blends_[2].files.empty(); }
+
+  /// "null", a file, or a list of files and weights.
+  static std::string identity_of(const Blend& blend) {
+    if (blend.files.empty()) return "null";
+    if (blend.files.size() == 1) return blend.files[0]->identity();
+    std::vector<std::string> parts;
+    for (const auto& file : blend.files) parts.push_back(file->identity());
+    for (double weight : blend.weights) parts.push_back(shortest(weight));
+    return cat("[", join(parts, ","), "]");
+  }
+
+  Blend open_blend(const std::string& name, const std::string& path, const std::vector<std::string>& paths,
+                   const std::vector<double>& weights) const {
+    MT_USER_CHECK(path.empty() || paths.empty(), ErrorClass::config,
+                  cat("dataset.", name, " and dataset.", name, "s are both set"),
+                  cat("give the prefix of one prepared pair as dataset.", name, ", or several as dataset.", name, "s"));
+    const std::string weights_name = name.substr(0, name.size() - 4) + "weights";
+    MT_USER_CHECK(weights.empty() || weights.size() == paths.size(), ErrorClass::config,
+                  cat("dataset.", weights_name, " has ", weights.size(), " values for ", paths.size(), " dataset.",
+                      name, "s"),
+                  "give one weight for each path");
+    if (!weights.empty()) normalize_weights(weights);
+    Blend blend{name, {}, weights};
+    if (!path.empty()) blend.files.push_back(open(path));
+    for (const auto& one : paths) blend.files.push_back(open(one));
+    return blend;
+  }
 
   void check_settings() const {
     MT_USER_CHECK(
-        config_.path.empty() != config_.paths.empty(), ErrorClass::config,
-        config_.path.empty() ? "dataset.path is not set" : "dataset.path and dataset.paths are both set",
+        !config_.path.empty() || !config_.paths.empty(), ErrorClass::config, "dataset.path is not set",
         "give the prefix of one prepared pair as dataset.path, or several as dataset.paths");
-    MT_USER_CHECK(config_.weights.empty() || config_.weights.size() == config_.paths.size(),
-                  ErrorClass::config,
-                  cat("dataset.weights has ", config_.weights.size(), " values for ", config_.paths.size(),
-                      " dataset.paths"),
-                  "give one weight for each path");
-    if (!config_.weights.empty()) normalize_weights(config_.weights);
     split_ranges(config_.split, 0);
     MT_USER_CHECK(
         context_.seed <= UINT32_MAX, ErrorClass::config,
@@ -120,8 +157,8 @@ class GptDataset final : public Dataset {
 
   SequenceRange range_of(const File& file, Split which) const {
     const int64_t count = file->num_sequences();
-    auto ranges = own_files() ? std::array<SequenceRange, 3>{{{0, count}, {0, 0}, {0, 0}}}
-                              : split_ranges(config_.split, count);
+    if (own_files()) return {0, count};
+    auto ranges = split_ranges(config_.split, count);
     SequenceRange range = ranges[static_cast<size_t>(which)];
     if (range.begin == range.end) {
       auto size = [&](size_t i) { return ranges[i].end - ranges[i].begin; };
@@ -134,14 +171,6 @@ class GptDataset final : public Dataset {
           "blank-lines)");
     }
     return range;
-  }
-
-  std::unique_ptr<SampleSource> whole(const File& file, Split which, int64_t num_samples,
-                                      const char* key) const {
-    MT_USER_CHECK(
-        file != nullptr, ErrorClass::config, cat("there is no ", name(which), " data: ", key, " is not set"),
-        "set it, or leave both valid_path and test_path out so that dataset.split divides the documents");
-    return source(file, {0, file->num_sequences()}, which, num_samples);
   }
 
   std::unique_ptr<SampleSource> source(const File& file, SequenceRange range, Split which,
@@ -170,31 +199,31 @@ class GptDataset final : public Dataset {
     return std::make_unique<GptSource>(file, std::move(index), config);
   }
 
-  std::unique_ptr<SampleSource> blend_by_weight(Split which, int64_t num_samples) const {
+  std::unique_ptr<SampleSource> blend_by_weight(const Blend& from, Split which, int64_t num_samples) const {
     MT_USER_CHECK(num_samples != kOneEpoch, ErrorClass::config,
                   cat("one epoch of a weighted blend is not defined (the ", name(which), " split)"),
-                  "leave dataset.weights out, or ask for a number of samples");
-    auto weights = normalize_weights(config_.weights);
+                  "leave the weights out, or ask for a number of samples");
+    auto weights = normalize_weights(from.weights);
     int64_t size = 0;
     for (double weight : weights) size += blend_share(num_samples, weight);
     BlendIndex index = blend(weights, size);
     std::vector<int64_t> used(weights.size(), 0);
     for (int16_t d : index.dataset) ++used[static_cast<size_t>(d)];
     std::vector<std::unique_ptr<SampleSource>> sources;
-    for (size_t d = 0; d < train_.size(); ++d) {
+    for (size_t d = 0; d < from.files.size(); ++d) {
       // Rounding every share up lets many small datasets draw more of the large ones than their surplus
       // covers.
       auto share = std::max({int64_t{1}, used[d], blend_share_with_surplus(num_samples, weights[d])});
-      sources.push_back(source(train_[d], range_of(train_[d], which), which, share));
+      sources.push_back(source(from.files[d], range_of(from.files[d], which), which, share));
     }
     return std::make_unique<BlendSource>(std::move(sources), std::move(index));
   }
 
-  std::unique_ptr<SampleSource> blend_by_size(Split which, int64_t num_samples) const {
+  std::unique_ptr<SampleSource> blend_by_size(const Blend& from, Split which, int64_t num_samples) const {
     std::vector<std::unique_ptr<SampleSource>> sources;
     std::vector<int64_t> sizes;
     std::vector<double> weights;
-    for (const File& file : train_) {
+    for (const File& file : from.files) {
       sources.push_back(source(file, range_of(file, which), which, kOneEpoch));
       sizes.push_back(sources.back()->size());
       weights.push_back(static_cast<double>(sizes.back()));
@@ -203,16 +232,15 @@ class GptDataset final : public Dataset {
       return std::make_unique<BlendSource>(std::move(sources), blend_exhaustive(sizes));
     const int64_t total = std::accumulate(sizes.begin(), sizes.end(), int64_t{0});
     MT_USER_CHECK(num_samples <= total, ErrorClass::data,
-                  cat("the ", name(which), " split of dataset.paths has ", total, " samples, but ",
+                  cat("the ", name(which), " split of dataset.", from.name, "s has ", total, " samples, but ",
                       num_samples, " are wanted"),
-                  "give dataset.weights, with which the data repeats, or ask for fewer samples");
+                  "give weights, with which the data repeats, or ask for fewer samples");
     return std::make_unique<BlendSource>(std::move(sources), blend(normalize_weights(weights), num_samples));
   }
 
   const GptConfig config_;
   const DatasetContext context_;
-  std::vector<File> train_;
-  File valid_, test_;
+  std::array<Blend, 3> blends_;  // of train, valid and test
 };
 
 }  // namespace

@@ -144,7 +144,7 @@ TEST_CASE("each kind of failure has its status and one message") {
     CHECK_MESSAGE(got.err.find(c.says) != std::string::npos, got.err);
     CHECK(got.out.empty());
   }
-  CHECK(run(scratch, "data prepare -i x.jsonl -o o -t byte --on-bad skip").status == 0);
+  CHECK(run(scratch, "data prepare -i x.jsonl -o o -t byte --bad-lines skip").status == 0);
   CHECK(run(scratch, "data prepare --help").out.find("--append-eod") != std::string::npos);
 }
 
