@@ -26,7 +26,7 @@ struct TiktokenConfig {
         .resume(ResumeClass::impossible)
         .renamed_from({"tokenizer_model"});
     f("pattern", pattern,
-      "how text is cut into words: gpt2, llama3 (also cl100k), qwen2, or a regular expression")
+      "how text is cut into words: gpt2, llama3 (also cl100k), qwen2, o200k, or a regular expression")
         .resume(ResumeClass::impossible)
         .renamed_from({"tiktoken_pattern"});
     f("special_tokens", special_tokens,
@@ -44,6 +44,7 @@ std::string pattern_of(const std::string& name) {
   if (name == "gpt2" || name == "r50k" || name == "p50k")
     return std::string(pattern_text(KnownPattern::gpt2));
   if (name == "llama3" || name == "cl100k") return std::string(pattern_text(KnownPattern::llama3));
+  if (name == "o200k") return std::string(pattern_text(KnownPattern::o200k));
   if (name == "qwen2") return std::string(pattern_text(KnownPattern::qwen2));
   return name;
 }

@@ -3,6 +3,7 @@
 
 #include <doctest/doctest.h>
 
+#include <array>
 #include <chrono>
 #include <map>
 #include <random>
@@ -20,14 +21,14 @@ struct Made {
   std::vector<BpeMerge> merges;
   std::map<std::pair<int32_t, int32_t>, BpeMerge> by_pair;
 
-  explicit Made(uint32_t seed, int count, int letters) {
+  explicit Made(uint32_t seed, int count, int letters, int first_letter = 'a') {
     std::mt19937 random(seed);
     for (int b = 0; b < 256; ++b) {
       const char c = static_cast<char>(b);
       tokens.add({&c, 1}, b, "test");
     }
     std::vector<int32_t> pool;
-    for (int i = 0; i < letters; ++i) pool.push_back('a' + i);
+    for (int i = 0; i < letters; ++i) pool.push_back(first_letter + i);
     while (static_cast<int>(merges.size()) < count) {
       const int32_t a = pool[random() % pool.size()], b = pool[random() % pool.size()];
       std::string joined = std::string(tokens.text(a)) + std::string(tokens.text(b));
@@ -69,10 +70,10 @@ std::vector<int32_t> encode(const Bpe& bpe, const std::string& word) {
   return out.ids;
 }
 
-std::string random_word(std::mt19937& random, size_t size, int letters) {
+std::string random_word(std::mt19937& random, size_t size, int letters, int first_letter = 'a') {
   std::string out(size, 'a');
   for (auto& c : out)
-    c = static_cast<char>('a' + static_cast<int>(random() % static_cast<uint32_t>(letters)));
+    c = static_cast<char>(first_letter + static_cast<int>(random() % static_cast<uint32_t>(letters)));
   return out;
 }
 
@@ -92,6 +93,48 @@ TEST_CASE("words of every length are merged by rank, the leftmost first") {
       }
     }
   }
+}
+
+TEST_CASE("longest matches that are taken back give what merging gives") {
+  std::mt19937 random(6);
+  int fit = 0;
+  for (uint32_t seed = 0; seed < 200; ++seed) {
+    const int letters = 1 + static_cast<int>(seed % 4);
+    Made made(seed, letters == 1 ? 12 : 20 + static_cast<int>(random() % 80), letters, 0xE0);
+    std::array<int32_t, 256> bytes;
+    for (int b = 0; b < 256; ++b) bytes[static_cast<size_t>(b)] = b;
+    auto greedy = GreedyBpe::make(made.tokens, made.merges, bytes);
+    if (!greedy) continue;  // a merge comes before those of its parts
+    ++fit;
+    for (int i = 0; i < 200; ++i) {
+      const std::string word = random_word(random, 1 + random() % 80, letters, 0xE0);
+      REQUIRE(GreedyBpe::takes(word));
+      WordTokens out;
+      greedy->encode(word, out);
+      REQUIRE(out.ids == made.by_definition(word));
+    }
+  }
+  CHECK(fit >= 50);
+  CHECK_FALSE(GreedyBpe::takes(""));
+  CHECK(GreedyBpe::takes("a\xE3\x81"));
+  CHECK_FALSE(GreedyBpe::takes("\xE3\x81\x82\xE3\x81\x82\xE3\x81\x82\xE3\x81\x82 "));
+  CHECK_FALSE(GreedyBpe::takes("\xE3 \x81\x82\xE3\x81\x82\xE3\x81\x82\xE3\x81\x82\xE3\x81\x82"));
+}
+
+TEST_CASE("merges that come before those of their parts are merged one by one") {
+  TokenTable tokens;
+  for (int b = 0; b < 256; ++b) {
+    const char c = static_cast<char>(b);
+    tokens.add({&c, 1}, b, "test");
+  }
+  tokens.add("\xE0\xE1", 256, "test");
+  tokens.add("\xE0\xE1\xE2", 257, "test");
+  std::vector<BpeMerge> merges = {{256, 0xE2, 257, 0}, {0xE0, 0xE1, 256, 1}};
+  std::array<int32_t, 256> bytes;
+  for (int b = 0; b < 256; ++b) bytes[static_cast<size_t>(b)] = b;
+  CHECK(GreedyBpe::make(tokens, merges, bytes) == nullptr);
+  Bpe bpe(tokens, merges, {.by_bytes = true}, "test");
+  CHECK(encode(bpe, "\xE0\xE1\xE2\xE2") == std::vector<int32_t>{257, 0xE2});
 }
 
 TEST_CASE("windows of a long word join as if it were merged whole") {
