@@ -52,15 +52,16 @@ Text in_case(const Text& text, Case wanted) {
   else if (wanted == Case::lower)
     icu::CaseMap::utf8ToLower("", 0, from, sink, &edits, status);
   else
-    icu::CaseMap::utf8ToTitle("", U_TITLECASE_WHOLE_STRING | U_TITLECASE_NO_BREAK_ADJUSTMENT, nullptr, from, sink,
-                              &edits, status);
+    icu::CaseMap::utf8ToTitle("", U_TITLECASE_WHOLE_STRING | U_TITLECASE_NO_BREAK_ADJUSTMENT, nullptr, from,
+                              sink, &edits, status);
   MT_CHECK(U_SUCCESS(status), u_errorName(status));
   return with_origins(text, std::move(mapped), edits);
 }
 
 bool begins_word_after(UChar32 c, WordStart where) {
   if (where == WordStart::uncased) return !u_hasBinaryProperty(c, UCHAR_CASED);
-  return where == WordStart::marks && (c == '-' || c == '(' || c == '{' || c == '[' || c == '<' || u_isUWhiteSpace(c));
+  return where == WordStart::marks &&
+         (c == '-' || c == '(' || c == '{' || c == '[' || c == '<' || u_isUWhiteSpace(c));
 }
 
 }  // namespace

@@ -31,7 +31,8 @@ EncodedBatch BatchEncoder::encode(const InputBatch& batch) {
 }
 
 /// Gets the texts of a line of JSON; false when it is broken.
-bool BatchEncoder::read_line(const InputBatch& batch, const InputBatch::Item& item, std::vector<BadLine>& bad) {
+bool BatchEncoder::read_line(const InputBatch& batch, const InputBatch::Item& item,
+                             std::vector<BadLine>& bad) {
   std::string_view line = batch.text(item);
   bool found = json_.read_fast(line);
   if (!found) {

@@ -13,8 +13,8 @@ namespace mtrain {
 /// The tokens of one field of a batch.
 struct EncodedField {
   std::vector<int32_t> ids;
-  std::vector<int32_t> lengths;   // of sequences
-  std::vector<uint32_t> bounds;   // for each document, how many sequences there are up to its end
+  std::vector<int32_t> lengths;  // of sequences
+  std::vector<uint32_t> bounds;  // for each document, how many sequences there are up to its end
 };
 
 struct EncodedBatch {

@@ -159,8 +159,8 @@ void IndexedFile::check_sequences() const {
     if (count < 0) bad(cat(offset(lengths_, 4, i), "sequence ", i, " has the length ", count));
     auto pointer = load<int64_t>(pointers_, i);
     if (pointer != expected)
-      bad(cat(offset(pointers_, 8, i), "sequence ", i, " starts at byte ", pointer, " of the .bin, but the ones before it end at ",
-              expected));
+      bad(cat(offset(pointers_, 8, i), "sequence ", i, " starts at byte ", pointer,
+              " of the .bin, but the ones before it end at ", expected));
     auto end = Checked<int64_t>(count) * item + expected;
     if (!end.valid()) bad(cat(offset(lengths_, 4, i), "sequence ", i, " ends beyond any possible file"));
     expected = end.value();
@@ -179,15 +179,18 @@ void IndexedFile::check_documents() const {
   int64_t previous = 0;
   for (int64_t i = 0; i <= num_documents_; ++i) {
     auto bound = load<int64_t>(bounds_, i);
-    if (i == 0 && bound != 0) bad(cat(offset(bounds_, 8, i), "document 0 starts at sequence ", bound, ", not 0"));
+    if (i == 0 && bound != 0)
+      bad(cat(offset(bounds_, 8, i), "document 0 starts at sequence ", bound, ", not 0"));
     if (bound < previous)
-      bad(cat(offset(bounds_, 8, i), "document ", i, " starts at sequence ", bound, ", before document ", i - 1, " at ", previous));
+      bad(cat(offset(bounds_, 8, i), "document ", i, " starts at sequence ", bound, ", before document ",
+              i - 1, " at ", previous));
     if (bound > num_sequences_)
       bad(cat(offset(bounds_, 8, i), "document ", i, " starts at sequence ", bound, " of ", num_sequences_));
     previous = bound;
   }
   if (previous != num_sequences_)
-    bad(cat(offset(bounds_, 8, num_documents_), "the last document ends at sequence ", previous, ", but there are ", num_sequences_));
+    bad(cat(offset(bounds_, 8, num_documents_), "the last document ends at sequence ", previous,
+            ", but there are ", num_sequences_));
 }
 
 int32_t IndexedFile::length(int64_t sequence) const {

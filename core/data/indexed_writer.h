@@ -1,8 +1,8 @@
 // IndexedWriter: writes a PREFIX.bin / PREFIX.idx pair (indexed_file.h), byte for byte as Megatron's builder
 // does. Tokens go to PREFIX.bin.partial as they come; finish() makes both files durable and renames .bin
-// first, .idx last: the .idx is the commit, and no .idx ever describes tokens that are not there. Memory: a few
-// megabytes, whatever is written (spill.h). An unfinished writer removes its partial files; after a kill the
-// next writer takes them over. For one thread at a time.
+// first, .idx last: the .idx is the commit, and no .idx ever describes tokens that are not there. Memory: a
+// few megabytes, whatever is written (spill.h). An unfinished writer removes its partial files; after a kill
+// the next writer takes them over. For one thread at a time.
 #pragma once
 #include <cstdint>
 #include <memory>

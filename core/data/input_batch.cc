@@ -35,8 +35,9 @@ InputFormat format_of(const fs::path& path, InputFormat wanted) {
   if (wanted != InputFormat::by_extension) return wanted;
   const InputFormat format = format_of_name(path);
   MT_USER_CHECK(format != InputFormat::by_extension, ErrorClass::config,
-                path == "-" ? std::string("cannot tell whether standard input is text or JSON lines")
-                            : cat("cannot tell from its name whether ", path.string(), " is text or JSON lines"),
+                path == "-"
+                    ? std::string("cannot tell whether standard input is text or JSON lines")
+                    : cat("cannot tell from its name whether ", path.string(), " is text or JSON lines"),
                 "say --format text or --format jsonl");
   return format;
 }
@@ -54,8 +55,10 @@ std::vector<fs::path> files_below(const fs::path& folder, InputFormat wanted) {
     if (format != InputFormat::by_extension && (wanted == InputFormat::by_extension || wanted == format))
       out.push_back(at->path());
   }
-  MT_USER_CHECK(!error, ErrorClass::io, cat("cannot read the folder ", folder.string(), ": ", error.message()), "");
-  MT_USER_CHECK(!out.empty(), ErrorClass::data, cat("the folder ", folder.string(), " holds no text or JSON lines"),
+  MT_USER_CHECK(!error, ErrorClass::io,
+                cat("cannot read the folder ", folder.string(), ": ", error.message()), "");
+  MT_USER_CHECK(!out.empty(), ErrorClass::data,
+                cat("the folder ", folder.string(), " holds no text or JSON lines"),
                 "files count that end in .txt, .text, .md, .jsonl or .ndjson, and these with .gz or .zst");
   std::sort(out.begin(), out.end());
   return out;

@@ -29,9 +29,11 @@ struct InputBatch {
   std::string source;  // of the items, for messages
   std::string bytes;
   std::vector<Item> items;
-  std::vector<BadLine> bad;                   // of texts
-  uint64_t file_bytes = 0, text_bytes = 0;    // of all inputs up to here
-  std::string_view text(const Item& item) const { return std::string_view(bytes).substr(item.begin, item.size); }
+  std::vector<BadLine> bad;                 // of texts
+  uint64_t file_bytes = 0, text_bytes = 0;  // of all inputs up to here
+  std::string_view text(const Item& item) const {
+    return std::string_view(bytes).substr(item.begin, item.size);
+  }
 };
 
 /// Reads all inputs, one after the other.

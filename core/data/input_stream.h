@@ -1,5 +1,6 @@
-// InputStream: the bytes of a file or of standard input, decompressed where they begin like gzip or Zstandard.
-// Several compressed files laid end to end are read as one. Owns its descriptor; for one thread at a time.
+// InputStream: the bytes of a file or of standard input, decompressed where they begin like gzip or
+// Zstandard. Several compressed files laid end to end are read as one. Owns its descriptor; for one thread at
+// a time.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -37,8 +38,8 @@ class MT_API InputStream {
   int fd_ = -1;
   bool owned_ = true, at_end_ = false;
   uint64_t file_bytes_ = 0;
-  std::string buffer_;               // of the file: what was read but not given or decompressed yet
-  size_t begin_ = 0, end_ = 0;       // of buffer_
+  std::string buffer_;                // of the file: what was read but not given or decompressed yet
+  size_t begin_ = 0, end_ = 0;        // of buffer_
   std::unique_ptr<Decoder> decoder_;  // null: the bytes are as they lie there
 };
 

@@ -79,8 +79,8 @@ class TextExtractor final : public nlohmann::json_sax<nlohmann::json> {
   bool value(const char* what) {
     if (depth_ == 0) return fail(cat("is ", what, ", not an object"));
     if (wanted_ != kNoKey)
-      return fail(cat("has ", what, in_list_ ? " in the list" : "", " in the field '", printable(keys_[wanted_]),
-                      "', not a string"));
+      return fail(cat("has ", what, in_list_ ? " in the list" : "", " in the field '",
+                      printable(keys_[wanted_]), "', not a string"));
     return true;
   }
   const std::vector<std::string>& keys_;
@@ -97,7 +97,10 @@ struct JsonLine::Parser {
 };
 
 JsonLine::JsonLine(std::vector<std::string> keys)
-    : keys_(std::move(keys)), texts_(keys_.size()), held_(keys_.size()), parser_(std::make_unique<Parser>()) {}
+    : keys_(std::move(keys)),
+      texts_(keys_.size()),
+      held_(keys_.size()),
+      parser_(std::make_unique<Parser>()) {}
 
 JsonLine::~JsonLine() = default;
 
@@ -122,7 +125,8 @@ bool JsonLine::read_fast(std::string_view line) {
     if (at == keys_.end()) continue;
     auto& texts = texts_[static_cast<size_t>(at - keys_.begin())];
     std::string_view text;
-    if (!texts.empty() || field.value.get(text) != simdjson::SUCCESS) return false;  // twice, a list, or wrong
+    if (!texts.empty() || field.value.get(text) != simdjson::SUCCESS)
+      return false;  // twice, a list, or wrong
     texts.push_back(text);
     ++found;
   }

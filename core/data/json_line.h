@@ -17,8 +17,8 @@ class MT_API JsonLine {
   explicit JsonLine(std::vector<std::string> keys);
   ~JsonLine();
 
-  /// Reads a line that is followed by at least InputBatch::kPadding readable bytes. Empty when every field was
-  /// found, otherwise what is wrong ("has no field 'text'").
+  /// Reads a line that is followed by at least InputBatch::kPadding readable bytes. Empty when every field
+  /// was found, otherwise what is wrong ("has no field 'text'").
   std::string read(std::string_view line);
   /// The same without haste, and with no bytes behind the line. Exposed for tests.
   std::string read_exactly(std::string_view line);

@@ -19,27 +19,31 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr auto kProgressEvery = std::chrono::milliseconds(200);
-constexpr size_t kBatchesAhead = 3;             // for each worker
-constexpr uint64_t kBytesAhead = 48u << 20;     // of input in the hands of workers
+constexpr size_t kBatchesAhead = 3;          // for each worker
+constexpr uint64_t kBytesAhead = 48u << 20;  // of input in the hands of workers
 constexpr size_t kBadTold = 20;
 
 void check(const Tokenizer& tokenizer, const PrepareOptions& options) {
   MT_USER_CHECK(!options.append_eod || tokenizer.eod(), ErrorClass::config,
-                cat("the tokenizer ", tokenizer.name(), " has no end-of-document token"), "leave --append-eod out");
+                cat("the tokenizer ", tokenizer.name(), " has no end-of-document token"),
+                "leave --append-eod out");
   MT_USER_CHECK(!options.json_keys.empty() && (options.key_names || options.json_keys.size() == 1),
                 ErrorClass::config, "several fields need a pair each", "name them with --json-keys");
   std::set<std::string> names;
   for (const auto& key : options.json_keys)
-    MT_USER_CHECK(!key.empty() && names.insert(key).second && (!options.key_names || key.find('/') == key.npos),
-                  ErrorClass::config, cat("--json-keys: the field '", printable(key), "' cannot be part of a file's name"),
-                  "name each field once, without slashes");
+    MT_USER_CHECK(
+        !key.empty() && names.insert(key).second && (!options.key_names || key.find('/') == key.npos),
+        ErrorClass::config,
+        cat("--json-keys: the field '", printable(key), "' cannot be part of a file's name"),
+        "name each field once, without slashes");
 }
 
 std::vector<fs::path> output_names(const PrepareOptions& options) {
   if (!options.key_names) return {options.output};
   std::vector<fs::path> out;
   for (const auto& key : options.json_keys)
-    out.push_back(fs::path(options.output) += cat("_", key, options.split_sentences ? "_sentence" : "_document"));
+    out.push_back(fs::path(options.output) +=
+                  cat("_", key, options.split_sentences ? "_sentence" : "_document"));
   return out;
 }
 
@@ -51,16 +55,18 @@ class Preparation {
  public:
   Preparation(const Tokenizer& tokenizer, const PrepareOptions& options, const PrepareProgress& progress)
       : tokenizer_(tokenizer), options_(options), progress_(progress), reader_(options) {
-    MT_USER_CHECK(reader_.json_only() || (!options.key_names && options.json_keys.size() == 1), ErrorClass::config,
-                  "--json-keys is for JSON lines, but an input is text", "prepare texts on their own");
+    MT_USER_CHECK(reader_.json_only() || (!options.key_names && options.json_keys.size() == 1),
+                  ErrorClass::config, "--json-keys is for JSON lines, but an input is text",
+                  "prepare texts on their own");
     report_.outputs = output_names(options);
     report_.bytes_total = reader_.file_bytes_total();
   }
 
   PrepareReport run() {
     for (const auto& output : report_.outputs)
-      writers_.push_back(std::make_unique<IndexedWriter>(
-          output, token_dtype(tokenizer_.vocab_size()), IndexedWriter::Options{.overwrite = options_.overwrite}));
+      writers_.push_back(
+          std::make_unique<IndexedWriter>(output, token_dtype(tokenizer_.vocab_size()),
+                                          IndexedWriter::Options{.overwrite = options_.overwrite}));
     encode_all();
     MT_USER_CHECK(report_.tokens > 0, ErrorClass::data,
                   cat("there is no text in ", options_.inputs[0].string(),
@@ -102,7 +108,8 @@ class Preparation {
       sizes.push_back(batch.bytes.size());
       ahead += batch.bytes.size();
       pool.push(std::move(batch));
-      while (pool.size() > static_cast<size_t>(workers) * kBatchesAhead || (ahead > kBytesAhead && pool.size() > 1))
+      while (pool.size() > static_cast<size_t>(workers) * kBatchesAhead ||
+             (ahead > kBytesAhead && pool.size() > 1))
         take();
     }
     while (pool.size() > 0) take();
@@ -136,7 +143,8 @@ class Preparation {
 
   void count(const EncodedBatch& batch, const BadLine& bad) {
     std::string place = cat(batch.source, ":", bad.line, ": ");
-    if (!bad.mended && options_.on_bad != OnBad::skip) throw Error(ErrorClass::data, place + bad.fault, bad.hint);
+    if (!bad.mended && options_.on_bad != OnBad::skip)
+      throw Error(ErrorClass::data, place + bad.fault, bad.hint);
     ++(bad.mended ? report_.replaced : report_.skipped);
     if (report_.bad.size() < kBadTold) report_.bad.push_back(place + bad.fault);
     MT_USER_CHECK(report_.replaced + report_.skipped <= options_.max_bad, ErrorClass::data,

@@ -49,9 +49,9 @@ struct PrepareOptions {
 };
 
 struct PrepareReport {
-  std::vector<fs::path> outputs;  // the prefixes of the pairs
-  int64_t documents = 0;          // written to each pair
-  int64_t empty_documents = 0;    // of all pairs, without any text
+  std::vector<fs::path> outputs;      // the prefixes of the pairs
+  int64_t documents = 0;              // written to each pair
+  int64_t empty_documents = 0;        // of all pairs, without any text
   int64_t sequences = 0, tokens = 0;  // of all pairs
   int64_t replaced = 0, skipped = 0;  // broken inputs
   std::vector<std::string> bad;       // the first of these: "path:7: has no field 'text'"
@@ -65,8 +65,8 @@ struct PrepareReport {
 /// Called a few times a second and at the end, on the calling thread. What it throws ends the preparation.
 using PrepareProgress = std::function<void(const PrepareReport&)>;
 
-/// Error(data) names file and line, those of the first fault whatever the number of workers; Error(io) for what
-/// the system refuses; Error(config) when an end of document is wanted but the tokenizer has none.
+/// Error(data) names file and line, those of the first fault whatever the number of workers; Error(io) for
+/// what the system refuses; Error(config) when an end of document is wanted but the tokenizer has none.
 MT_API PrepareReport prepare_dataset(const Tokenizer& tokenizer, const PrepareOptions& options,
                                      const PrepareProgress& progress = {});
 

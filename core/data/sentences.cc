@@ -39,7 +39,8 @@ struct SentenceSplitter::Iterator {
     UErrorCode status = U_ZERO_ERROR;
     breaks = ubrk_open(UBRK_SENTENCE, "", nullptr, 0, &status);
     MT_USER_CHECK(U_SUCCESS(status), ErrorClass::io,
-                  cat("ICU has no rules for sentences: ", u_errorName(status)), "install libicu with its data");
+                  cat("ICU has no rules for sentences: ", u_errorName(status)),
+                  "install libicu with its data");
   }
   ~Iterator() {
     utext_close(text);
@@ -61,7 +62,8 @@ void SentenceSplitter::split(std::string_view text, std::vector<std::string_view
   MT_CHECK(U_SUCCESS(status), u_errorName(status));
   int32_t begin = 0;
   for (int32_t end = 0; (end = ubrk_next(iterator_->breaks)) != UBRK_DONE; begin = end) {
-    const auto sentence = without_blanks(text.substr(static_cast<size_t>(begin), static_cast<size_t>(end - begin)));
+    const auto sentence =
+        without_blanks(text.substr(static_cast<size_t>(begin), static_cast<size_t>(end - begin)));
     if (!sentence.empty()) out.push_back(sentence);
   }
 }

@@ -32,7 +32,8 @@ SpillFile::~SpillFile() {
 }
 
 void SpillFile::fail(const char* what) const {
-  throw Error(ErrorClass::io, cat("cannot ", what, " a temporary file in ", folder_.string(), ": ", std::strerror(errno)),
+  throw Error(ErrorClass::io,
+              cat("cannot ", what, " a temporary file in ", folder_.string(), ": ", std::strerror(errno)),
               "check that the folder of --output has room and can be written");
 }
 

@@ -16,7 +16,8 @@ constexpr uint64_t kHighBits = 0x8080808080808080ULL;
 constexpr uint32_t kNoRank = UINT32_MAX;
 
 uint64_t hash_of(int32_t left, int32_t right) {
-  return (static_cast<uint64_t>(static_cast<uint32_t>(left)) << 32 | static_cast<uint32_t>(right)) * kOddMultiplier;
+  return (static_cast<uint64_t>(static_cast<uint32_t>(left)) << 32 | static_cast<uint32_t>(right)) *
+         kOddMultiplier;
 }
 
 unsigned byte_at(std::string_view text, size_t i) {
@@ -38,7 +39,8 @@ bool GreedyBpe::takes(std::string_view word) {
   return true;
 }
 
-std::unique_ptr<const GreedyBpe> GreedyBpe::make(const TokenTable& tokens, const std::vector<BpeMerge>& merges,
+std::unique_ptr<const GreedyBpe> GreedyBpe::make(const TokenTable& tokens,
+                                                 const std::vector<BpeMerge>& merges,
                                                  const std::array<int32_t, 256>& byte_ids) {
   std::unique_ptr<GreedyBpe> out(new GreedyBpe());
   if (!out->learn(tokens, merges)) return nullptr;
@@ -64,7 +66,8 @@ bool GreedyBpe::learn(const TokenTable& tokens, const std::vector<BpeMerge>& mer
   filter_shift_ = 64 - (bits + 3);
   filter_.resize((size_t{1} << (bits + 3)) / 64);
 
-  if (!std::is_sorted(merges.begin(), merges.end(), [](const auto& a, const auto& b) { return a.rank < b.rank; }))
+  if (!std::is_sorted(merges.begin(), merges.end(),
+                      [](const auto& a, const auto& b) { return a.rank < b.rank; }))
     return false;
   auto made = [&](int32_t id) {
     return splits_[static_cast<size_t>(id)].order > 0 || tokens.text(id).size() == 1;
@@ -83,9 +86,8 @@ bool GreedyBpe::learn(const TokenTable& tokens, const std::vector<BpeMerge>& mer
     splits_[static_cast<size_t>(m.result)] = {m.left, m.right, m.rank + 1};
     insert(m.left, m.right, m.rank);
   }
-  return std::none_of(early.begin(), early.end(), [&](const BpeMerge* m) {
-    return !made(m->result) && made(m->left) && made(m->right);
-  });
+  return std::none_of(early.begin(), early.end(),
+                      [&](const BpeMerge* m) { return !made(m->result) && made(m->left) && made(m->right); });
 }
 
 void GreedyBpe::build_tree(const TokenTable& tokens, const std::array<int32_t, 256>& byte_ids) {
@@ -95,7 +97,8 @@ void GreedyBpe::build_tree(const TokenTable& tokens, const std::array<int32_t, 2
   };
   std::vector<Entry> entries;
   for (size_t id = 0; id < splits_.size(); ++id)
-    if (splits_[id].order > 0) entries.push_back({tokens.text(static_cast<int32_t>(id)), static_cast<int32_t>(id)});
+    if (splits_[id].order > 0)
+      entries.push_back({tokens.text(static_cast<int32_t>(id)), static_cast<int32_t>(id)});
   std::sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) { return a.text < b.text; });
   struct Range {
     size_t node, begin, end, depth;
@@ -126,7 +129,8 @@ void GreedyBpe::build_tree(const TokenTable& tokens, const std::array<int32_t, 2
 
 void GreedyBpe::insert(int32_t left, int32_t right, uint32_t rank) {
   const uint64_t hash = hash_of(left, right);
-  const uint64_t key = static_cast<uint64_t>(static_cast<uint32_t>(left)) << 32 | static_cast<uint32_t>(right);
+  const uint64_t key =
+      static_cast<uint64_t>(static_cast<uint32_t>(left)) << 32 | static_cast<uint32_t>(right);
   size_t i = hash >> shift_;
   while (live_[i].key != ~uint64_t{0}) i = (i + 1) & (live_.size() - 1);
   live_[i] = {key, rank};
@@ -137,7 +141,8 @@ void GreedyBpe::insert(int32_t left, int32_t right, uint32_t rank) {
 uint32_t GreedyBpe::rank_of(int32_t left, int32_t right) const {
   const uint64_t hash = hash_of(left, right), bit = hash >> filter_shift_;
   if ((filter_[bit >> 6] >> (bit & 63) & 1) == 0) return kNoRank;
-  const uint64_t key = static_cast<uint64_t>(static_cast<uint32_t>(left)) << 32 | static_cast<uint32_t>(right);
+  const uint64_t key =
+      static_cast<uint64_t>(static_cast<uint32_t>(left)) << 32 | static_cast<uint32_t>(right);
   for (size_t i = hash >> shift_;; i = (i + 1) & (live_.size() - 1)) {
     if (live_[i].key == key) return live_[i].rank;
     if (live_[i].key == ~uint64_t{0}) return kNoRank;

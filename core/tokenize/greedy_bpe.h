@@ -20,7 +20,8 @@ struct BpeMerge;
 
 class GreedyBpe {
  public:
-  /// Null when the merges are not of that kind. `byte_ids`: of the 256 single bytes. `merges`: by rising rank.
+  /// Null when the merges are not of that kind. `byte_ids`: of the 256 single bytes. `merges`: by rising
+  /// rank.
   static std::unique_ptr<const GreedyBpe> make(const TokenTable& tokens, const std::vector<BpeMerge>& merges,
                                                const std::array<int32_t, 256>& byte_ids);
   /// Whether this is a word it knows: every byte after the first is above 127.
@@ -38,7 +39,8 @@ class GreedyBpe {
     uint64_t key = ~uint64_t{0};
     uint32_t rank = 0;
   };
-  /// A node of the tree of tokens by their bytes. Children lie side by side, those of bytes 0x80 to 0xBF first.
+  /// A node of the tree of tokens by their bytes. Children lie side by side, those of bytes 0x80 to 0xBF
+  /// first.
   struct Node {
     uint64_t low = 0, high = 0;  // which children there are
     uint32_t first = 0;
@@ -60,11 +62,11 @@ class GreedyBpe {
   bool step_back(int32_t& left, int32_t& right, uint32_t& limit) const;
   size_t matches(std::string_view text, size_t most, std::array<Match, kMaxMatches>& out) const;
 
-  std::vector<Split> splits_;      // by id
-  std::vector<Live> live_;         // the merges that happen; open addressing, a power of two
-  std::vector<uint64_t> filter_;   // bits of their hashes: most pairs that are asked for are no merge
+  std::vector<Split> splits_;     // by id
+  std::vector<Live> live_;        // the merges that happen; open addressing, a power of two
+  std::vector<uint64_t> filter_;  // bits of their hashes: most pairs that are asked for are no merge
   uint32_t shift_ = 0, filter_shift_ = 0;
-  std::vector<Node> nodes_;        // the roots first, by first byte
+  std::vector<Node> nodes_;  // the roots first, by first byte
 };
 
 }  // namespace mtrain::tokenize

@@ -1,5 +1,5 @@
-// What data is prepared from and read from: indexed pairs, lines of JSON, compressed streams. They end with values
-// or with one located fault.
+// What data is prepared from and read from: indexed pairs, lines of JSON, compressed streams. They end with
+// values or with one located fault.
 #include <unistd.h>
 
 #include <cstdio>
@@ -28,7 +28,8 @@ void want_held(bool promise, const char* what) {
 class Scratch {
  public:
   Scratch() {
-    std::string name = (fs::exists("/dev/shm") ? "/dev/shm" : fs::temp_directory_path().string()) + "/mtrain-fuzz-XXXXXX";
+    std::string name =
+        (fs::exists("/dev/shm") ? "/dev/shm" : fs::temp_directory_path().string()) + "/mtrain-fuzz-XXXXXX";
     want_held(::mkdtemp(name.data()) != nullptr, "a folder can be made");
     path_ = name;
   }
@@ -63,7 +64,8 @@ void use(const IndexedFile& file) {
     ids.resize(static_cast<size_t>(file.length(s)));
     file.read(s, 0, ids);
     const int64_t document = file.document_of(s);
-    want_held(file.document_begin(document) <= s && s < file.document_begin(document + 1), "a sequence is in its document");
+    want_held(file.document_begin(document) <= s && s < file.document_begin(document + 1),
+              "a sequence is in its document");
     file.mode(s);
     tokens += file.length(s);
   }
@@ -76,7 +78,8 @@ void use(const IndexedFile& file) {
 
 void indexed(std::string_view bytes) {
   if (bytes.size() < 2) return;
-  const size_t size = (static_cast<unsigned char>(bytes[0]) << 8 | static_cast<unsigned char>(bytes[1])) % 4096;
+  const size_t size =
+      (static_cast<unsigned char>(bytes[0]) << 8 | static_cast<unsigned char>(bytes[1])) % 4096;
   std::string tokens(size, '\0');
   for (size_t i = 0; i < size; ++i) tokens[i] = static_cast<char>(i * 7);
   scratch().put("x.bin", tokens);

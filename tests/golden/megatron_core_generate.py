@@ -4,8 +4,9 @@ configurations of files, sequence length, seed, split, sizes, blend and end-of-d
 
     python3 megatron_core_generate.py FOLDER      the folder that holds megatron/core of the PyPI package megatron-core
 
-Made with megatron-core 0.16.1, torch 1.13.1 (CPU; Debian's python3-torch) and numpy 1.24. Only the package's dataset code runs; two modules that it
-names but that want newer libraries and GPUs are stood in for: `core.utils` (a logger) and `core.tokenizers` (a base class).
+Made with megatron-core 0.16.1, torch 1.13.1 (CPU; Debian's python3-torch) and numpy 1.24. Only the package's dataset code
+runs; two modules that it names but that want newer libraries and GPUs are stood in for: `core.utils` (a logger) and
+`core.tokenizers` (a base class).
 
 A file has sequences of lengths (i * step + start) % modulus + least, one a document; token p of file f is
 (7 p + 9973 f) % 65213, and the last of each document is 65213, the end of document. For each split the golden file
@@ -88,8 +89,8 @@ def random_case(rng, kind):
     case = {"kind": kind, "files": files, "seq_length": rng.choice([16, 33, 64, 128]), "seed": rng.randrange(2**31),
             "reset_position_ids": rng.random() < 0.4, "eod_mask_loss": rng.random() < 0.4, "drop_last": rng.random() < 0.6}
     total = sum(int(lengths_of(f).sum()) for f in files) // case["seq_length"]
-    case["sizes"] = [rng.randrange(1, min(2500, max(2, int(total * rng.choice([0.5, 1, 3.3, 7]))))), rng.randrange(1, max(2, total // 4)),
-                     rng.choice([None, rng.randrange(1, 9)])]
+    train = rng.randrange(1, min(2500, max(2, int(total * rng.choice([0.5, 1, 3.3, 7])))))
+    case["sizes"] = [train, rng.randrange(1, max(2, total // 4)), rng.choice([None, rng.randrange(1, 9)])]
     weights = lambda n: [round(rng.uniform(0.05, 3), 3) for _ in range(n)]
     if kind == "per_split":
         order = list(range(len(files)))
@@ -165,7 +166,8 @@ def main():
         print(len(cases), case["kind"], [s and s["size"] for s in case["splits"]], file=sys.stderr)
     path = pathlib.Path(__file__).parent / "megatron_core" / "golden.json"
     path.parent.mkdir(exist_ok=True)
-    path.write_text(json.dumps({"megatron_core": "0.16.1", "cases": cases}, separators=(",", ":")).replace('},{"kind"', '},\n{"kind"') + "\n")
+    text = json.dumps({"megatron_core": "0.16.1", "cases": cases}, separators=(",", ":"))
+    path.write_text(text.replace('},{"kind"', '},\n{"kind"') + "\n")
     print(f"{len(cases)} of {tried} cases kept", file=sys.stderr)
 
 

@@ -112,16 +112,18 @@ def main():
         size, count = make_lines(a.texts, lines, a.megabytes)
         short_size, _ = make_lines(a.texts, short, a.peer_megabytes)
         mtrain = str(pathlib.Path(a.build) / "bin/mtrain")
-        ours = lambda source, out, workers: [mtrain, "data", "prepare", "-i", source, "-o", f"{folder}/{out}", "-t", "hf", f"path={a.tokenizer}",
-                                             "--append-eod", "--force", "--json", "--workers", str(workers)]
-        bench = [str(pathlib.Path(a.build) / "bin/bench_tokenizer"), f"{a.build}/lib/mtrain/plugins", "hf", a.tokenizer, "4096", *a.texts]
+        ours = lambda source, out, workers: [mtrain, "data", "prepare", "-i", source, "-o", f"{folder}/{out}", "-t", "hf",
+                                             f"path={a.tokenizer}", "--append-eod", "--force", "--json", "--workers", str(workers)]
+        bench = [str(pathlib.Path(a.build) / "bin/bench_tokenizer"), f"{a.build}/lib/mtrain/plugins", "hf", a.tokenizer, "4096",
+                 *a.texts]
         encoder = json.loads(timed(bench)[2])["warm"]
         print(f"{size:.1f} MB of text in {count} documents; the encoder alone, warm, one thread: {encoder:.1f} MB/s\n")
-        print("| workers | mtrain, MB/s | of the encoder, a worker | Megatron, MB/s | ratio | peak of mtrain |\n|---|---|---|---|---|---|")
+        print("| workers | mtrain, MB/s | of the encoder, a worker | Megatron, MB/s | ratio | peak of mtrain |")
+        print("|---|---|---|---|---|---|")
         for workers in a.workers:
             best = max(size / json.loads(timed(ours(lines, "a", workers))[2])["seconds"] for _ in range(3))
-            peer_seconds, _, _ = timed([a.python, "-c", PEER, a.megatron, a.tokenizer, short, f"{folder}/b", str(workers), str(a.eod)],
-                                       env=dict(os.environ, TOKENIZERS_PARALLELISM="false"))
+            peer_command = [a.python, "-c", PEER, a.megatron, a.tokenizer, short, f"{folder}/b", str(workers), str(a.eod)]
+            peer_seconds, _, _ = timed(peer_command, env=dict(os.environ, TOKENIZERS_PARALLELISM="false"))
             best = max(best, size / json.loads(timed(ours(lines, "a", workers))[2])["seconds"])
             timed(ours(short, "c", workers))
             for suffix in ("bin", "idx"):

@@ -72,7 +72,8 @@ class ProgressPrinter {
     std::string out = cat(human_count(static_cast<double>(now.documents)), " documents, ",
                           human_count(static_cast<double>(now.tokens)), " tokens, ", rate(now));
     if (now.bytes_total == 0 || now.bytes_read == 0) return out;
-    const double part = std::min(1.0, static_cast<double>(now.bytes_read) / static_cast<double>(now.bytes_total));
+    const double part =
+        std::min(1.0, static_cast<double>(now.bytes_read) / static_cast<double>(now.bytes_total));
     char percent[8];
     std::snprintf(percent, sizeof(percent), "%3.0f%%", 100 * part);
     return cat(percent, "  ", out, ", ", human_seconds(now.seconds * (1 - part) / part), " left");
@@ -82,18 +83,12 @@ class ProgressPrinter {
 };
 
 nlohmann::ordered_json as_json(const PrepareReport& report, const PrepareArguments& arguments) {
-  nlohmann::ordered_json out{{"output", arguments.output},
-                             {"outputs", nlohmann::json::array()},
-                             {"documents", report.documents},
-                             {"empty_documents", report.empty_documents},
-                             {"sequences", report.sequences},
-                             {"tokens", report.tokens},
-                             {"replaced", report.replaced},
-                             {"skipped", report.skipped},
-                             {"bad_lines", report.bad},
-                             {"bytes_read", report.bytes_read},
-                             {"text_bytes", report.text_bytes},
-                             {"bytes_written", report.bytes_written},
+  nlohmann::ordered_json out{{"output", arguments.output},      {"outputs", nlohmann::json::array()},
+                             {"documents", report.documents},   {"empty_documents", report.empty_documents},
+                             {"sequences", report.sequences},   {"tokens", report.tokens},
+                             {"replaced", report.replaced},     {"skipped", report.skipped},
+                             {"bad_lines", report.bad},         {"bytes_read", report.bytes_read},
+                             {"text_bytes", report.text_bytes}, {"bytes_written", report.bytes_written},
                              {"seconds", report.seconds}};
   for (const auto& prefix : report.outputs) out["outputs"].push_back(prefix.string());
   return out;
@@ -101,7 +96,8 @@ nlohmann::ordered_json as_json(const PrepareReport& report, const PrepareArgumen
 
 void print_report(const PrepareReport& report, const PrepareArguments& arguments) {
   if (arguments.json) {
-    std::cout << as_json(report, arguments).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << '\n';
+    std::cout << as_json(report, arguments).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)
+              << '\n';
     return;
   }
   std::vector<std::string> names;
@@ -109,8 +105,8 @@ void print_report(const PrepareReport& report, const PrepareArguments& arguments
   std::cout << "wrote " << join(names, ", ") << ": " << report.documents << " documents, ";
   if (arguments.options.split_sentences) std::cout << report.sequences << " sentences, ";
   std::cout << report.tokens << " tokens, " << human_bytes(report.bytes_written) << " (read "
-            << human_bytes(report.text_bytes) << " in " << human_seconds(report.seconds) << ", " << rate(report)
-            << ")\n";
+            << human_bytes(report.text_bytes) << " in " << human_seconds(report.seconds) << ", "
+            << rate(report) << ")\n";
   if (report.empty_documents) std::cout << "  " << report.empty_documents << " documents are empty\n";
   if (report.replaced) std::cout << "  " << report.replaced << " lines had broken characters replaced\n";
   if (report.skipped) std::cout << "  " << report.skipped << " broken lines were left out\n";
@@ -171,10 +167,12 @@ void add_text_options(CLI::App& command, PrepareArguments& a) {
                      "text: end a document at the first line end after so many bytes");
   command.add_option("--max-document-bytes", o.max_document_bytes, "a longer line or document is an error")
       ->capture_default_str();
-  command.add_flag("--split-sentences", o.split_sentences, "make each sentence of a document a sequence of its own");
+  command.add_flag("--split-sentences", o.split_sentences,
+                   "make each sentence of a document a sequence of its own");
   add_choice(command, "--bad-lines", a.on_bad, kOnBad, "at a broken line; replace mends broken UTF-8 only")
       ->capture_default_str();
-  command.add_option("--max-bad", o.max_bad, "more broken lines than this are an error")->capture_default_str();
+  command.add_option("--max-bad", o.max_bad, "more broken lines than this are an error")
+      ->capture_default_str();
 }
 
 }  // namespace
@@ -184,9 +182,10 @@ void add_data_prepare(CLI::App& data, Cli& cli) {
   auto a = std::make_shared<PrepareArguments>();
   PrepareOptions& o = a->options;
   command
-      ->add_option("-i,--input", a->inputs,
-                   "text (.txt, .md), JSON lines (.jsonl), these with .gz or .zst, a folder of them, or - for "
-                   "standard input; several become one pair, in order")
+      ->add_option(
+          "-i,--input", a->inputs,
+          "text (.txt, .md), JSON lines (.jsonl), these with .gz or .zst, a folder of them, or - for "
+          "standard input; several become one pair, in order")
       ->required()
       ->type_name("PATH")
       ->allow_extra_args(false);
@@ -196,12 +195,15 @@ void add_data_prepare(CLI::App& data, Cli& cli) {
   command->add_option("-t,--tokenizer", a->tokenizer, "a tokenizer plugin (see `mtrain plugins ls`)")
       ->required()
       ->type_name("NAME");
-  command->add_option("--workers", o.workers, "threads that parse and tokenize; 0: one for each core. The pair does not depend on it")
+  command
+      ->add_option("--workers", o.workers,
+                   "threads that parse and tokenize; 0: one for each core. The pair does not depend on it")
       ->check(CLI::Range(0, 1024))
       ->capture_default_str();
   command->add_flag("--append-eod", o.append_eod,
                     "end each document with the tokenizer's end-of-document token");
-  command->add_flag("--add-special", o.add_special, "add what the tokenizer puts around a text (<s>, [CLS] and [SEP])");
+  command->add_flag("--add-special", o.add_special,
+                    "add what the tokenizer puts around a text (<s>, [CLS] and [SEP])");
   add_text_options(*command, *a);
   command->add_flag("-f,--force", o.overwrite, "replace an existing pair");
   command->add_flag("--json", a->json, "print the summary as JSON");

@@ -33,8 +33,8 @@ Wanted wanted(const Cli& cli, const VerifyArguments& arguments) {
     out.vocab_size = tokenizer->vocab_size();
     if (arguments.ends) out.eod = tokenizer->eod();
   }
-  MT_USER_CHECK(!arguments.ends || out.eod, ErrorClass::usage, "--eod needs a tokenizer with an end-of-document token",
-                "name it: -t NAME --set path=…");
+  MT_USER_CHECK(!arguments.ends || out.eod, ErrorClass::usage,
+                "--eod needs a tokenizer with an end-of-document token", "name it: -t NAME --set path=…");
   return out;
 }
 
@@ -42,7 +42,7 @@ nlohmann::ordered_json verify_one(const std::string& prefix, const Wanted& wante
   IndexedFile file(prefix);
   TokenRange range = scan_tokens(file, wanted.vocab_size);
   if (wanted.eod) check_ends(file, *wanted.eod);
-  return {{"prefix", file.prefix().string()}, {"documents", file.num_documents()},
+  return {{"prefix", file.prefix().string()},  {"documents", file.num_documents()},
           {"sequences", file.num_sequences()}, {"tokens", file.num_tokens()},
           {"dtype", name(file.dtype())},       {"smallest_id", range.smallest},
           {"largest_id", range.largest}};
@@ -76,11 +76,15 @@ void verify(Cli& cli, const VerifyArguments& arguments) {
 }  // namespace
 
 void add_data_verify(CLI::App& data, Cli& cli) {
-  auto* command = data.add_subcommand("verify", "read .bin/.idx pairs whole and name what is wrong with them");
+  auto* command =
+      data.add_subcommand("verify", "read .bin/.idx pairs whole and name what is wrong with them");
   auto a = std::make_shared<VerifyArguments>();
-  command->add_option("prefixes", a->prefixes, "the pairs, with or without .bin or .idx")->required()->type_name("PREFIX");
-  auto* tokenizer = command->add_option("-t,--tokenizer", a->tokenizer, "refuse ids that this tokenizer does not have")
-                        ->type_name("NAME");
+  command->add_option("prefixes", a->prefixes, "the pairs, with or without .bin or .idx")
+      ->required()
+      ->type_name("PREFIX");
+  auto* tokenizer =
+      command->add_option("-t,--tokenizer", a->tokenizer, "refuse ids that this tokenizer does not have")
+          ->type_name("NAME");
   command->add_option("--set", a->settings, "a setting of the tokenizer: key=value")
       ->allow_extra_args(false)
       ->needs(tokenizer)

@@ -106,13 +106,14 @@ class GptDataset final : public Dataset {
 
   Blend open_blend(const std::string& name, const std::string& path, const std::vector<std::string>& paths,
                    const std::vector<double>& weights) const {
-    MT_USER_CHECK(path.empty() || paths.empty(), ErrorClass::config,
-                  cat("dataset.", name, " and dataset.", name, "s are both set"),
-                  cat("give the prefix of one prepared pair as dataset.", name, ", or several as dataset.", name, "s"));
+    MT_USER_CHECK(
+        path.empty() || paths.empty(), ErrorClass::config,
+        cat("dataset.", name, " and dataset.", name, "s are both set"),
+        cat("give the prefix of one prepared pair as dataset.", name, ", or several as dataset.", name, "s"));
     const std::string weights_name = name.substr(0, name.size() - 4) + "weights";
     MT_USER_CHECK(weights.empty() || weights.size() == paths.size(), ErrorClass::config,
-                  cat("dataset.", weights_name, " has ", weights.size(), " values for ", paths.size(), " dataset.",
-                      name, "s"),
+                  cat("dataset.", weights_name, " has ", weights.size(), " values for ", paths.size(),
+                      " dataset.", name, "s"),
                   "give one weight for each path");
     if (!weights.empty()) normalize_weights(weights);
     Blend blend{name, {}, weights};
@@ -122,9 +123,9 @@ class GptDataset final : public Dataset {
   }
 
   void check_settings() const {
-    MT_USER_CHECK(
-        !config_.path.empty() || !config_.paths.empty(), ErrorClass::config, "dataset.path is not set",
-        "give the prefix of one prepared pair as dataset.path, or several as dataset.paths");
+    MT_USER_CHECK(!config_.path.empty() || !config_.paths.empty(), ErrorClass::config,
+                  "dataset.path is not set",
+                  "give the prefix of one prepared pair as dataset.path, or several as dataset.paths");
     split_ranges(config_.split, 0);
     MT_USER_CHECK(
         context_.seed <= UINT32_MAX, ErrorClass::config,

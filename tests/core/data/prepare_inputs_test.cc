@@ -107,16 +107,18 @@ TEST_CASE("compressed inputs are read as what they hold, several streams laid en
   for (const auto& [name, content] : files) {
     CAPTURE(name);
     put(scratch / name, content);
-    auto report = prepare_dataset(Bytes(), {.inputs = {scratch / name}, .output = scratch / "out", .overwrite = true});
+    auto report =
+        prepare_dataset(Bytes(), {.inputs = {scratch / name}, .output = scratch / "out", .overwrite = true});
     CHECK(read_file(scratch / "out.bin") == wanted);
     CHECK(read_file(scratch / "out.idx") == index);
     CHECK(report.bytes_read == content.size());
     CHECK(report.text_bytes == lines.size());
     for (size_t cut : {size_t{5}, content.size() / 3, content.size() - (name == "b.jsonl.gz" ? 101 : 1)}) {
       put(scratch / name, content.substr(0, cut));
-      expect_error(ErrorClass::data, {name, "ends inside its compressed stream"}, [&, input = scratch / name] {
-        prepare_dataset(Bytes(), {.inputs = {input}, .output = scratch / "cut"});
-      });
+      expect_error(ErrorClass::data, {name, "ends inside its compressed stream"},
+                   [&, input = scratch / name] {
+                     prepare_dataset(Bytes(), {.inputs = {input}, .output = scratch / "cut"});
+                   });
     }
   }
   put(scratch / "bad.jsonl.gz", gzip(lines).replace(1000, 5, "?????"));
@@ -141,7 +143,8 @@ TEST_CASE("a folder is its texts and JSON lines, in the order of their paths") {
   put(scratch / "in/README", "no");
   prepare_dataset(Bytes(), {.inputs = {scratch / "in"}, .output = scratch / "out"});
   CHECK(documents_of(scratch / "out") == Texts{"first", "middle", "last"});
-  prepare_dataset(Bytes(), {.inputs = {scratch / "in"}, .output = scratch / "json", .format = InputFormat::jsonl});
+  prepare_dataset(Bytes(),
+                  {.inputs = {scratch / "in"}, .output = scratch / "json", .format = InputFormat::jsonl});
   CHECK(documents_of(scratch / "json") == Texts{"first", "last"});
 }
 
@@ -183,11 +186,13 @@ TEST_CASE("a fault of the input is told after the faults of the lines before it"
   ScratchFolder scratch;
   put(scratch / "x.jsonl", "{\"text\": \"a\"}\n{\"text\": 1}\n" + std::string(2'000'000, 'x'));
   expect_error(ErrorClass::data, {"x.jsonl:2: has a number"}, [&] {
-    prepare_dataset(Bytes(), {.inputs = {scratch / "x.jsonl"}, .output = scratch / "out", .max_document_bytes = 1000});
+    prepare_dataset(Bytes(),
+                    {.inputs = {scratch / "x.jsonl"}, .output = scratch / "out", .max_document_bytes = 1000});
   });
   put(scratch / "x.jsonl", "{\"text\": \"a\"}\n\n" + std::string(2'000'000, 'x'));
   expect_error(ErrorClass::data, {"x.jsonl:3: the line is longer"}, [&] {
-    prepare_dataset(Bytes(), {.inputs = {scratch / "x.jsonl"}, .output = scratch / "out", .max_document_bytes = 1000});
+    prepare_dataset(Bytes(),
+                    {.inputs = {scratch / "x.jsonl"}, .output = scratch / "out", .max_document_bytes = 1000});
   });
 }
 
@@ -213,7 +218,8 @@ TEST_CASE("a pair for each field under Megatron's names, and lists of strings as
                          .json_keys = {"title", "body"},
                          .key_names = true};
   auto report = prepare_dataset(Bytes(), options);
-  CHECK(report.outputs == std::vector<fs::path>{scratch / "out_title_document", scratch / "out_body_document"});
+  CHECK(report.outputs ==
+        std::vector<fs::path>{scratch / "out_title_document", scratch / "out_body_document"});
   CHECK(documents_of(scratch / "out_title_document") == Texts{"T$", "", "only$"});
   CHECK(documents_of(scratch / "out_body_document") == Texts{"one|two$", "b$", ""});
   CHECK(report.documents == 3);
@@ -260,12 +266,21 @@ TEST_CASE("the fast parser takes only lines that the exact one takes, with the s
     std::string line = seeds[random() % 4];
     for (uint32_t edits = random() % 4; edits > 0; --edits) {
       const size_t at = random() % line.size();
-      const std::string piece = std::string("\"\\,:{}[]0e-utdf \x01\x80\xC3\xED")[random() % 19] + std::string();
+      const std::string piece =
+          std::string("\"\\,:{}[]0e-utdf \x01\x80\xC3\xED")[random() % 19] + std::string();
       switch (random() % 4) {
-        case 0: line.replace(at, 1, piece); break;
-        case 1: line.insert(at, piece); break;
-        case 2: line.erase(at, 1 + random() % 3); break;
-        default: line.insert(at, line.substr(random() % line.size(), random() % 8)); break;
+        case 0:
+          line.replace(at, 1, piece);
+          break;
+        case 1:
+          line.insert(at, piece);
+          break;
+        case 2:
+          line.erase(at, 1 + random() % 3);
+          break;
+        default:
+          line.insert(at, line.substr(random() % line.size(), random() % 8));
+          break;
       }
       if (line.empty()) line = "{";
     }

@@ -35,9 +35,9 @@ void write_file(const fs::path& prefix, int64_t number, const Json& rule) {
   IndexedWriter writer(prefix, DType::u16, {.overwrite = true});
   int64_t token = 0;
   for (int64_t i = 0; i < rule["count"]; ++i) {
-    const int64_t length = (i * rule["step"].get<int64_t>() + rule["start"].get<int64_t>()) %
-                               rule["modulus"].get<int64_t>() +
-                           rule["least"].get<int64_t>();
+    const int64_t length =
+        (i * rule["step"].get<int64_t>() + rule["start"].get<int64_t>()) % rule["modulus"].get<int64_t>() +
+        rule["least"].get<int64_t>();
     std::vector<int32_t> ids;
     for (int64_t k = 0; k < length; ++k, ++token)
       ids.push_back(static_cast<int32_t>((token * 7 + 9973 * number) % kEod));
@@ -81,7 +81,8 @@ void compare(const SampleSource& source, size_t seq, const Json& want) {
   for (int64_t i = 0; i < want["size"]; ++i) {
     source.get(i, sample);
     if (i < static_cast<int64_t>(want["first"].size()))
-      CHECK(std::vector<int32_t>(tokens.begin(), tokens.begin() + 3) == want["first"][static_cast<size_t>(i)]);
+      CHECK(std::vector<int32_t>(tokens.begin(), tokens.begin() + 3) ==
+            want["first"][static_cast<size_t>(i)]);
     for (const auto& part : {tokens, targets, positions}) all.insert(all.end(), part.begin(), part.end());
   }
   CHECK(std::vector<int32_t>(tokens.begin(), tokens.begin() + 3) == want["last"]);
@@ -91,7 +92,8 @@ void compare(const SampleSource& source, size_t seq, const Json& want) {
 }  // namespace
 
 TEST_CASE("the samples of random configurations are those of Megatron-core") {
-  const Json golden = Json::parse(read_file(fs::path(MT_SOURCE_DIR) / "tests/golden/megatron_core/golden.json"));
+  const Json golden =
+      Json::parse(read_file(fs::path(MT_SOURCE_DIR) / "tests/golden/megatron_core/golden.json"));
   PluginHost host({fs::path(MT_BINARY_DIR) / "lib/mtrain/plugins"});
   const Numbers tokenizer;
   REQUIRE(golden["cases"].size() >= 20);
