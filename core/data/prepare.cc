@@ -114,6 +114,8 @@ class Preparation {
     }
     while (pool.size() > 0) take();
     if (fault) std::rethrow_exception(fault);
+    report_.bytes_read = batch.file_bytes;  // with what follows the last batch: blank lines, padding
+    report_.text_bytes = batch.text_bytes;
   }
 
   void add(const EncodedBatch& batch) {

@@ -125,8 +125,8 @@ TEST_CASE("compressed inputs are read as what they hold, several streams laid en
   expect_error(ErrorClass::data, {"bad.jsonl.gz", "damaged gzip"}, [&] {
     prepare_dataset(Bytes(), {.inputs = {scratch / "bad.jsonl.gz"}, .output = scratch / "cut"});
   });
-  put(scratch / "bad.jsonl.zst", zstandard(lines).replace(1000, 5, "?????"));
-  expect_error(ErrorClass::data, {"bad.jsonl.zst"}, [&] {
+  put(scratch / "bad.jsonl.zst", zstandard(lines).replace(4, 1, "\xFF"));
+  expect_error(ErrorClass::data, {"bad.jsonl.zst", "damaged Zstandard"}, [&] {
     prepare_dataset(Bytes(), {.inputs = {scratch / "bad.jsonl.zst"}, .output = scratch / "cut"});
   });
   CHECK_FALSE(fs::exists(scratch / "cut.idx"));
@@ -254,6 +254,27 @@ TEST_CASE("sentences are sequences without the blanks between them") {
   std::vector<std::string_view> out;
   splitter.split("", out);
   CHECK(out.empty());
+}
+
+TEST_CASE("lines made to exhaust a reader end soon") {
+  const size_t many = 1'000'000;
+  const std::string nested = "{\"text\": \"a\", \"x\": " + std::string(many, '[') + std::string(many, ']') + "}";
+  JsonLine json({"text"});
+  CHECK(json.read_exactly(nested) == "is nested deeper than 64");
+  CHECK_FALSE(json.read_fast(nested + std::string(64, ' ')));
+  CHECK(json.read_exactly(std::string(many, '{')).find("JSON") != std::string::npos);
+  for (size_t depth : {30, 31, 32, 33, 62, 63, 64, 65}) {
+    CAPTURE(depth);
+    const std::string line = "{\"text\": \"a\", \"x\": " + std::string(depth - 1, '[') + std::string(depth - 1, ']') + "}";
+    const bool fits = json.read_exactly(line).empty();
+    CHECK(fits == (depth <= 64));
+    const std::string padded = line + std::string(64, ' ');
+    if (json.read_fast(std::string_view(padded).substr(0, line.size()))) CHECK(fits);
+  }
+  ScratchFolder scratch;
+  put(scratch / "x.jsonl", "{\"text\": \"" + std::string(many, ' ') + "\"}\n" + std::string(many, ' ') + "\n");
+  CHECK(prepare_dataset(Bytes(), {.inputs = {scratch / "x.jsonl"}, .output = scratch / "out"}).tokens ==
+        static_cast<int64_t>(many));
 }
 
 TEST_CASE("the fast parser takes only lines that the exact one takes, with the same texts") {

@@ -20,11 +20,12 @@ struct Outcome {
   std::string out, err;
 };
 
-Outcome run(const ScratchFolder& scratch, const std::string& arguments, const std::string& fault = {}) {
+Outcome run(const ScratchFolder& scratch, const std::string& arguments, const std::string& fault = {},
+            const std::string& input = "/dev/null") {
   auto out = scratch / "stdout", err = scratch / "stderr";
   std::string command =
       cat("cd '", scratch.path().string(), "' && MTRAIN_FAULT='", fault, "' exec '", MT_BINARY_DIR,
-          "/bin/mtrain' ", arguments, " >'", out.string(), "' 2>'", err.string(), "' </dev/null");
+          "/bin/mtrain' ", arguments, " >'", out.string(), "' 2>'", err.string(), "' <'", input, "'");
   int status = std::system(command.c_str());
   return {WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status), read_file(out), read_file(err)};
 }
@@ -133,7 +134,8 @@ TEST_CASE("prepare reads standard input, names the fields' pairs, and tells of b
   put(scratch / "x.jsonl", "{\"a\":\"hello\",\"b\":\"you. Me.\"}\n{\"a\":\"x\"}\n");
   auto got = run(scratch,
                  "data prepare -i - --format jsonl -o o -t byte --json-keys a,b --bad-lines skip --workers 3 "
-                 "--split-sentences < x.jsonl; true");
+                 "--split-sentences",
+                 {}, "x.jsonl");
   CHECK_MESSAGE(got.err.empty(), got.err);
   CHECK(got.out.find(
             "wrote o_a_sentence.bin and .idx, o_b_sentence.bin and .idx: 1 documents, 3 sentences") == 0);
