@@ -261,7 +261,8 @@ TEST_CASE("lines made to exhaust a reader end soon") {
   const std::string nested = "{\"text\": \"a\", \"x\": " + std::string(many, '[') + std::string(many, ']') + "}";
   JsonLine json({"text"});
   CHECK(json.read_exactly(nested) == "is nested deeper than 64");
-  CHECK_FALSE(json.read_fast(nested + std::string(64, ' ')));
+  const std::string roomy = nested + std::string(64, ' ');
+  CHECK_FALSE(json.read_fast(std::string_view(roomy).substr(0, nested.size())));
   CHECK(json.read_exactly(std::string(many, '{')).find("JSON") != std::string::npos);
   for (size_t depth : {30, 31, 32, 33, 62, 63, 64, 65}) {
     CAPTURE(depth);

@@ -113,3 +113,23 @@ TEST_CASE("regular expressions that are none, or never end, are told") {
   CHECK_THROWS_WITH_AS(slow.each(std::string(64, 'a') + "b", [](size_t, size_t) {}),
                        doctest::Contains("gives up"), Error);
 }
+
+TEST_CASE("scripts are cut as the library tokenizers 0.23.3 does") {
+  using Texts = std::vector<std::string>;
+  const std::vector<std::pair<std::string, Texts>> cases = {
+      {"どこで生れたか。Yes", {"どこで生れたか", "。", "Yes"}},
+      {" abc", {"abc"}},
+      {"  ", {}},
+      {"", {}},
+      {"abc 日本語カー text", {"abc ", "日本語カー ", "text"}},
+      {"Αβγ абв, 12 אב", {"Αβγ ", "абв", ", 12 ", "אב"}},
+      {"١٢ ab\u0301c한국어ไทย!", {"١٢ ", "ab", "\u0301", "c", "한국어", "ไทย", "!"}},
+      {"\u0378a", {"a"}},
+      {"a\u0378ж", {"a\u0378", "ж"}},
+      {"ー長", {"ー長"}},
+      {"\u200Dx", {"\u200D", "x"}}};
+  for (const auto& [text, wanted] : cases) {
+    INFO(text);
+    CHECK(words_by(*split_scripts(), text) == wanted);
+  }
+}
