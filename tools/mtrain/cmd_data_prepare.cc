@@ -61,7 +61,7 @@ class ProgressPrinter {
   void show(const PrepareReport& now) {
     if (!wanted_ || (!terminal_ && now.seconds < next_)) return;
     next_ = now.seconds + kLogEverySeconds;
-    std::fprintf(stderr, terminal_ ? "\r\033[K%s" : "%s\n", line(now).c_str());
+    std::fputs((terminal_ ? "\r\033[K" + line(now) : line(now) + "\n").c_str(), stderr);
   }
   void clear() const {
     if (wanted_ && terminal_) std::fputs("\r\033[K", stderr);
@@ -74,9 +74,7 @@ class ProgressPrinter {
     if (now.bytes_total == 0 || now.bytes_read == 0) return out;
     const double part =
         std::min(1.0, static_cast<double>(now.bytes_read) / static_cast<double>(now.bytes_total));
-    char percent[8];
-    std::snprintf(percent, sizeof(percent), "%3.0f%%", 100 * part);
-    return cat(percent, "  ", out, ", ", human_seconds(now.seconds * (1 - part) / part), " left");
+    return cat(static_cast<int>(100 * part + 0.5), "%  ", out, ", ", human_seconds(now.seconds * (1 - part) / part), " left");
   }
   bool wanted_, terminal_;
   double next_ = kLogEverySeconds;
