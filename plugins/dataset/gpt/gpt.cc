@@ -235,7 +235,8 @@ class GptDataset final : public Dataset {
     MT_USER_CHECK(num_samples <= total, ErrorClass::data,
                   cat("the ", name(which), " split of dataset.", from.name, "s has ", total, " samples, but ",
                       num_samples, " are wanted"),
-                  "give weights, with which the data repeats, or ask for fewer samples");
+                  cat("give dataset.", from.name.substr(0, from.name.size() - 4),
+                      "weights, with which the data repeats, or ask for fewer samples"));
     return std::make_unique<BlendSource>(std::move(sources), blend(normalize_weights(weights), num_samples));
   }
 
