@@ -1,4 +1,5 @@
 // Upper, lower and title case of texts that know where their bytes come from.
+#include <unicode/bytestream.h>
 #include <unicode/casemap.h>
 #include <unicode/edits.h>
 #include <unicode/uchar.h>

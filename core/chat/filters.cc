@@ -132,7 +132,7 @@ Value mapped(I& i, const Value& v, A& a) {
 
 Value sort_key(I& i, const Value& element, const Value* attribute, bool sensitive) {
   Value key = attribute ? dotted(i, element, *attribute) : element;
-  return key.is(VK::text) && !sensitive ? text_value(change_case(key.as_text(), false)) : key;
+  return key.is(VK::text) && !sensitive ? text_value(lower_case(key.as_text())) : key;
 }
 
 Value sorted(I& i, const Value& v, A& a) {

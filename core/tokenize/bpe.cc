@@ -122,7 +122,7 @@ void Bpe::start_symbols(std::string_view word, bool begins, bool ends, Symbols& 
 void Bpe::encode(std::string_view word, WordTokens& out) const {
   if (options_.whole_words)
     if (const int32_t id = tokens_.find(word); id >= 0) return out.add(id, word.size());
-  if (greedy_ && word.size() >= kGreedyBytes && GreedyBpe::takes(word)) return greedy_->encode(word, out);
+  if (greedy_ && word.size() >= kGreedyBytes && GreedyBpe::takes(word) && greedy_->encode(word, out)) return;
   const bool cuttable = options_.inner_prefix.empty() && options_.end_suffix.empty();
   if (word.size() > kWindowBytes && cuttable) return encode_long(word, out);
   if (options_.by_bytes && word.size() <= kFewSymbols) {

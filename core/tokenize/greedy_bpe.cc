@@ -13,11 +13,12 @@ namespace {
 
 constexpr uint64_t kOddMultiplier = 0x9E3779B97F4A7C15ULL;
 constexpr uint64_t kHighBits = 0x8080808080808080ULL;
-constexpr uint32_t kNoRank = UINT32_MAX;
 
+uint64_t key_of(int32_t left, int32_t right) {
+  return static_cast<uint64_t>(static_cast<uint32_t>(left)) << 32 | static_cast<uint32_t>(right);
+}
 uint64_t hash_of(int32_t left, int32_t right) {
-  return (static_cast<uint64_t>(static_cast<uint32_t>(left)) << 32 | static_cast<uint32_t>(right)) *
-         kOddMultiplier;
+  return key_of(left, right) * kOddMultiplier;
 }
 
 unsigned byte_at(std::string_view text, size_t i) {
@@ -42,52 +43,66 @@ bool GreedyBpe::takes(std::string_view word) {
 std::unique_ptr<const GreedyBpe> GreedyBpe::make(const TokenTable& tokens,
                                                  const std::vector<BpeMerge>& merges,
                                                  const std::array<int32_t, 256>& byte_ids) {
+  for (size_t i = 0; i < merges.size(); ++i)
+    if ((i > 0 && merges[i].rank < merges[i - 1].rank) || merges[i].rank >= kOdd - 1) return nullptr;
   std::unique_ptr<GreedyBpe> out(new GreedyBpe());
-  if (!out->learn(tokens, merges)) return nullptr;
+  out->learn(tokens, merges);
   out->build_tree(tokens, byte_ids);
   return out;
 }
 
-/// Finds the one way in which each token is made; merges that are no such way never happen, since a token's
-/// bytes become it whatever stands around them. False when a merge might come before those of its parts.
-bool GreedyBpe::learn(const TokenTable& tokens, const std::vector<BpeMerge>& merges) {
-  const auto count = static_cast<size_t>(tokens.size());
-  std::vector<char> ours(count);
-  size_t expected = 0;
-  for (size_t id = 0; id < count; ++id) {
-    const bool used = tokens.has(static_cast<int64_t>(id));
-    ours[id] = used && takes(tokens.text(static_cast<int32_t>(id)));
-    expected += static_cast<size_t>(ours[id]);
-  }
-  splits_.resize(count);
-  const auto bits = static_cast<uint32_t>(std::bit_width(expected * 2 + 64));
+bool GreedyBpe::made(const TokenTable& tokens, int32_t id) const {
+  return splits_[static_cast<size_t>(id)].order > 0 || tokens.text(id).size() == 1;
+}
+
+void GreedyBpe::make_room(size_t tokens) {
+  const auto bits = static_cast<uint32_t>(std::bit_width(tokens * 2 + 64));
   shift_ = 64 - bits;
   live_.resize(size_t{1} << bits);
   filter_shift_ = 64 - (bits + 3);
   filter_.resize((size_t{1} << (bits + 3)) / 64);
+}
 
-  if (!std::is_sorted(merges.begin(), merges.end(),
-                      [](const auto& a, const auto& b) { return a.rank < b.rank; }))
-    return false;
-  auto made = [&](int32_t id) {
-    return splits_[static_cast<size_t>(id)].order > 0 || tokens.text(id).size() == 1;
-  };
-  std::vector<const BpeMerge*> early;
-  for (const auto& m : merges) {
-    if (!ours[static_cast<size_t>(m.result)]) continue;
-    const size_t size = tokens.text(m.left).size() + tokens.text(m.right).size();
-    if (size != tokens.text(m.result).size() || m.rank >= kNoRank - 1) return false;
-    if (made(m.result)) continue;
-    if (!made(m.left) || !made(m.right)) {
-      early.push_back(&m);
+/// Finds the one way in which each token is made; other merges to it never happen, since a token's bytes
+/// become it whatever stands around them.
+void GreedyBpe::learn(const TokenTable& tokens, const std::vector<BpeMerge>& merges) {
+  std::vector<const BpeMerge*> ours;
+  std::vector<char> ends_ours(static_cast<size_t>(tokens.size()));
+  for (int64_t id = 0; id < tokens.size(); ++id)
+    ends_ours[static_cast<size_t>(id)] = tokens.has(id) && takes(tokens.text(static_cast<int32_t>(id)));
+  for (const auto& m : merges)
+    if (ends_ours[static_cast<size_t>(m.result)]) ours.push_back(&m);
+  splits_.resize(static_cast<size_t>(tokens.size()));
+  make_room(ours.size());
+  std::vector<const BpeMerge*> early;  // than those of their parts
+  for (const BpeMerge* m : ours) {
+    if (made(tokens, m->result)) continue;
+    if (!made(tokens, m->left) || !made(tokens, m->right)) {
+      early.push_back(m);
+      insert(*m, true);
       continue;
     }
-    if (!stayed_apart(m.left, m.right)) continue;
-    splits_[static_cast<size_t>(m.result)] = {m.left, m.right, m.rank + 1};
-    insert(m.left, m.right, m.rank);
+    const Border border = border_before(m->left, m->right);
+    if (border == Border::crossed) continue;
+    const bool odd = border == Border::unsure;
+    splits_[static_cast<size_t>(m->result)] = {m->left, m->right, odd ? kOdd : m->rank + 1};
+    insert(*m, odd);
   }
-  return std::none_of(early.begin(), early.end(),
-                      [&](const BpeMerge* m) { return !made(m->result) && made(m->left) && made(m->right); });
+  settle(tokens, early);
+}
+
+/// Early merges may happen when nothing else makes their token; the others never do.
+void GreedyBpe::settle(const TokenTable& tokens, const std::vector<const BpeMerge*>& early) {
+  for (bool changed = true; changed;) {
+    changed = false;
+    for (const BpeMerge* m : early) {
+      if (made(tokens, m->result) || !made(tokens, m->left) || !made(tokens, m->right)) continue;
+      splits_[static_cast<size_t>(m->result)] = {m->left, m->right, kOdd};
+      changed = true;
+    }
+  }
+  for (const BpeMerge* m : early)
+    if (splits_[static_cast<size_t>(m->result)].order != kOdd) place(m->left, m->right).order = kNone;
 }
 
 void GreedyBpe::build_tree(const TokenTable& tokens, const std::array<int32_t, 256>& byte_ids) {
@@ -127,54 +142,62 @@ void GreedyBpe::build_tree(const TokenTable& tokens, const std::array<int32_t, 2
   }
 }
 
-void GreedyBpe::insert(int32_t left, int32_t right, uint32_t rank) {
-  const uint64_t hash = hash_of(left, right);
-  const uint64_t key =
-      static_cast<uint64_t>(static_cast<uint32_t>(left)) << 32 | static_cast<uint32_t>(right);
-  size_t i = hash >> shift_;
-  while (live_[i].key != ~uint64_t{0}) i = (i + 1) & (live_.size() - 1);
-  live_[i] = {key, rank};
-  const uint64_t bit = hash >> filter_shift_;
+const GreedyBpe::Live& GreedyBpe::find(int32_t left, int32_t right) const {
+  static constexpr Live kNothing{};
+  const uint64_t hash = hash_of(left, right), bit = hash >> filter_shift_;
+  if ((filter_[bit >> 6] >> (bit & 63) & 1) == 0) return kNothing;
+  const uint64_t key = key_of(left, right);
+  for (size_t i = hash >> shift_;; i = (i + 1) & (live_.size() - 1)) {
+    if (live_[i].key == key) return live_[i];
+    if (live_[i].key == ~uint64_t{0}) return kNothing;
+  }
+}
+
+/// Where a merge is or would be.
+GreedyBpe::Live& GreedyBpe::place(int32_t left, int32_t right) {
+  const uint64_t key = key_of(left, right);
+  size_t i = hash_of(left, right) >> shift_;
+  while (live_[i].key != ~uint64_t{0} && live_[i].key != key) i = (i + 1) & (live_.size() - 1);
+  return live_[i];
+}
+
+void GreedyBpe::insert(const BpeMerge& merge, bool odd) {
+  Live& live = place(merge.left, merge.right);
+  if (live.key != ~uint64_t{0}) return;  // said twice: the earlier one holds
+  live = {key_of(merge.left, merge.right), merge.rank + 1, odd};
+  const uint64_t bit = hash_of(merge.left, merge.right) >> filter_shift_;
   filter_[bit >> 6] |= uint64_t{1} << (bit & 63);
 }
 
-uint32_t GreedyBpe::rank_of(int32_t left, int32_t right) const {
-  const uint64_t hash = hash_of(left, right), bit = hash >> filter_shift_;
-  if ((filter_[bit >> 6] >> (bit & 63) & 1) == 0) return kNoRank;
-  const uint64_t key =
-      static_cast<uint64_t>(static_cast<uint32_t>(left)) << 32 | static_cast<uint32_t>(right);
-  for (size_t i = hash >> shift_;; i = (i + 1) & (live_.size() - 1)) {
-    if (live_[i].key == key) return live_[i].rank;
-    if (live_[i].key == ~uint64_t{0}) return kNoRank;
+/// Whether these tokens, side by side, stay as they are.
+GreedyBpe::Border GreedyBpe::border(int32_t left, int32_t right) const {
+  const Live& both = find(left, right);
+  if (both.order == kNone) return border_before(left, right);
+  return !both.odd || border_before(left, right) == Border::crossed ? Border::crossed : Border::unsure;
+}
+
+/// Whether no merge crossed their border before both were there: undoes the merges at the border, the last
+/// one first. Of equal ranks the left one happens first.
+GreedyBpe::Border GreedyBpe::border_before(int32_t left, int32_t right) const {
+  bool unsure = false;
+  for (;;) {
+    const Split &a = splits_[static_cast<size_t>(left)], &b = splits_[static_cast<size_t>(right)];
+    if (std::max(a.order, b.order) == kOdd) return Border::unsure;
+    uint64_t limit = 0;  // an order below it would have come first
+    if (a.order > b.order) {
+      limit = a.order;
+      left = a.right;
+    } else if (b.order > 0) {
+      limit = uint64_t{b.order} + 1;
+      right = b.left;
+    } else {
+      return unsure ? Border::unsure : Border::apart;
+    }
+    const Live& across = find(left, right);
+    if (across.order >= limit) continue;
+    if (!across.odd) return Border::crossed;
+    unsure = true;
   }
-}
-
-/// Undoes the merge at the border that happened last; false when both sides are single bytes. `limit`: what
-/// ranks below it would have happened before the merge that was undone. Of equal ranks the left one happens
-/// first.
-bool GreedyBpe::step_back(int32_t& left, int32_t& right, uint32_t& limit) const {
-  const Split &a = splits_[static_cast<size_t>(left)], &b = splits_[static_cast<size_t>(right)];
-  if (a.order > b.order) {
-    limit = a.order - 1;
-    left = a.right;
-    return true;
-  }
-  if (b.order == 0) return false;
-  limit = b.order;
-  right = b.left;
-  return true;
-}
-
-bool GreedyBpe::apart(int32_t left, int32_t right) const {
-  return rank_of(left, right) == kNoRank && stayed_apart(left, right);
-}
-
-/// Whether no merge crossed their border before both were there.
-bool GreedyBpe::stayed_apart(int32_t left, int32_t right) const {
-  uint32_t limit = 0;
-  while (step_back(left, right, limit))
-    if (rank_of(left, right) < limit) return false;
-  return true;
 }
 
 /// The tokens that begin here, of less than `most` bytes, the shortest first; the longest of them where there
@@ -207,40 +230,47 @@ size_t GreedyBpe::matches(std::string_view text, size_t most, std::array<Match, 
   return count;
 }
 
-void GreedyBpe::encode(std::string_view word, WordTokens& out) const {
+bool GreedyBpe::encode(std::string_view word, WordTokens& out) const {
   const size_t first = out.ids.size();
   std::array<Match, kMaxMatches> found;
   std::vector<bool> dead;  // borders that no encoding has; most words have none
   size_t most = SIZE_MAX;
-  auto take = [&](size_t at, size_t count) -> const Match* {
+  Border border = Border::apart;
+  auto choose = [&](size_t at, size_t count) -> const Match* {
     while (count > 0) {
       const Match& match = found[--count];
       if (!dead.empty() && dead[at + match.bytes]) continue;
-      if (out.ids.size() == first || apart(out.ids.back(), match.id)) return &match;
+      border = splits_[static_cast<size_t>(match.id)].order == kOdd ? Border::unsure
+               : out.ids.size() == first                            ? Border::apart
+                                                                    : this->border(out.ids.back(), match.id);
+      if (border != Border::crossed) return &match;
     }
     return nullptr;
   };
   for (size_t at = 0; at < word.size();) {
     const size_t count = matches(word.substr(at), most, found);
-    if (const Match* match = take(at, count)) {
+    if (const Match* match = choose(at, count)) {
+      if (border == Border::unsure) break;
       out.add(match->id, match->bytes);
       at += match->bytes;
       most = SIZE_MAX;
-      continue;
+    } else if (count > 0 && found[0].bytes > 1) {
+      most = found[0].bytes;  // shorter ones were left out
+    } else {
+      // The way here is the only one, so no encoding has a border here: another token before it, then.
+      MT_CHECK(out.ids.size() > first, "a word without an encoding");
+      dead.resize(word.size() + 1);
+      dead[at] = true;
+      most = out.bytes.back();
+      at -= most;
+      out.ids.pop_back();
+      out.bytes.pop_back();
     }
-    if (count > 0 && found[0].bytes > 1) {  // shorter ones were left out
-      most = found[0].bytes;
-      continue;
-    }
-    // The way here is the only one, so no encoding has a border here: another token before it, then.
-    MT_CHECK(out.ids.size() > first, "a word without an encoding");
-    dead.resize(word.size() + 1);
-    dead[at] = true;
-    most = out.bytes.back();
-    at -= most;
-    out.ids.pop_back();
-    out.bytes.pop_back();
   }
+  if (border != Border::unsure) return true;
+  out.ids.resize(first);
+  out.bytes.resize(first);
+  return false;
 }
 
 }  // namespace mtrain::tokenize

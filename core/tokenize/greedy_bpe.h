@@ -4,7 +4,9 @@
 // step; a row of tokens is the encoding of its text exactly when all neighbours stay apart. Takes time in
 // proportion to the word. Immutable; safe from any thread.
 //
-// Holds for vocabularies whose merges come after those of their parts, as training makes them; make() looks.
+// All this holds where merges come after those of their parts, as training makes them. Files that were made
+// of bare lists of tokens have a few that do not: where a word touches one of these, encode() leaves it to
+// others.
 #pragma once
 #include <array>
 #include <memory>
@@ -20,25 +22,31 @@ struct BpeMerge;
 
 class GreedyBpe {
  public:
-  /// Null when the merges are not of that kind. `byte_ids`: of the 256 single bytes. `merges`: by rising
-  /// rank.
+  /// `byte_ids`: of the 256 single bytes. `merges`: of `tokens`, by rising rank; otherwise null.
   static std::unique_ptr<const GreedyBpe> make(const TokenTable& tokens, const std::vector<BpeMerge>& merges,
                                                const std::array<int32_t, 256>& byte_ids);
   /// Whether this is a word it knows: every byte after the first is above 127.
   static bool takes(std::string_view word);
-  /// Appends the tokens of such a word.
-  void encode(std::string_view word, WordTokens& out) const;
+  /// Appends the tokens of such a word; or appends nothing and returns false where it cannot be sure of them.
+  bool encode(std::string_view word, WordTokens& out) const;
 
  private:
-  /// How a token was made: its last merge. `order` is that merge's rank + 1; 0 for single bytes.
+  static constexpr size_t kMaxMatches = 64;
+  static constexpr uint32_t kNone = UINT32_MAX, kOdd = UINT32_MAX - 1;
+
+  /// How a token was made: its last merge. `order` is that merge's rank + 1; 0 for single bytes, kOdd for
+  /// tokens of which it is not known when they are made.
   struct Split {
     int32_t left = -1, right = -1;
     uint32_t order = 0;
   };
+  /// A merge that happens, or, when odd, may.
   struct Live {
     uint64_t key = ~uint64_t{0};
-    uint32_t rank = 0;
+    uint32_t order = kNone;  // rank + 1
+    bool odd = false;
   };
+  enum class Border : uint8_t { apart, crossed, unsure };
   /// A node of the tree of tokens by their bytes. Children lie side by side, those of bytes 0x80 to 0xBF
   /// first.
   struct Node {
@@ -50,16 +58,18 @@ class GreedyBpe {
     int32_t id;
     uint32_t bytes;
   };
-  static constexpr size_t kMaxMatches = 64;
 
   GreedyBpe() = default;
-  bool learn(const TokenTable& tokens, const std::vector<BpeMerge>& merges);
+  void learn(const TokenTable& tokens, const std::vector<BpeMerge>& merges);
+  void make_room(size_t tokens);
+  void settle(const TokenTable& tokens, const std::vector<const BpeMerge*>& early);
   void build_tree(const TokenTable& tokens, const std::array<int32_t, 256>& byte_ids);
-  uint32_t rank_of(int32_t left, int32_t right) const;
-  void insert(int32_t left, int32_t right, uint32_t rank);
-  bool apart(int32_t left, int32_t right) const;
-  bool stayed_apart(int32_t left, int32_t right) const;
-  bool step_back(int32_t& left, int32_t& right, uint32_t& limit) const;
+  bool made(const TokenTable& tokens, int32_t id) const;
+  const Live& find(int32_t left, int32_t right) const;
+  Live& place(int32_t left, int32_t right);
+  void insert(const BpeMerge& merge, bool odd);
+  Border border(int32_t left, int32_t right) const;
+  Border border_before(int32_t left, int32_t right) const;
   size_t matches(std::string_view text, size_t most, std::array<Match, kMaxMatches>& out) const;
 
   std::vector<Split> splits_;     // by id

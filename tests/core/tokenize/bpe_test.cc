@@ -3,6 +3,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <map>
@@ -41,6 +42,15 @@ struct Made {
       }
       merges.push_back({a, b, id, static_cast<uint32_t>(merges.size())});
       by_pair[{a, b}] = merges.back();
+    }
+  }
+
+  /// The same merges in any order.
+  void shuffle(std::mt19937& random) {
+    std::shuffle(merges.begin(), merges.end(), random);
+    for (size_t i = 0; i < merges.size(); ++i) {
+      merges[i].rank = static_cast<uint32_t>(i);
+      by_pair[{merges[i].left, merges[i].right}] = merges[i];
     }
   }
 
@@ -97,44 +107,36 @@ TEST_CASE("words of every length are merged by rank, the leftmost first") {
 
 TEST_CASE("longest matches that are taken back give what merging gives") {
   std::mt19937 random(6);
-  int fit = 0;
-  for (uint32_t seed = 0; seed < 200; ++seed) {
-    const int letters = 1 + static_cast<int>(seed % 4);
-    Made made(seed, letters == 1 ? 12 : 20 + static_cast<int>(random() % 80), letters, 0xE0);
-    std::array<int32_t, 256> bytes;
-    for (int b = 0; b < 256; ++b) bytes[static_cast<size_t>(b)] = b;
-    auto greedy = GreedyBpe::make(made.tokens, made.merges, bytes);
-    if (!greedy) continue;  // a merge comes before those of its parts
-    ++fit;
-    for (int i = 0; i < 200; ++i) {
-      const std::string word = random_word(random, 1 + random() % 80, letters, 0xE0);
-      REQUIRE(GreedyBpe::takes(word));
-      WordTokens out;
-      greedy->encode(word, out);
-      REQUIRE(out.ids == made.by_definition(word));
+  std::array<int32_t, 256> bytes;
+  for (int b = 0; b < 256; ++b) bytes[static_cast<size_t>(b)] = b;
+  for (bool shuffled : {false, true}) {  // shuffled: merges before those of their parts
+    int sure = 0, all = 0;
+    for (uint32_t seed = 0; seed < 200; ++seed) {
+      const int letters = 1 + static_cast<int>(seed % 4);
+      Made made(seed, letters == 1 ? 12 : 20 + static_cast<int>(random() % 80), letters, 0xE0);
+      if (shuffled) made.shuffle(random);
+      auto greedy = GreedyBpe::make(made.tokens, made.merges, bytes);
+      REQUIRE(greedy);
+      for (int i = 0; i < 200; ++i, ++all) {
+        const std::string word = random_word(random, 1 + random() % 40, letters, 0xE0);
+        REQUIRE(GreedyBpe::takes(word));
+        WordTokens out;
+        out.add(7, 1);
+        const bool known = greedy->encode(word, out);
+        REQUIRE((out.ids.front() == 7 && out.ids.size() == out.bytes.size()));
+        out.ids.erase(out.ids.begin());
+        if (known) REQUIRE(out.ids == made.by_definition(word));
+        if (!known) REQUIRE(out.ids.empty());
+        sure += known;
+      }
     }
+    MESSAGE(sure << " of " << all << " words");
+    CHECK(sure > (shuffled ? all / 20 : all * 9 / 10));
   }
-  CHECK(fit >= 50);
   CHECK_FALSE(GreedyBpe::takes(""));
   CHECK(GreedyBpe::takes("a\xE3\x81"));
   CHECK_FALSE(GreedyBpe::takes("\xE3\x81\x82\xE3\x81\x82\xE3\x81\x82\xE3\x81\x82 "));
   CHECK_FALSE(GreedyBpe::takes("\xE3 \x81\x82\xE3\x81\x82\xE3\x81\x82\xE3\x81\x82\xE3\x81\x82"));
-}
-
-TEST_CASE("merges that come before those of their parts are merged one by one") {
-  TokenTable tokens;
-  for (int b = 0; b < 256; ++b) {
-    const char c = static_cast<char>(b);
-    tokens.add({&c, 1}, b, "test");
-  }
-  tokens.add("\xE0\xE1", 256, "test");
-  tokens.add("\xE0\xE1\xE2", 257, "test");
-  std::vector<BpeMerge> merges = {{256, 0xE2, 257, 0}, {0xE0, 0xE1, 256, 1}};
-  std::array<int32_t, 256> bytes;
-  for (int b = 0; b < 256; ++b) bytes[static_cast<size_t>(b)] = b;
-  CHECK(GreedyBpe::make(tokens, merges, bytes) == nullptr);
-  Bpe bpe(tokens, merges, {.by_bytes = true}, "test");
-  CHECK(encode(bpe, "\xE0\xE1\xE2\xE2") == std::vector<int32_t>{257, 0xE2});
 }
 
 TEST_CASE("windows of a long word join as if it were merged whole") {
