@@ -4,6 +4,7 @@
 #include <zlib.h>
 #include <zstd.h>
 
+#include <algorithm>
 #include <random>
 
 #include "data_files.h"
@@ -258,7 +259,8 @@ TEST_CASE("sentences are sequences without the blanks between them") {
 
 TEST_CASE("lines made to exhaust a reader end soon") {
   const size_t many = 1'000'000;
-  const std::string nested = "{\"text\": \"a\", \"x\": " + std::string(many, '[') + std::string(many, ']') + "}";
+  const std::string nested =
+      "{\"text\": \"a\", \"x\": " + std::string(many, '[') + std::string(many, ']') + "}";
   JsonLine json({"text"});
   CHECK(json.read_exactly(nested) == "is nested deeper than 64");
   const std::string roomy = nested + std::string(64, ' ');
@@ -266,14 +268,16 @@ TEST_CASE("lines made to exhaust a reader end soon") {
   CHECK(json.read_exactly(std::string(many, '{')).find("JSON") != std::string::npos);
   for (size_t depth : {30, 31, 32, 33, 62, 63, 64, 65}) {
     CAPTURE(depth);
-    const std::string line = "{\"text\": \"a\", \"x\": " + std::string(depth - 1, '[') + std::string(depth - 1, ']') + "}";
+    const std::string line =
+        "{\"text\": \"a\", \"x\": " + std::string(depth - 1, '[') + std::string(depth - 1, ']') + "}";
     const bool fits = json.read_exactly(line).empty();
     CHECK(fits == (depth <= 64));
     const std::string padded = line + std::string(64, ' ');
     if (json.read_fast(std::string_view(padded).substr(0, line.size()))) CHECK(fits);
   }
   ScratchFolder scratch;
-  put(scratch / "x.jsonl", "{\"text\": \"" + std::string(many, ' ') + "\"}\n" + std::string(many, ' ') + "\n");
+  put(scratch / "x.jsonl",
+      "{\"text\": \"" + std::string(many, ' ') + "\"}\n" + std::string(many, ' ') + "\n");
   CHECK(prepare_dataset(Bytes(), {.inputs = {scratch / "x.jsonl"}, .output = scratch / "out"}).tokens ==
         static_cast<int64_t>(many));
 }

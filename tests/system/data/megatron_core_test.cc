@@ -34,7 +34,7 @@ class Numbers final : public Tokenizer {
 void write_file(const fs::path& prefix, int64_t number, const Json& rule) {
   IndexedWriter writer(prefix, DType::u16, {.overwrite = true});
   int64_t token = 0;
-  for (int64_t i = 0; i < rule["count"]; ++i) {
+  for (int64_t i = 0; i < rule["count"].get<int64_t>(); ++i) {
     const int64_t length =
         (i * rule["step"].get<int64_t>() + rule["start"].get<int64_t>()) % rule["modulus"].get<int64_t>() +
         rule["least"].get<int64_t>();
@@ -62,7 +62,7 @@ Node settings_of(const Json& test, const ScratchFolder& scratch) {
       out[prefix + "paths"] = paths;
     if (!weights.is_null() && paths.size() > 1) out[prefix + "weights"] = weights;
   };
-  if (test["kind"] == "per_split") {
+  if (test["kind"].get<std::string>() == "per_split") {
     const char* prefixes[] = {"", "valid_", "test_"};
     for (size_t i = 0; i < 3; ++i) add(prefixes[i], test["parts"][i]["files"], test["parts"][i]["weights"]);
   } else {
@@ -75,17 +75,19 @@ Node settings_of(const Json& test, const ScratchFolder& scratch) {
 }
 
 void compare(const SampleSource& source, size_t seq, const Json& want) {
-  REQUIRE(source.size() >= want["size"]);
-  std::vector<int32_t> tokens(seq), targets(seq), positions(seq), all;
+  const auto size = want["size"].get<int64_t>();
+  const auto first = want["first"].get<std::vector<std::vector<int32_t>>>();
+  REQUIRE(source.size() == size);
+  std::vector<int32_t> tokens(seq), targets(seq), positions(seq), all, begin;
   Sample sample{tokens, targets, positions, {}};
-  for (int64_t i = 0; i < want["size"]; ++i) {
+  for (int64_t i = 0; i < size; ++i) {
     source.get(i, sample);
-    if (i < static_cast<int64_t>(want["first"].size()))
-      CHECK(std::vector<int32_t>(tokens.begin(), tokens.begin() + 3) ==
-            want["first"][static_cast<size_t>(i)]);
-    for (const auto& part : {tokens, targets, positions}) all.insert(all.end(), part.begin(), part.end());
+    begin.assign(tokens.begin(), tokens.begin() + 3);
+    if (i < static_cast<int64_t>(first.size())) CHECK(begin == first[static_cast<size_t>(i)]);
+    for (const auto* part : {&tokens, &targets, &positions})
+      all.insert(all.end(), part->begin(), part->end());
   }
-  CHECK(std::vector<int32_t>(tokens.begin(), tokens.begin() + 3) == want["last"]);
+  CHECK(begin == want["last"].get<std::vector<int32_t>>());
   CHECK(sha256(std::as_bytes(std::span(all))) == want["sha256"].get<std::string>());
 }
 
@@ -103,19 +105,18 @@ TEST_CASE("the samples of random configurations are those of Megatron-core") {
     ScratchFolder scratch;
     for (size_t f = 0; f < test["files"].size(); ++f)
       write_file(scratch / cat("f", f), static_cast<int64_t>(f), test["files"][f]);
-    DatasetContext context{.seq_length = test["seq_length"],
-                           .seed = test["seed"],
+    DatasetContext context{.seq_length = test["seq_length"].get<int64_t>(),
+                           .seed = test["seed"].get<uint64_t>(),
                            .base_directory = scratch.path(),
                            .tokenizer = &tokenizer};
     auto dataset = host.make<Dataset>("gpt", settings_of(test, scratch), context);
     for (size_t i = 0; i < 3; ++i) {
       const Json& want = test["splits"][i];
-      if (want.is_null() || want["size"] == 0) continue;
+      if (want.is_null() || want["size"].get<int64_t>() == 0) continue;
       CAPTURE(i);
       const auto size = test["sizes"][i].is_null() ? Dataset::kOneEpoch : test["sizes"][i].get<int64_t>();
       auto source = dataset->split(static_cast<Split>(i), size);
-      CHECK(source->size() == want["size"]);
-      compare(*source, test["seq_length"], want);
+      compare(*source, test["seq_length"].get<size_t>(), want);
     }
     ++compared;
   }
