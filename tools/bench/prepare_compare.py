@@ -112,8 +112,10 @@ def main():
         size, count = make_lines(a.texts, lines, a.megabytes)
         short_size, _ = make_lines(a.texts, short, a.peer_megabytes)
         mtrain = str(pathlib.Path(a.build) / "bin/mtrain")
-        ours = lambda source, out, workers: [mtrain, "data", "prepare", "-i", source, "-o", f"{folder}/{out}", "-t", "hf",
-                                             f"path={a.tokenizer}", "--append-eod", "--force", "--json", "--workers", str(workers)]
+        def ours(source, out, workers):
+            return [mtrain, "data", "prepare", "-i", source, "-o", f"{folder}/{out}", "-t", "hf", f"path={a.tokenizer}",
+                    "--append-eod", "--force", "--json", "--workers", str(workers)]
+
         bench = [str(pathlib.Path(a.build) / "bin/bench_tokenizer"), f"{a.build}/lib/mtrain/plugins", "hf", a.tokenizer, "4096",
                  *a.texts]
         encoder = json.loads(timed(bench)[2])["warm"]

@@ -3,6 +3,7 @@
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "data_commands.h"
 #include "mtrain/base/error.h"
@@ -52,7 +53,8 @@ nlohmann::ordered_json verify_one(const std::string& prefix, const Wanted& wante
 void verify(Cli& cli, const VerifyArguments& arguments) {
   const Wanted against = wanted(cli, arguments);
   for (const auto& prefix : arguments.prefixes) {
-    nlohmann::ordered_json out{{"prefix", prefix}};
+    nlohmann::ordered_json out;
+    out["prefix"] = prefix;
     try {
       out = verify_one(prefix, against);
       out["valid"] = true;
