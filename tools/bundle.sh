@@ -5,7 +5,7 @@
 #   tools/bundle.sh --no-tests            without the test programs that gpu_check.sh runs
 # Packs the executable, the plugins that are built, the libraries they need (but those of glibc, CUDA, cuDNN, NCCL and MPI,
 # which belong to the machine), recipes, schemas, the quickstart's text where it is prepared, gpu_check.sh, and what it runs.
-# There: tar xf mtrain-bundle.tar.gz && mtrain-bundle/mtrain doctor. The folder may be moved.
+# There: tar xf mtrain-bundle.tar.gz && cd mtrain-bundle && ./mtrain doctor && ./mtrain quickstart. The folder may be moved.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
@@ -65,11 +65,13 @@ check_glibc() {
 }
 
 pack_data() {
-  cp -r "$root/recipes" "$root/schemas" "$to/share/mtrain/"
+  # Recipes lie as in the tree, with the text they name beside them; shipped recipes are looked for in share/.
+  cp -r "$root/recipes" "$root/schemas" "$to/"
+  ln -s ../../recipes ../../schemas "$to/share/mtrain/"
   local corpus=$root/data/quickstart/corpus
   if [[ -s $corpus.bin && -s $corpus.idx ]]; then
-    mkdir -p "$to/share/mtrain/data/quickstart"
-    cp "$corpus.bin" "$corpus.idx" "$to/share/mtrain/data/quickstart/"
+    mkdir -p "$to/data/quickstart"
+    cp "$corpus.bin" "$corpus.idx" "$to/data/quickstart/"
   else
     echo "bundle: without the quickstart's text, which tools/quickstart.sh prepares"
   fi

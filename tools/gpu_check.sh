@@ -11,7 +11,7 @@ here=$(cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")" && pwd -P)
 if [[ -f $here/env.sh ]]; then # a bundle
   bundle=$here
   source "$bundle/env.sh"
-  root=$bundle programs=${GPU_CHECK_PROGRAMS:-$bundle/tests/bin} mtrain=${GPU_CHECK_PROGRAMS:-$bundle/bin}/mtrain recipes=$bundle/share/mtrain/recipes
+  root=$bundle programs=${GPU_CHECK_PROGRAMS:-$bundle/tests/bin} mtrain=${GPU_CHECK_PROGRAMS:-$bundle/bin}/mtrain recipes=$bundle/recipes
 else
   root=$(dirname "$here") recipes=$(dirname "$here")/recipes
   programs=${GPU_CHECK_PROGRAMS:-$root/build/bin} mtrain=${GPU_CHECK_PROGRAMS:-$root/build/bin}/mtrain

@@ -50,7 +50,7 @@ train() {
 # The text that is there; made-up tokens where none is.
 choose_text() {
   text=()
-  if [[ ! -s $root/share/mtrain/data/quickstart/corpus.bin && ! -s $root/data/quickstart/corpus.bin ]]; then text=(dataset=mock); fi
+  if [[ ! -s $root/data/quickstart/corpus.bin ]]; then text=(dataset=mock); fi
 }
 # last_loss NAME [KEY]: the mean of the last five values of KEY ("loss"), so that one batch does not decide.
 last_loss() {
