@@ -16,6 +16,13 @@ constexpr float power_of_two(int exponent) {
 }  // namespace detail
 
 enum class SmallFloat : uint8_t { e4m3, e5m2, e2m1 };
+/// Where the scales of a matrix in a small type come from; formulas in kernel/quantise.h.
+enum class SmallScale : uint8_t {
+  tensor,        // one for all, for a given largest value
+  power_of_two,  // of each tile's largest value, rounded down to a power of two
+  e8m0,          // the same, as the microscaling formats round and store it
+  nvfp4,         // e4m3 for each tile, beside one for all
+};
 
 /// Sign, 4 exponent bits, 3 fraction bits; no infinity, one NaN (magnitude 0x7F).
 struct E4M3 {

@@ -14,6 +14,7 @@ struct CountedWork {
 };
 
 CountedWork count(const GemmArgs&);
+CountedWork count(const SmallGemmArgs&);
 CountedWork count(const RmsNormArgs&);
 CountedWork count(const RmsNormBackwardArgs&);
 CountedWork count(const LayerNormArgs&);
