@@ -6,11 +6,13 @@
 #include <limits>
 #include <numeric>
 
+#include "mtrain/base/rng.h"
 #include "mtrain/checkpoint/hf_dir.h"
 #include "mtrain/cpu/cpu_backend.h"
 #include "mtrain/cpu/threads.h"
 #include "mtrain/tensor/device_backend.h"
 #include "mtrain/tensor/planning.h"
+#include "mtrain/train/cluster.h"
 #include "mtrain/train/hf_import.h"
 
 namespace mtrain {
@@ -107,7 +109,7 @@ void Session::open_backend(int ranks_here) {
     device = std::string(backend->name());
     return;
   }
-  BackendContext context;
+  BackendContext context{.tf32 = s.mixed_precision.tf32};
   auto made = plugins.make<DeviceBackend>(s.dist.backend, Node::map(), context);
   Probe probe = made->probe();
   if (probe.devices == 0) {
@@ -212,21 +214,52 @@ ModelInput own_part(Run& run, const Batch& batch, const ParallelContext& paralle
   return input;
 }
 
+namespace {
+
+/// Random values, for what a device computes faster on zeros: a piece from the host, copied on.
+Tensor random_matrix(Run& run, int64_t size, DType dtype) {
+  constexpr int64_t kPiece = 1 << 16;
+  std::vector<float> values(kPiece);
+  RngStream rng(1, "roof");
+  for (size_t i = 0; i < values.size(); ++i) values[i] = rng.uniform(i) - 0.5f;
+  Tensor piece = run.from_host<float>(values, {kPiece}), out = run.empty({size * size}, dtype);
+  for (int64_t i = 0; i < size * size; i += kPiece) run.copy(out.slice(0, i, i + kPiece), piece);
+  return out;
+}
+
+}  // namespace
+
 double measured_peak_flops(Backend& backend, DType dtype) {
   Run run(backend);  // its memory goes back at the end
-  constexpr int64_t kSize = 1024;
-  constexpr int kRounds = 4;
-  Tensor a = run.zeros({kSize, kSize}, dtype), b = run.zeros({kSize, kSize}, dtype), c = run.empty({kSize, kSize}, dtype);
+  constexpr size_t kRoom = size_t{4} << 30;
+  constexpr int kRounds = 4, kEach = 4;
+  int64_t size = backend.name() == "cpu" ? 1024 : backend.free_memory({}) > kRoom ? 8192 : 2048;
+  Tensor a = random_matrix(run, size, dtype), b = random_matrix(run, size, dtype), c = run.empty({size, size}, dtype);
+  int each = backend.name() == "cpu" ? 1 : kEach;  // a queue hides what a launch costs
   double best = 0;
   for (int i = 0; i <= kRounds; ++i) {
+    run.stream().synchronize();
     auto start = std::chrono::steady_clock::now();
-    run.kernels().gemm(run.stream(), {.a = a.raw(), .b = b.raw(), .c = c.raw(), .transpose_b = true, .m = kSize, .n = kSize,
-                                      .k = kSize, .lda = kSize, .ldb = kSize, .ldc = kSize, .dtype = dtype, .c_dtype = dtype});
+    for (int k = 0; k < each; ++k)
+      run.kernels().gemm(run.stream(), {.a = a.raw(), .b = b.raw(), .c = c.raw(), .transpose_b = true, .m = size, .n = size,
+                                        .k = size, .lda = size, .ldb = size, .ldc = size, .dtype = dtype, .c_dtype = dtype});
     run.stream().synchronize();
     double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    if (i > 0) best = std::max(best, 2.0 * kSize * kSize * kSize / seconds);
+    double flops = 2.0 * static_cast<double>(size) * static_cast<double>(size) * static_cast<double>(size) * each;
+    if (i > 0) best = std::max(best, flops / seconds);
   }
   return best;
+}
+
+PeakRate peak_rate(const Settings& s, const std::string& device, Backend& backend) {
+  auto rate = [](double tflops, const std::string& who) { return PeakRate{1e12 * tflops, cat(tflops, " TFLOP/s, ", who)}; };
+  if (s.profiling.peak_tflops > 0) return rate(s.profiling.peak_tflops, "as profiling.peak_tflops says");
+  const MixedPrecisionSection& p = s.mixed_precision;
+  const GpuType* type = p.dtype == "fp32" ? nullptr : gpu_type_of(device);
+  bool fp8 = type && p.fp8 != "none" && type->fp8_tflops > 0;
+  if (type) return rate(fp8 ? type->fp8_tflops : type->tflops, cat("as a ", type->name, " is sold (", fp8 ? "fp8" : p.dtype, ")"));
+  double measured = measured_peak_flops(backend, *dtype_from_name(p.dtype));
+  return {measured, cat(human_count(measured), "FLOP/s, measured")};
 }
 
 }  // namespace mtrain

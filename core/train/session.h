@@ -67,4 +67,11 @@ MT_API ModelInput own_part(Run& run, const Batch& batch, const ParallelContext& 
 /// Operations per second of a large square product in this dtype: the roof that MFU is a share of. Takes some milliseconds.
 MT_API double measured_peak_flops(Backend& backend, DType dtype);
 
+/// What a rank's device can do at most in the recipe's number types, and who says so.
+struct PeakRate {
+  double flops = 0;    // per second
+  std::string source;  // "989 TFLOP/s, as a h200 is sold (bf16)"
+};
+MT_API PeakRate peak_rate(const Settings& settings, const std::string& device, Backend& backend);
+
 }  // namespace mtrain

@@ -144,7 +144,7 @@ void Trainer::run() {
   require_agreement();
   auto due = [&](int64_t interval) { return interval > 0 && state_.step % interval == 0; };
   if (!observers_.empty())  // who else would look at it; it takes a while
-    info_.peak_flops = ranks_.size() * measured_peak_flops(*session_.backend, *dtype_from_name(s.mixed_precision.dtype));
+    info_.peak_flops = ranks_.size() * peak_rate(s, session_.device, *session_.backend).flops;
   tell([&](Observer& o) { o.on_start(info_); });
   if (state_.step == 0 && saved_step_ < 0 && s.train.steps == 0) save();
   bool stopped = false;

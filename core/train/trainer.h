@@ -48,6 +48,8 @@ class MT_API Trainer {
   /// What this rank updates of them.
   std::span<const OptimizerState::Entry> slices() { return optimizer_state_->entries(); }
   const RunInfo& info() const { return info_; }
+  /// What this rank computes on: "cpu", or "NVIDIA H200, 139.8 GiB, compute capability 9.0".
+  const std::string& device() const { return session_.device; }
   /// What is kept of the configuration in the run's folder and in its checkpoints.
   const SavedConfig& saved_config() const { return saved_; }
   /// Saves the state as it is as a checkpoint in another folder. All ranks together.

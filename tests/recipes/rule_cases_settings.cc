@@ -32,6 +32,7 @@ constexpr RuleCase kSettings[] = {
      "mixed_precision.fp8=e4m3 mixed_precision.fp8_recipe=mxfp8 model.seq_length=16 train.micro_batch_size=2"},
     {"residual-dtype", "llama", "mixed_precision.residual_dtype=fp32",
      "mixed_precision.residual_dtype=fp32 mixed_precision.dtype=bf16"},
+    {"tf32-backend", "llama", "mixed_precision.tf32=true", "mixed_precision.tf32=true dist.backend=cuda"},
     {"loss-scale-dtype", "llama", "mixed_precision.loss_scale=1024",
      "mixed_precision.loss_scale=1024 mixed_precision.dtype=fp16"},
     {"min-loss-scale", "llama", "mixed_precision.dtype=fp16 mixed_precision.min_loss_scale=100000",
