@@ -254,7 +254,9 @@ std::vector<Finding> devices(const Cli& cli) {
       finding.text += lines;
       finding.fix = backend->remedy();
     } catch (const Error& error) {
-      finding.state = State::fail;
+      // A vendor's library that is not here is like a device that is not: the processor is.
+      bool lacks_library = std::string_view(error.what()).find("cannot open shared object file") != std::string_view::npos;
+      finding.state = lacks_library ? State::warn : State::fail;
       finding.text += error.message();
       finding.fix = error.hint();
     }
