@@ -388,7 +388,10 @@ Options parse(int argc, char** argv) {
 void bench(const Options& options) {
   // In a build tree and in a bundle the plugins lie beside bin/ or two folders up.
   fs::path here = program_directory();
-  PluginHost plugins({here / "../lib/mtrain/plugins", here / "../../lib/mtrain/plugins"});
+  std::vector<fs::path> folders;
+  for (const char* place : {"../lib/mtrain/plugins", "../../lib/mtrain/plugins"})
+    if (fs::exists(here / place)) folders.push_back(here / place);
+  PluginHost plugins(folders);
   std::unique_ptr<Backend> backend;
   if (options.backend == "cpu") {
     backend = make_cpu_backend(options.threads);

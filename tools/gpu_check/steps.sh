@@ -28,8 +28,9 @@ step_golden() { MTRAIN_TEST_BACKEND=cuda doctest test_golden 90; }
 
 # Layouts over ranks that are threads and share this GPU; a build whose rules refuse that says so.
 step_layouts() {
-  local status
-  limited 90 "$mtrain" verify layouts quickstart dist.backend=cuda dataset=mock --ranks 2 --steps 3 --only "$( ((quick)) && echo dp2 || true)" \
+  local status only=(--pairwise)
+  if ((quick)); then only=(--only dp2); fi
+  limited 90 "$mtrain" verify layouts "$recipes/quickstart.yaml" dist.backend=cuda "${made_up[@]}" --ranks 2 --steps 3 "${only[@]}" \
     --certificate "$out/layouts.result.json" > "$work/layouts.log" 2>&1
   status=$?
   cat "$work/layouts.log"
@@ -41,16 +42,17 @@ step_layouts() {
   ((status == 0))
 }
 
+# The quickstart on made-up tokens, where its text is not there.
+made_up=('~dataset.path' '~dataset.split' dataset.type=mock)
 # train BACKEND NAME [SETTINGS]: the quickstart's model; its losses are in $work/NAME/metrics.jsonl.
 train() {
   local backend=$1 name=$2
   shift 2
   "$mtrain" "$recipes/quickstart.yaml" -q "dist.backend=$backend" run.dir="$work/$name" checkpoint.interval=0 "${text[@]}" "$@"
 }
-# The text that is there; made-up tokens where none is.
 choose_text() {
   text=()
-  if [[ ! -s $root/data/quickstart/corpus.bin ]]; then text=(dataset=mock); fi
+  if [[ ! -s $root/data/quickstart/corpus.bin ]]; then text=("${made_up[@]}"); fi
 }
 # last_loss NAME [KEY]: the mean of the last five values of KEY ("loss"), so that one batch does not decide.
 last_loss() {
