@@ -42,7 +42,7 @@ Recipe recipe(const std::string& name, const std::vector<std::string>& overrides
                         .overrides = {},
                         .cluster = {}};
   bool own_data =
-      name == "quickstart" || std::any_of(overrides.begin(), overrides.end(),
+      name == "quickstart" || name.starts_with("bench_") || std::any_of(overrides.begin(), overrides.end(),
                                           [](const auto& text) { return text.starts_with("dataset="); });
   if (!own_data) request.overrides.push_back({"dataset.path=data/corpus", 2});  // the user's to say
   for (const auto& text : overrides)
@@ -166,6 +166,8 @@ const std::vector<Row> kRows = {
     {"llama32_1b", 1235814400, 1, "meta-llama/Llama-3.2-1B", {}},
     {"llama3_8b", 8030261248, 1, "meta-llama/Meta-Llama-3-8B", {}},
     {"llama3_8b_fp8", 8030261248, 1, "meta-llama/Meta-Llama-3-8B", {}},
+    {"bench_llama8b_slice", 5849141248, 1, "22 of the 32 blocks of meta-llama/Meta-Llama-3-8B", {}},
+    {"bench_llama8b_slice_fp8", 5849141248, 1, "22 of the 32 blocks of meta-llama/Meta-Llama-3-8B", {}},
     {"llama3_70b", 70553706496, 1, "meta-llama/Meta-Llama-3-70B", {}},
     {"llama31_405b",
      405853388800,
