@@ -71,12 +71,12 @@ MT_HD float round_small(float x) {
 }
 
 /// One of the two neighbours of x in the format, the upper one with the probability that keeps the mean: `u` is uniform in
-/// [0, 1). Saturating; x is finite.
+/// [0, 1). Saturating; for NaN the largest value, since the scale beside it tells.
 template <class F>
 MT_HD float round_small_stochastic(float x, float u) {
   uint32_t bits = detail::bits_of(x), sign = bits & 0x80000000u, m = bits & 0x7FFFFFFFu;
   float magnitude = detail::float_of(m);
-  magnitude = magnitude > F::kMax ? F::kMax : magnitude;
+  magnitude = magnitude <= F::kMax ? magnitude : F::kMax;
   int exponent = static_cast<int>(detail::bits_of(magnitude) >> 23) - 127;
   exponent = exponent < F::kMinExponent ? F::kMinExponent : exponent;
   float step = detail::float_of(static_cast<uint32_t>(127 + exponent - F::kFraction) << 23);

@@ -23,11 +23,11 @@ struct PatchMemory {
   uint8_t codes[kPatch * kPatchCodeStride];  // line by line of the layout
 };
 
+MT_HD bool divides_patch(int64_t side) { return side >= 1 && side <= kPatch && kPatch % side == 0; }
 /// Whether tiles fit: of 16 neighbours or a multiple along one dimension, sides that divide a patch's.
-inline bool patch_takes(SmallScale scale, int64_t tile_rows, int64_t tile_cols) {
+MT_HD bool patch_takes(SmallScale scale, int64_t tile_rows, int64_t tile_cols) {
   if (scale == SmallScale::tensor) return true;
-  auto divides = [](int64_t n) { return n >= 1 && n <= kPatch && kPatch % n == 0; };
-  return divides(tile_rows) && divides(tile_cols) &&
+  return divides_patch(tile_rows) && divides_patch(tile_cols) &&
          (tile_cols % kPatchRun == 0 || (tile_cols == 1 && tile_rows % kPatchRun == 0));
 }
 

@@ -306,7 +306,7 @@ struct QuantiseArgs {
   void* packed_scales = nullptr;  // [layout.scale_bytes()]; not of `tensor`
   bool sum_rows = false;          // a product adds up over the rows; else over the columns
 };
-inline SmallLayout layout_of(const QuantiseArgs& a) {
+MT_HD SmallLayout layout_of(const QuantiseArgs& a) {
   bool tiles = a.scale != SmallScale::tensor;
   return {.lines = a.sum_rows ? a.cols : a.rows,
           .sum = a.sum_rows ? a.rows : a.cols,
