@@ -253,6 +253,17 @@ struct CastArgs {
   DType src_dtype, dst_dtype;
 };
 
+/// Blocks of `count` neighbouring elements: block (i, j) of src goes to block (i, j) of dst, or is added to it. Blocks of one
+/// side do not overlap, and the sides do not. Strides in elements.
+struct CopyBlocksArgs {
+  const void* src;
+  void* dst;
+  int64_t outer, inner, count;  // i < outer, j < inner
+  int64_t src_outer, src_inner, dst_outer, dst_inner;
+  bool accumulate;  // in float, rounded once
+  DType dtype;
+};
+
 /// out[c] (+)= sum over rows of x[r, c] in float: the gradient of a bias.
 struct ColumnSumArgs {
   const void* x;
@@ -362,6 +373,7 @@ struct AdamWArgs {
   X(cross_entropy_backward, CrossEntropyBackwardArgs) \
   X(add, AddArgs) \
   X(cast, CastArgs) \
+  X(copy_blocks, CopyBlocksArgs) \
   X(column_sum, ColumnSumArgs) \
   X(dropout, DropoutArgs) \
   X(amax, AmaxArgs) \

@@ -109,6 +109,9 @@ CountedWork count(const CastArgs& a) {
   return {{n, bytes(n, a.src_dtype) + bytes(n, a.dst_dtype) * (a.accumulate ? 2 : 1)},
           cat(a.count, " ", name(a.src_dtype), " to ", name(a.dst_dtype))};
 }
+CountedWork count(const CopyBlocksArgs& a) {
+  return elements(a.outer * a.inner * a.count, a.accumulate ? 3 : 2, a.accumulate ? 1 : 0, a.dtype);
+}
 CountedWork count(const ColumnSumArgs& a) { return rows(a.rows, a.cols, 1, 1, a.dtype); }
 CountedWork count(const DropoutArgs& a) { return elements(a.count, 2, 30, a.dtype); }
 CountedWork count(const AmaxArgs& a) { return elements(a.count, 1, 1, a.dtype); }

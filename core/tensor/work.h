@@ -33,6 +33,7 @@ CountedWork count(const CrossEntropyArgs&);
 CountedWork count(const CrossEntropyBackwardArgs&);
 CountedWork count(const AddArgs&);
 CountedWork count(const CastArgs&);
+CountedWork count(const CopyBlocksArgs&);
 CountedWork count(const ColumnSumArgs&);
 CountedWork count(const DropoutArgs&);
 CountedWork count(const AmaxArgs&);

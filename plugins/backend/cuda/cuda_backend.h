@@ -29,6 +29,7 @@ class CudaBackend : public DeviceBackend {
   size_t free_memory(Device device) const override;
   std::unique_ptr<Stream> stream(Device device) override;
   const KernelTable& kernels() const override { return kernels_; }
+  bool host_memory() const override { return false; }
   void copy(Stream& stream, void* to, const void* from, size_t bytes) override;
   void fill_zero(Stream& stream, void* data, size_t bytes) override;
 

@@ -27,6 +27,7 @@ class CudaStream final : public Stream {
   ~CudaStream() override;
 
   void synchronize() override;
+  void* native() override { return handle(); }
   /// The queue's end: what is given to it from here on comes after everything before.
   cudaStream_t handle() {
     settle();

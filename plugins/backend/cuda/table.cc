@@ -60,6 +60,7 @@ KernelTable cuda_kernels() {
   MT_LAUNCHED(cross_entropy_backward, CrossEntropyBackwardArgs);
   MT_LAUNCHED(add, AddArgs);
   MT_LAUNCHED(cast, CastArgs);
+  MT_LAUNCHED(copy_blocks, CopyBlocksArgs);
   MT_LAUNCHED(column_sum, ColumnSumArgs);
   MT_LAUNCHED(dropout, DropoutArgs);
 #undef MT_LAUNCHED

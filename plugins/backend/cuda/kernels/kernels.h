@@ -39,6 +39,7 @@ cudaError_t cross_entropy(const Launch&, const CrossEntropyArgs&);
 cudaError_t cross_entropy_backward(const Launch&, const CrossEntropyBackwardArgs&);
 cudaError_t add(const Launch&, const AddArgs&);
 cudaError_t cast(const Launch&, const CastArgs&);
+cudaError_t copy_blocks(const Launch&, const CopyBlocksArgs&);
 cudaError_t column_sum(const Launch&, const ColumnSumArgs&);
 cudaError_t dropout(const Launch&, const DropoutArgs&);
 /// Many tensors in one launch. REQUIRES: at most kAdamWBatch, `value` of one dtype or null.
