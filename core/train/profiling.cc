@@ -36,7 +36,7 @@ std::string percent(double part, double whole) {
 
 Roof measure_roof(Run& run, DType dtype) {
   constexpr int64_t kCount = 1 << 24;
-  Roof roof{measured_peak_flops(run.backend(), dtype), 0};
+  Roof roof{measured_peak_flops(run.backend(), run.device(), dtype), 0};
   Tensor x = run.zeros({kCount}, DType::f32), y = run.zeros({kCount}, DType::f32);
   AddArgs sum{.a = x.raw(), .b = y.raw(), .y = y.raw(), .count = kCount, .dtype = DType::f32};
   double seconds = shortest(run, [&] { run.backend().kernels().add(run.stream(), sum); });

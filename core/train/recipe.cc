@@ -6,6 +6,7 @@
 #include "mtrain/checkpoint/hf_dir.h"
 #include "mtrain/plugin/sidecar.h"
 #include "mtrain/train/hf_import.h"
+#include "mtrain/train/launcher.h"
 #include "mtrain/train/pipeline_plan.h"
 #include "mtrain/train/planned.h"
 #include "mtrain/train/resolvers.h"
@@ -77,7 +78,7 @@ void apply_ranks(ConfigRequest& request, const RecipeRequest& wanted, const Sche
   };
   if (wanted.launched > 1) {
     Location written{std::make_shared<Source>(SourceKind::command_line, "the launcher", ""), 0, 0};
-    for (const auto& [path, value] : {std::pair{"dist.nproc", cat(wanted.launched)}, {"dist.comm", std::string("mpi")}}) {
+    for (const auto& [path, value] : {std::pair{"dist.nproc", cat(wanted.launched)}, {"dist.comm", host_comm()}}) {
       if (said(path)) continue;
       request.overrides.push_back({cat("++", path, "=", value), 0, written});
       again = true;

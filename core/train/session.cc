@@ -68,12 +68,12 @@ PrecisionOptions precision_options(const Recipe& recipe) {
 Session::Session(const Recipe& r, PluginHost& host, Options options)
     : recipe(r), plugins(host), blocks(block_plan(r.settings)), precision(precision_options(r)) {
   const Settings& s = recipe.settings;
-  open_backend(options.ranks_here);
+  Device where = open_backend(options);
   if (options.planning) {
     real_backend = std::move(backend);
     backend = make_planning_backend(*real_backend);
   }
-  run = std::make_unique<Run>(*backend, Device{}, static_cast<uint64_t>(s.rng.seed));
+  run = std::make_unique<Run>(*backend, where, static_cast<uint64_t>(s.rng.seed));
 
   const ParallelContext* parallel = options.parallel;
   if (parallel && parallel->typed && cutting(parallel->tp)) run->typed = {.axis = parallel->tp, .stream = parallel->stream()};
@@ -100,12 +100,12 @@ Session::Session(const Recipe& r, PluginHost& host, Options options)
     import_hf_weights(HfDir(recipe.resolve(s.model.init_from)), *model, parameters);
 }
 
-void Session::open_backend(int ranks_here) {
+Device Session::open_backend(const Options& options) {
   const Settings& s = recipe.settings;
   if (s.dist.backend == "cpu") {
-    backend = make_cpu_backend(threads_per_rank(s, ranks_here));
+    backend = make_cpu_backend(threads_per_rank(s, options.ranks_here));
     device = std::string(backend->name());
-    return;
+    return {};
   }
   BackendContext context;
   auto made = plugins.make<DeviceBackend>(s.dist.backend, Node::map(), context);
@@ -113,11 +113,20 @@ void Session::open_backend(int ranks_here) {
   if (probe.devices == 0) {
     const Node* setting = recipe.config.root().find("dist.backend");
     std::string place = setting ? setting->loc().text() : "";
-    throw Error(ErrorClass::config, cat(place.empty() ? "" : cat(place, ": "), "dist.backend=", s.dist.backend, ": ", probe.reason),
+    throw Error(ErrorClass::config,
+                cat(place.empty() ? "" : cat(place, ": "), "dist.backend=", s.dist.backend, ": ", probe.reason),
                 cat(made->remedy(), "; or dist.backend=cpu"));
   }
-  device = made->describe().front();
+  // One that is seen alone is what the launcher gave this rank; otherwise ranks take theirs in turn.
+  MT_USER_CHECK(!options.own_device || probe.devices == 1 || options.place < probe.devices, ErrorClass::config,
+                cat("there is no device for rank ", options.place, " of this machine: dist.backend=", s.dist.backend, " sees ",
+                    probe.devices, ", and dist.comm=", s.dist.comm.value_or("?"), " takes one for each rank"),
+                cat("start at most ", probe.devices, " ranks on this machine, or set dist.comm=mpi, through which they may share "
+                    "a device"));
+  Device where{options.place % probe.devices};
+  device = made->describe()[static_cast<size_t>(where.index)];
   backend = std::move(made);
+  return where;
 }
 
 void Session::build_stages(const Options& options) {
@@ -212,8 +221,8 @@ ModelInput own_part(Run& run, const Batch& batch, const ParallelContext& paralle
   return input;
 }
 
-double measured_peak_flops(Backend& backend, DType dtype) {
-  Run run(backend);  // its memory goes back at the end
+double measured_peak_flops(Backend& backend, Device device, DType dtype) {
+  Run run(backend, device);  // its memory goes back at the end
   constexpr int64_t kSize = 1024;
   constexpr int kRounds = 4;
   Tensor a = run.zeros({kSize, kSize}, dtype), b = run.zeros({kSize, kSize}, dtype), c = run.empty({kSize, kSize}, dtype);

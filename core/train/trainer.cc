@@ -56,7 +56,11 @@ int ranks_here(const Communicator& ranks) { return ranks.kind() == "thread" ? ra
 /// As a faulty machine does: the last bit of one weight.
 void flip_a_bit(ParamList& parameters) {
   const Parameter& p = parameters.all().front();
-  *static_cast<char*>((p.master.defined() ? p.master : p.use()).raw()) ^= 1;
+  const Tensor& tensor = p.master.defined() ? p.master : p.use();
+  std::vector<char> bytes(static_cast<size_t>(tensor.numel()) * size_of(tensor.dtype()));
+  tensor.run().download(tensor, bytes.data());
+  bytes[0] ^= 1;
+  tensor.run().upload(tensor, bytes.data());
 }
 
 }  // namespace
@@ -83,6 +87,8 @@ Trainer::Trainer(const Recipe& recipe, PluginHost& plugins, std::function<bool()
       planned_(first() ? require_memory(recipe, plugins) : MemoryPlan{}),
       session_(recipe, plugins,
                {.ranks_here = ranks_here(ranks_),
+                .place = mesh.neighbours().place,
+                .own_device = ranks_.device_memory(),
                 .defer_memory = recipe.settings.dist.zero > 0,
                 .parallel = &mesh.parallel(),
                 .pipeline = &mesh.pipeline(),
@@ -144,7 +150,8 @@ void Trainer::run() {
   require_agreement();
   auto due = [&](int64_t interval) { return interval > 0 && state_.step % interval == 0; };
   if (!observers_.empty())  // who else would look at it; it takes a while
-    info_.peak_flops = ranks_.size() * measured_peak_flops(*session_.backend, *dtype_from_name(s.mixed_precision.dtype));
+    info_.peak_flops = ranks_.size() * measured_peak_flops(*session_.backend, session_.run->device(),
+                                                           *dtype_from_name(s.mixed_precision.dtype));
   tell([&](Observer& o) { o.on_start(info_); });
   if (state_.step == 0 && saved_step_ < 0 && s.train.steps == 0) save();
   bool stopped = false;
