@@ -52,6 +52,7 @@ void Run::accumulate(const Tensor& dst, const Tensor& src) { cast(dst, src, true
 
 void Run::fill(const Tensor& t, float value) {
   MT_CHECK(t.contiguous(), t.shape());
+  if (!backend_.computes()) return;
   std::vector<float> values(static_cast<size_t>(t.numel()), value);
   if (t.dtype() == DType::f32) return upload(t, values.data());
   copy(t, from_host<float>(values, t.shape()));
