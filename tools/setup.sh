@@ -50,6 +50,8 @@ need doctest-dev
 need libicu-dev
 need libpcre2-dev
 need libsimdjson-dev
+need zlib1g-dev
+need libzstd-dev
 if ((corpus)); then
   need bible-kjv has bible
   need bible-kjv-text

@@ -1,6 +1,6 @@
 // SmallProducts: how the three products of a linear layer are computed in FP8 or FP4. Their operands are rounded to the small type
-// with scales as a recipe has them; what is multiplied are the codes (times scales of tiles, which bf16 holds exactly), sums are in float, and
-// scales of whole tensors join in behind them: what the hardware does, to the order of additions. Everything else — bias, residual,
+// with scales as a recipe has them; what is multiplied are the codes, on the device's unit for them or (times scales of tiles, which
+// bf16 holds exactly) as bf16, sums are in float, and scales of whole tensors join in behind them. Everything else — bias, residual,
 // gradients, weights that are updated — is as without. Owned by the layer's model; for the rank's own thread.
 #pragma once
 #include <array>
@@ -86,11 +86,17 @@ class MT_API SmallProducts {
   void weight_gradient(Run& run, const Operand& dy, const Operand& x, const Tensor& dw, bool accumulate, int64_t draw) const;
 
  private:
-  struct Codes {
-    Tensor values, factor;  // bf16 [as x]; float [1], undefined: 1
-  };
   enum class Along : uint8_t { cols, rows };  // the dimension that a product adds up
+  /// An operand as a product takes it. Where the device has a unit for the recipe: codes and scales as that reads them; else their
+  /// values in bf16.
+  struct Codes {
+    Tensor values;          // bf16 [as x]
+    Tensor packed, scales;  // bytes, in this layout
+    SmallLayout layout;
+    Tensor factor;          // float [1], undefined: 1
+  };
   Codes quantise(Run& run, const Operand& operand, SmallOperand kind, Along along, int64_t draw) const;
+  SmallScale scale() const;
   Operand rotate(Run& run, const Tensor& x, SmallOperand kind) const;
 
   SmallProductRule rule_;

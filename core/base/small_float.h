@@ -16,6 +16,13 @@ constexpr float power_of_two(int exponent) {
 }  // namespace detail
 
 enum class SmallFloat : uint8_t { e4m3, e5m2, e2m1 };
+/// Where the scales of a matrix in a small type come from; formulas in kernel/quantise.h.
+enum class SmallScale : uint8_t {
+  tensor,        // one for all, for a given largest value
+  power_of_two,  // of each tile's largest value, rounded down to a power of two
+  e8m0,          // the same, as the microscaling formats round and store it
+  nvfp4,         // e4m3 for each tile, beside one for all
+};
 
 /// Sign, 4 exponent bits, 3 fraction bits; no infinity, one NaN (magnitude 0x7F).
 struct E4M3 {
@@ -64,12 +71,12 @@ MT_HD float round_small(float x) {
 }
 
 /// One of the two neighbours of x in the format, the upper one with the probability that keeps the mean: `u` is uniform in
-/// [0, 1). Saturating; x is finite.
+/// [0, 1). Saturating; for NaN the largest value, since the scale beside it tells.
 template <class F>
 MT_HD float round_small_stochastic(float x, float u) {
   uint32_t bits = detail::bits_of(x), sign = bits & 0x80000000u, m = bits & 0x7FFFFFFFu;
   float magnitude = detail::float_of(m);
-  magnitude = magnitude > F::kMax ? F::kMax : magnitude;
+  magnitude = magnitude <= F::kMax ? magnitude : F::kMax;
   int exponent = static_cast<int>(detail::bits_of(magnitude) >> 23) - 127;
   exponent = exponent < F::kMinExponent ? F::kMinExponent : exponent;
   float step = detail::float_of(static_cast<uint32_t>(127 + exponent - F::kFraction) << 23);

@@ -132,7 +132,7 @@ Value mapped(I& i, const Value& v, A& a) {
 
 Value sort_key(I& i, const Value& element, const Value* attribute, bool sensitive) {
   Value key = attribute ? dotted(i, element, *attribute) : element;
-  return key.is(VK::text) && !sensitive ? text_value(change_case(key.as_text(), false)) : key;
+  return key.is(VK::text) && !sensitive ? text_value(lower_case(key.as_text())) : key;
 }
 
 Value sorted(I& i, const Value& v, A& a) {
@@ -273,7 +273,7 @@ const std::map<std::string, Filter, std::less<>>& filters() {
          return Value::integer(std::abs(std::max(v.as_integer(), -INT64_MAX)));
        }},
       {"attr", [](I& i, const Value& v, A& a) { return i.attribute(v, text_argument(a.get(0, "name"), "a name").bytes); }},
-      {"capitalize", [](I&, const Value& v, A&) { return text_value(title_case(to_text(v), false)); }},
+      {"capitalize", [](I&, const Value& v, A&) { return text_value(title_case(to_text(v), WordStart::text)); }},
       {"count", length},
       {"d", or_default},
       {"default", or_default},
@@ -287,7 +287,7 @@ const std::map<std::string, Filter, std::less<>>& filters() {
       {"last", [](I& i, const Value& v, A&) { return end_of(i, v, true); }},
       {"length", length},
       {"list", [](I& i, const Value& v, A&) { return Value::list(i.iterate(v)); }},
-      {"lower", [](I&, const Value& v, A&) { return text_value(change_case(to_text(v), false)); }},
+      {"lower", [](I&, const Value& v, A&) { return text_value(lower_case(to_text(v))); }},
       {"map", mapped},
       {"max", [](I& i, const Value& v, A& a) { return extreme(i, v, a, true); }},
       {"min", [](I& i, const Value& v, A& a) { return extreme(i, v, a, false); }},
@@ -307,11 +307,11 @@ const std::map<std::string, Filter, std::less<>>& filters() {
       {"sort", sorted},
       {"string", [](I&, const Value& v, A&) { return text_value(to_text(v)); }},
       {"sum", summed},
-      {"title", [](I&, const Value& v, A&) { return text_value(title_case(to_text(v), true)); }},
+      {"title", [](I&, const Value& v, A&) { return text_value(title_case(to_text(v), WordStart::marks)); }},
       {"tojson", tojson},
       {"trim", trimmed},
       {"unique", unique},
-      {"upper", [](I&, const Value& v, A&) { return text_value(change_case(to_text(v), true)); }},
+      {"upper", [](I&, const Value& v, A&) { return text_value(upper_case(to_text(v))); }},
   };
   return all;
 }
@@ -359,7 +359,7 @@ bool Interpreter::test(const std::string& name, const Value& v, const Arguments&
   }
   if (name == "lower" || name == "upper") {
     Text text = to_text(v);
-    return change_case(text, name == "upper").bytes == text.bytes;
+    return (name == "upper" ? upper_case(text) : lower_case(text)).bytes == text.bytes;
   }
   throw Fault("TemplateAssertionError", cat("No test named '", name, "'."));
 }

@@ -109,9 +109,14 @@ size_t offset_of(std::string_view utf8, size_t character);
 /// Python's str.strip, on the left, the right or both; of white space when `set` is null.
 Text strip(const Text& text, const std::string* set, bool left, bool right);
 Text replace(const Text& text, const Text& from, const Text& to, int64_t count);
-Text change_case(const Text& text, bool upper);
-/// First character of each word, or of the text alone, in upper case, the others in lower case.
-Text title_case(const Text& text, bool every_word);
+// Case as Python has it: Unicode's full mappings, by ICU.
+Text upper_case(const Text& text);
+Text lower_case(const Text& text);
+/// Where a capital stands: at the start of the text (capitalize), behind every character without case
+/// (str.title), or behind blanks, dashes and opening brackets (Jinja's filter).
+enum class WordStart : uint8_t { text, uncased, marks };
+/// Capitals there, everything else in lower case.
+Text title_case(const Text& text, WordStart where);
 /// The text of an argument. Throws Fault("TypeError") when it is none.
 const Text& text_argument(const Value* value, const char* what);
 

@@ -133,10 +133,10 @@ const std::map<std::string, Method, std::less<>>& text_methods() {
          i.limit(out.bytes.size());
          return Value::text(std::move(out));
        }},
-      {"upper", [](I&, const Value& of, A&) { return Value::text(change_case(of.as_text(), true)); }},
-      {"lower", [](I&, const Value& of, A&) { return Value::text(change_case(of.as_text(), false)); }},
-      {"title", [](I&, const Value& of, A&) { return Value::text(title_case(of.as_text(), true)); }},
-      {"capitalize", [](I&, const Value& of, A&) { return Value::text(title_case(of.as_text(), false)); }},
+      {"upper", [](I&, const Value& of, A&) { return Value::text(upper_case(of.as_text())); }},
+      {"lower", [](I&, const Value& of, A&) { return Value::text(lower_case(of.as_text())); }},
+      {"title", [](I&, const Value& of, A&) { return Value::text(title_case(of.as_text(), WordStart::uncased)); }},
+      {"capitalize", [](I&, const Value& of, A&) { return Value::text(title_case(of.as_text(), WordStart::text)); }},
       {"find",
        [](I&, const Value& of, A& a) {
          const std::string& s = of.as_text().bytes;
@@ -280,27 +280,6 @@ Text replace(const Text& text, const Text& from, const Text& to, int64_t count) 
     begin = at + from.bytes.size();
   }
   out.append(text.sub(begin));
-  return out;
-}
-
-Text change_case(const Text& text, bool upper) {
-  Text out = text;
-  for (char& c : out.bytes) {
-    auto byte = static_cast<unsigned char>(c);
-    if (byte < 0x80) c = static_cast<char>(upper ? std::toupper(byte) : std::tolower(byte));
-  }
-  return out;
-}
-
-Text title_case(const Text& text, bool every_word) {
-  Text out = change_case(text, false);
-  bool begins = true;
-  for (char& c : out.bytes) {
-    auto byte = static_cast<unsigned char>(c);
-    bool letter = byte >= 0x80 || std::isalpha(byte) != 0;
-    if (begins && byte < 0x80) c = static_cast<char>(std::toupper(byte));
-    begins = every_word && !letter;
-  }
   return out;
 }
 

@@ -12,6 +12,9 @@
 
 namespace mtrain {
 
+class Run;
+class Tensor;
+
 /// How all_reduce and reduce_scatter combine. For floats a NaN of any rank wins in max and min as it does in
 /// a sum.
 enum class ReduceOp : uint8_t { sum, max, min };
@@ -31,11 +34,12 @@ enum class CommKind : uint8_t {
 inline constexpr int kNumCommKinds = 9;
 MT_API const char* name(CommKind kind);
 
-/// `count` elements in host memory that a collective reads.
+/// `count` elements that a collective reads: in host memory, or where a Run is given in that rank's device memory.
 struct ConstBuffer {
   const void* data = nullptr;
   int64_t count = 0;
   DType dtype = DType::u8;
+  Run* run = nullptr;
   ConstBuffer() = default;
   ConstBuffer(const void* data_in, int64_t count_in, DType dtype_in)
       : data(data_in), count(count_in), dtype(dtype_in) {}
@@ -46,13 +50,16 @@ struct ConstBuffer {
         dtype(DTypeOf<std::remove_const_t<T>>::value) {}
   template <class T>
   ConstBuffer(const std::vector<T>& v) : ConstBuffer(std::span<const T>(v)) {}
+  /// REQUIRES: contiguous.
+  MT_API ConstBuffer(const Tensor& tensor);
 };
 
-/// `count` elements in host memory that a collective writes.
+/// The same, that a collective writes.
 struct Buffer {
   void* data = nullptr;
   int64_t count = 0;
   DType dtype = DType::u8;
+  Run* run = nullptr;
   Buffer() = default;
   Buffer(void* data_in, int64_t count_in, DType dtype_in) : data(data_in), count(count_in), dtype(dtype_in) {}
   template <class T>
@@ -60,7 +67,12 @@ struct Buffer {
       : data(s.data()), count(static_cast<int64_t>(s.size())), dtype(DTypeOf<T>::value) {}
   template <class T>
   Buffer(std::vector<T>& v) : Buffer(std::span<T>(v)) {}
-  operator ConstBuffer() const { return {data, count, dtype}; }
+  MT_API Buffer(const Tensor& tensor);
+  operator ConstBuffer() const {
+    ConstBuffer out(data, count, dtype);
+    out.run = run;
+    return out;
+  }
 };
 
 /// One call, checked and ready to be carried out. `count` is per rank: of the whole buffer for all_reduce,
@@ -74,6 +86,7 @@ struct CommCall {
   int64_t count = 0;
   const void* in = nullptr;
   void* out = nullptr;
+  Run* run = nullptr;  // whose device memory `in` and `out` are; null: host memory
   bool uneven = false;  // all_to_all_v: blocks of these many elements per rank, back to back
   std::span<const int64_t> send_counts,
       recv_counts;  // the caller's: implementations copy what outlives start()

@@ -5,6 +5,9 @@
 #include <cstring>
 #include <numeric>
 
+#include "mtrain/comm/staged_call.h"
+#include "mtrain/tensor/run.h"
+
 namespace mtrain {
 
 namespace {
@@ -18,6 +21,11 @@ void check(const ConstBuffer& b, const char* what) {
   MT_CHECK(b.count == 0 || b.data != nullptr, what, " has ", b.count, " elements and no memory");
 }
 
+void check_together(const ConstBuffer& a, const ConstBuffer& b) {
+  MT_CHECK(a.dtype == b.dtype, mtrain::name(a.dtype), " and ", mtrain::name(b.dtype));
+  MT_CHECK(a.run == b.run, "one buffer is in host memory and the other on a device, or they are two runs'");
+}
+
 void check_reduction(const ConstBuffer& b) {
   MT_CHECK(reducible(b.dtype), "reductions are for floating types, int32 and int64, not ", name(b.dtype));
 }
@@ -29,8 +37,12 @@ int64_t checked_sum(std::span<const int64_t> counts, const char* what) {
 
 void copy_alone(const CommCall& call) {
   int64_t count = call.uneven ? call.send_counts[0] : call.count;
-  if (call.in != call.out && call.out != nullptr && count > 0)
-    std::memcpy(call.out, call.in, static_cast<size_t>(count) * size_of(call.dtype));
+  if (call.in == call.out || call.out == nullptr || count == 0) return;
+  size_t bytes = static_cast<size_t>(count) * size_of(call.dtype);
+  if (call.run)
+    call.run->backend().copy(call.run->stream(), call.out, call.in, bytes);
+  else
+    std::memcpy(call.out, call.in, bytes);
 }
 
 }  // namespace
@@ -40,10 +52,12 @@ Communicator::~Communicator() = default;
 Pending Communicator::begin(const CommCall& call) {
   require_alive(call);
   Pending pending;
-  if (size() > 1)
-    pending = start(call);
-  else
+  if (size() == 1)
     copy_alone(call);
+  else if (call.run && !device_memory())
+    pending = start_staged(call, rank(), size(), [this](const CommCall& on_host) { return start(on_host); });
+  else
+    pending = start(call);
   auto& count = counters_[call.kind];
   count.calls += 1;
   count.bytes_sent += bytes_sent(call, rank(), size());
@@ -58,27 +72,29 @@ Pending Communicator::start_all_reduce(Buffer data, ReduceOp op) {
                 .dtype = data.dtype,
                 .count = data.count,
                 .in = data.data,
-                .out = data.data});
+                .out = data.data,
+                .run = data.run});
 }
 
 Pending Communicator::start_all_gather(ConstBuffer part, Buffer into) {
   check(part, "the part");
   check(into, "the result");
-  MT_CHECK(part.dtype == into.dtype, mtrain::name(part.dtype), " and ", mtrain::name(into.dtype));
+  check_together(part, into);
   MT_CHECK(into.count == part.count * size(), "a result of ", into.count, " for ", size(), " parts of ",
            part.count);
   return begin({.kind = CommKind::all_gather,
                 .dtype = part.dtype,
                 .count = part.count,
                 .in = part.data,
-                .out = into.data});
+                .out = into.data,
+                .run = part.run});
 }
 
 Pending Communicator::start_reduce_scatter(ConstBuffer data, Buffer part, ReduceOp op) {
   check(data, "the buffer");
   check(part, "the part");
   check_reduction(data);
-  MT_CHECK(data.dtype == part.dtype, mtrain::name(data.dtype), " and ", mtrain::name(part.dtype));
+  check_together(data, part);
   MT_CHECK(data.count == part.count * size(), "a buffer of ", data.count, " for ", size(), " parts of ",
            part.count);
   return begin({.kind = CommKind::reduce_scatter,
@@ -86,20 +102,22 @@ Pending Communicator::start_reduce_scatter(ConstBuffer data, Buffer part, Reduce
                 .dtype = data.dtype,
                 .count = part.count,
                 .in = data.data,
-                .out = part.data});
+                .out = part.data,
+                .run = data.run});
 }
 
 Pending Communicator::start_all_to_all(ConstBuffer data, Buffer into) {
   check(data, "the buffer");
   check(into, "the result");
-  MT_CHECK(data.dtype == into.dtype, mtrain::name(data.dtype), " and ", mtrain::name(into.dtype));
+  check_together(data, into);
   MT_CHECK_EQ(data.count, into.count);
   MT_CHECK(data.count % size() == 0, data.count, " elements do not divide by ", size(), " ranks");
   return begin({.kind = CommKind::all_to_all,
                 .dtype = data.dtype,
                 .count = data.count / size(),
                 .in = data.data,
-                .out = into.data});
+                .out = into.data,
+                .run = data.run});
 }
 
 Pending Communicator::start_all_to_all_v(ConstBuffer data, std::span<const int64_t> send_counts, Buffer into,
@@ -107,7 +125,7 @@ Pending Communicator::start_all_to_all_v(ConstBuffer data, std::span<const int64
   check(data, "the buffer");
   check(into, "the result");
   auto ranks = static_cast<size_t>(size());
-  MT_CHECK(data.dtype == into.dtype, mtrain::name(data.dtype), " and ", mtrain::name(into.dtype));
+  check_together(data, into);
   MT_CHECK_EQ(send_counts.size(), ranks);
   MT_CHECK_EQ(recv_counts.size(), ranks);
   MT_CHECK_EQ(checked_sum(send_counts, "send_counts"), data.count);
@@ -118,6 +136,7 @@ Pending Communicator::start_all_to_all_v(ConstBuffer data, std::span<const int64
                 .dtype = data.dtype,
                 .in = data.data,
                 .out = into.data,
+                .run = data.run,
                 .uneven = true,
                 .send_counts = send_counts,
                 .recv_counts = recv_counts});
@@ -131,7 +150,8 @@ Pending Communicator::start_broadcast(Buffer data, int root) {
                 .peer = root,
                 .count = data.count,
                 .in = data.data,
-                .out = data.data});
+                .out = data.data,
+                .run = data.run});
 }
 
 Pending Communicator::start_send(ConstBuffer data, int to, int tag) {
@@ -143,7 +163,8 @@ Pending Communicator::start_send(ConstBuffer data, int to, int tag) {
                 .peer = to,
                 .tag = tag,
                 .count = data.count,
-                .in = data.data});
+                .in = data.data,
+                .run = data.run});
 }
 
 Pending Communicator::start_recv(Buffer data, int from, int tag) {
@@ -156,7 +177,8 @@ Pending Communicator::start_recv(Buffer data, int from, int tag) {
                 .peer = from,
                 .tag = tag,
                 .count = data.count,
-                .out = data.data});
+                .out = data.data,
+                .run = data.run});
 }
 
 Pending Communicator::start_barrier() {

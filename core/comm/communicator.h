@@ -1,11 +1,17 @@
-// Communicator: how the ranks of a group exchange host memory. One object per rank and group, used by that
+// Communicator: how the ranks of a group exchange memory. One object per rank and group, used by that
 // rank's own thread only. All ranks of a group make the same calls in the same order; a started call has its
 // place in that order when it is started. A communicator made by split() may outlive its parent; the world's
 // (ThreadWorld, a plugin's first communicator) outlives all.
 //
-// Results are the same on every rank, to the bit, and from run to run: sums are taken in the order of ranks
+// Results are the same on every rank, to the bit, and from run to run: sums of host memory are taken in the order of ranks
 // 0..n-1, in float for bf16 and fp16 (rounded once), in the type itself otherwise, however the implementation
 // cuts the buffers.
+//
+// Device memory. A buffer made of a tensor on a device (Buffer::run) is read and written in the order of that run's stream: a
+// call takes what was queued before it was started, and what is queued after wait() finds its result. A communicator that
+// moves host memory copies to the host and back (staged_call.h), and its rank waits for that. One that moves device memory
+// (device_memory()) makes the stream wait and not the rank, and adds in an order of its own, which is the same on all ranks
+// and from run to run.
 //
 // Failures. Where a job is watched (CommContext::watch), ranks that die or fall silent are found by themselves and named;
 // otherwise by the time limit. A rank that fails calls abort(); every other rank then gets Error(peer) from the call it waits in
@@ -28,12 +34,16 @@
 
 namespace mtrain {
 
+class Communicator;
+
 /// What the maker of a job's first communicator is given.
 struct CommContext {
   /// How long a rank waits in one call for the others; zero: for ever.
   std::chrono::milliseconds timeout{std::chrono::minutes(10)};
   /// Whether and how ranks that die, stop or are stuck are looked for in the meantime.
   WatchOptions watch = {};
+  /// For a communicator of devices: one of the same ranks that moves host memory.
+  std::shared_ptr<Communicator> host = nullptr;
 };
 
 /// The largest tag of send and recv, which MPI promises at least.
@@ -50,12 +60,14 @@ class MT_API Communicator {
 
   virtual int rank() const = 0;
   virtual int size() const = 0;
-  /// "self", "thread", "mpi".
+  /// "self", "thread", "mpi", "tcp", "nccl".
   virtual std::string_view kind() const = 0;
   /// The group's name in messages: "world", or as given to split().
   virtual const std::string& name() const = 0;
   /// The rank in the world of each rank of this group.
   virtual std::span<const int> world_ranks() const = 0;
+  /// Whether calls on device memory move it from device to device.
+  virtual bool device_memory() const { return false; }
 
   /// Combines the buffers of all ranks element by element; every rank gets the result in place. Floating
   /// types, int32, int64.
@@ -116,13 +128,18 @@ class MT_API Communicator {
 
   const CommCounters& counters() const { return counters_; }
 
+  /// Throws what `call` would throw before it begins: the job's Error(peer) when it has failed. Makes no call.
+  void require_alive_for(const CommCall& call) const { require_alive(call); }
+  /// What it is made of, in a few words for a user: "NCCL 2.28.9". Empty: nothing worth telling.
+  virtual std::string describe() const { return {}; }
+
   /// What this rank tells of itself to those who watch; of the job, whichever group this is. Null where nobody does.
   virtual RankActivity* activity() const { return nullptr; }
 
  protected:
   /// Throws the job's Error(peer) when it has failed already.
   virtual void require_alive(const CommCall& call) const = 0;
-  /// Begins a checked call; this group has several ranks.
+  /// Begins a checked call; this group has several ranks. On device memory only where device_memory() is true.
   virtual Pending start(const CommCall& call) = 0;
   /// `call.peer` is the color and `call.tag` the key.
   virtual std::unique_ptr<Communicator> make_split(const CommCall& call, std::string name) = 0;

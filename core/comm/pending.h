@@ -1,5 +1,6 @@
 // Pending: a collective that was started and not yet waited for. Move-only; for the thread of the rank that
-// started it. The buffers of the call belong to the collective until wait() returned or done() was true.
+// started it. The buffers of the call belong to the collective until wait() returned or done() was true; for device memory,
+// that is in the order of the run's stream: what is queued from then on may use them.
 // Calls may be waited for in any order, and a rank need not wait for one before it starts or waits for
 // others, of any group.
 #pragma once

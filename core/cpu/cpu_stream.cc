@@ -31,4 +31,8 @@ void throw_no_kernel(DType dtype) {
   throw Error(ErrorClass::bug, cat("no CPU kernel for ", name(dtype)));
 }
 
+void throw_no_patch(int64_t tile_rows, int64_t tile_cols) {
+  MT_CHECK(false, "tiles of ", tile_rows, "x", tile_cols, " do not fit a patch");
+}
+
 }  // namespace mtrain::cpu

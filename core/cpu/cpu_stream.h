@@ -43,5 +43,6 @@ inline CpuStream& cpu_stream(Stream& stream) {
 /// Ends a kernel call on a dtype that no kernel takes. Not inline: the per-level objects share no
 /// text-building code.
 [[noreturn]] void throw_no_kernel(DType dtype);
+[[noreturn]] void throw_no_patch(int64_t tile_rows, int64_t tile_cols);
 
 }  // namespace mtrain::cpu

@@ -88,7 +88,7 @@ int usable_cpus() {
 }
 
 int launched_here() {
-  for (const char* name : {"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS"})  // Open MPI, MPICH
+  for (const char* name : {"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "LOCAL_WORLD_SIZE"})  // Open MPI, MPICH, torchrun
     if (const char* set = std::getenv(name))
       if (auto ranks = number(set); ranks && *ranks > 0) return static_cast<int>(std::min(*ranks, 1024L));
   return 1;

@@ -14,4 +14,8 @@ const char* name(Split split) {
   return "?";
 }
 
+std::string Dataset::identity_until(int64_t /*consumed*/) const {
+  return identity();
+}
+
 }  // namespace mtrain

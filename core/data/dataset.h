@@ -22,6 +22,7 @@ struct DatasetContext {
   uint64_t seed = 0;                     // of every random choice
   std::filesystem::path base_directory;  // relative paths in the recipe start here
   const Tokenizer* tokenizer = nullptr;  // may be null: then ids are not checked against a vocabulary
+  bool tell = true;  // whether to log what was found in the data; of several ranks one does
 };
 
 enum class Split : uint8_t { train, valid, test };
@@ -62,8 +63,16 @@ class MT_API Dataset {
   /// The samples of one split: at least `num_samples` of them (the data repeats as needed), or each once for
   /// kOneEpoch. Throws Error(data) when the split is empty or cannot fill one sample.
   virtual std::unique_ptr<SampleSource> split(Split which, int64_t num_samples) const = 0;
+  /// What its samples are to be trained by. A trainer refuses a dataset whose objective it does not have.
+  virtual std::string_view objective() const { return kNextToken; }
+  /// The objective of language models: each place predicts its target from what stands before it in its sequence.
+  static constexpr std::string_view kNextToken = "next token";
+
   /// A JSON text that changes when the data or its order does: kept in checkpoints and compared at resume.
   virtual std::string identity() const = 0;
+  /// The same of the samples before `consumed` alone, for a run that goes on from there: what is planned for later
+  /// may change.
+  virtual std::string identity_until(int64_t consumed) const;
 };
 
 }  // namespace mtrain

@@ -101,6 +101,22 @@ BlendIndex blend(std::span<const double> normalized_weights, int64_t size) {
   return mix(normalized_weights, {}, size);
 }
 
+BlendIndex blend_phases(std::span<const BlendPhase> phases) {
+  BlendIndex out;
+  std::vector<int64_t> used(phases.empty() ? 0 : phases[0].weights.size(), 0);
+  for (const auto& phase : phases) {
+    const BlendIndex part = blend(phase.weights, phase.samples);
+    const std::vector<int64_t> before = used;
+    for (size_t i = 0; i < part.dataset.size(); ++i) {
+      const auto d = static_cast<size_t>(part.dataset[i]);
+      out.dataset.push_back(part.dataset[i]);
+      out.sample.push_back(before[d] + part.sample[i]);
+      used[d] = std::max(used[d], out.sample.back() + 1);
+    }
+  }
+  return out;
+}
+
 BlendIndex blend_exhaustive(std::span<const int64_t> sizes) {
   int64_t total = 0;
   for (int64_t size : sizes) total += size;

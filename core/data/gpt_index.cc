@@ -13,6 +13,7 @@ namespace {
 
 /// The last epoch gets a shuffle of its own when less than this part of it is used.
 constexpr double kSeparateBelow = 0.80;
+constexpr size_t kFetchAhead = 24;  // documents
 
 struct Plan {
   int64_t num_epochs = 1, num_samples = 0;
@@ -73,12 +74,17 @@ std::vector<SampleStart> build_sample_index(std::span<const int32_t> lengths,
   size_t position = 0;
   int64_t offset = 0;
   auto length = [&] { return int64_t{lengths[static_cast<size_t>(documents[position])]}; };
+  auto next_document = [&] {  // in the order of reading their lengths lie anywhere
+    ++position;
+    if (position + kFetchAhead < documents.size())
+      __builtin_prefetch(&lengths[static_cast<size_t>(documents[position + kFetchAhead])]);
+  };
   samples.push_back({0, 0});
   while (static_cast<int64_t>(samples.size()) <= count) {
     int64_t wanted = seq + extra;
     while (length() - offset < wanted && position + 1 < documents.size()) {
       wanted -= length() - offset;
-      ++position;
+      next_document();
       offset = 0;
     }
     // The next sample starts at the last token of this one, which was only a target here. Where the data ends

@@ -69,6 +69,15 @@ struct BlendIndex {
 };
 /// Mixes by weights: each item goes to the dataset that lags its share most, the first of them on a tie.
 MT_API BlendIndex blend(std::span<const double> normalized_weights, int64_t size);
+/// So many samples mixed by these (normalized) weights.
+struct BlendPhase {
+  int64_t samples = 0;
+  std::vector<double> weights;
+  bool operator==(const BlendPhase&) const = default;
+};
+/// Phase after phase, each dataset going on where the phase before left it: no sample of a dataset comes twice. What comes in a
+/// phase depends on no later one. REQUIRES: all have the same number of weights.
+MT_API BlendIndex blend_phases(std::span<const BlendPhase> phases);
 /// Mixes by sizes so that every sample of every dataset occurs exactly once.
 MT_API BlendIndex blend_exhaustive(std::span<const int64_t> sizes);
 /// Weights divided by their sum, added in numpy's pairwise order. Error(config) when one is negative or all

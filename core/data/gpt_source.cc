@@ -4,13 +4,14 @@
 #include <numeric>
 
 #include "mtrain/base/error.h"
+#include "mtrain/data/permutation.h"
 
 namespace mtrain {
 
 GptSource::GptSource(std::shared_ptr<const IndexedFile> file, GptIndex index, GptSourceConfig config)
-    : file_(std::move(file)), index_(std::move(index)), config_(config) {
-  bool needs_eod = config.reset_position_ids || config.reset_attention_mask || config.eod_mask_loss;
-  MT_CHECK(config.eod || !needs_eod, "no end-of-document id");
+    : file_(std::move(file)), index_(std::move(index)), config_(std::move(config)) {
+  bool needs_eod = config_.reset_position_ids || config_.reset_attention_mask || config_.eod_mask_loss;
+  MT_CHECK(config_.eod || !needs_eod, "no end-of-document id");
   MT_CHECK_EQ(index_.samples.size(), index_.shuffle.size() + 1);
 }
 
@@ -21,7 +22,7 @@ void GptSource::get(int64_t index, Sample& out) const {
            seq);
   const size_t sample = index_.shuffle[static_cast<size_t>(index)];
   const int64_t count = copy_tokens(index_.samples[sample], index_.samples[sample + 1], out);
-
+  if (config_.fim) rearrange(sample, count, out);
   std::copy(out.tokens.begin() + 1, out.tokens.end(),
             out.targets.begin());        // the last target is there already
   if (count < config_.seq_length + 1) {  // the data ended: only with drop_last off
@@ -75,6 +76,14 @@ void GptSource::copy_part(int32_t sequence, int64_t offset, std::span<int32_t> o
       "the data was prepared with another tokenizer or is damaged: prepare it with the recipe's tokenizer");
 }
 
+void GptSource::rearrange(size_t sample, int64_t count, Sample& out) const {
+  std::vector<int32_t> ids(out.tokens.begin(), out.tokens.end());
+  ids.push_back(out.targets.back());
+  config_.fim->apply(sample, std::span(ids).first(static_cast<size_t>(count)));
+  std::copy(ids.begin(), ids.end() - 1, out.tokens.begin());
+  out.targets.back() = ids.back();
+}
+
 void GptSource::mark_documents(Sample& out) const {
   const auto seq = static_cast<int32_t>(out.tokens.size());
   int32_t begin = 0;
@@ -86,6 +95,19 @@ void GptSource::mark_documents(Sample& out) const {
     begin = i + 1;
     if (config_.reset_attention_mask && begin < seq) out.starts.push_back(begin);
   }
+}
+
+EpochSource::EpochSource(std::unique_ptr<SampleSource> epoch, int64_t num_samples, uint64_t seed, std::string_view stream)
+    : epoch_(std::move(epoch)), seed_(seed), stream_(name_key(stream)) {
+  const int64_t count = epoch_->size();
+  size_ = std::max<int64_t>(1, (num_samples + count - 1) / count) * count;
+}
+
+void EpochSource::get(int64_t index, Sample& out) const {
+  MT_CHECK(index >= 0 && index < size_, "sample ", index, " of ", size_);
+  const int64_t count = epoch_->size();
+  const Permutation order(count, seed_, stream_, static_cast<uint64_t>(index / count));
+  epoch_->get(order(index % count), out);
 }
 
 BlendSource::BlendSource(std::vector<std::unique_ptr<SampleSource>> sources, BlendIndex index)

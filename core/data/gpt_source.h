@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "mtrain/data/dataset.h"
+#include "mtrain/data/fim.h"
 #include "mtrain/data/gpt_index.h"
 #include "mtrain/data/indexed_file.h"
 
@@ -20,6 +21,7 @@ struct GptSourceConfig {
   bool reset_attention_mask = false;  // what follows it is a sequence of its own
   bool eod_mask_loss = false;         // the target after it is ignored
   int64_t vocab_size = 0;             // ids must be below it; 0: not checked
+  std::shared_ptr<const FimTransform> fim;  // rearranges the texts of each sample; null: they stay
 };
 
 class MT_API GptSource final : public SampleSource {
@@ -33,11 +35,27 @@ class MT_API GptSource final : public SampleSource {
  private:
   int64_t copy_tokens(SampleStart begin, SampleStart end, Sample& out) const;
   void copy_part(int32_t sequence, int64_t offset, std::span<int32_t> out) const;
+  void rearrange(size_t sample, int64_t count, Sample& out) const;
   void mark_documents(Sample& out) const;
 
   std::shared_ptr<const IndexedFile> file_;
   GptIndex index_;
   GptSourceConfig config_;
+};
+
+/// Epoch after epoch of a source, each in an order of its own, as far as anybody reads: what comes when does not depend on how
+/// many samples are asked for.
+class MT_API EpochSource final : public SampleSource {
+ public:
+  /// At least `num_samples` of them. `stream`: what the order is a function of, beside seed and epoch.
+  EpochSource(std::unique_ptr<SampleSource> epoch, int64_t num_samples, uint64_t seed, std::string_view stream);
+  int64_t size() const override { return size_; }
+  void get(int64_t index, Sample& out) const override;
+
+ private:
+  std::unique_ptr<SampleSource> epoch_;
+  int64_t size_;
+  uint64_t seed_, stream_;
 };
 
 class MT_API BlendSource final : public SampleSource {

@@ -112,6 +112,11 @@ void IndexedFile::bad(const std::string& what, const std::string& hint) const {
               hint.empty() ? "the file is damaged or was written by something else: prepare it again" : hint);
 }
 
+/// "offset 42: ", of item `i` of an array of the index.
+std::string IndexedFile::offset(const std::byte* array, int64_t item_bytes, int64_t i) const {
+  return cat("offset ", array - idx_.bytes().data() + i * item_bytes, ": ");
+}
+
 void IndexedFile::check_header() {
   auto bytes = idx_.bytes();
   const uint64_t size = bytes.size();
@@ -151,13 +156,13 @@ void IndexedFile::check_sequences() const {
   int64_t expected = 0;
   for (int64_t i = 0; i < num_sequences_; ++i) {
     auto count = load<int32_t>(lengths_, i);
-    if (count < 0) bad(cat("sequence ", i, " has the length ", count));
+    if (count < 0) bad(cat(offset(lengths_, 4, i), "sequence ", i, " has the length ", count));
     auto pointer = load<int64_t>(pointers_, i);
     if (pointer != expected)
-      bad(cat("sequence ", i, " starts at byte ", pointer, " of the .bin, but the ones before it end at ",
-              expected));
+      bad(cat(offset(pointers_, 8, i), "sequence ", i, " starts at byte ", pointer,
+              " of the .bin, but the ones before it end at ", expected));
     auto end = Checked<int64_t>(count) * item + expected;
-    if (!end.valid()) bad(cat("sequence ", i, " ends beyond any possible file"));
+    if (!end.valid()) bad(cat(offset(lengths_, 4, i), "sequence ", i, " ends beyond any possible file"));
     expected = end.value();
   }
   auto size = bin_.bytes().size();
@@ -174,15 +179,18 @@ void IndexedFile::check_documents() const {
   int64_t previous = 0;
   for (int64_t i = 0; i <= num_documents_; ++i) {
     auto bound = load<int64_t>(bounds_, i);
-    if (i == 0 && bound != 0) bad(cat("document 0 starts at sequence ", bound, ", not 0"));
+    if (i == 0 && bound != 0)
+      bad(cat(offset(bounds_, 8, i), "document 0 starts at sequence ", bound, ", not 0"));
     if (bound < previous)
-      bad(cat("document ", i, " starts at sequence ", bound, ", before document ", i - 1, " at ", previous));
+      bad(cat(offset(bounds_, 8, i), "document ", i, " starts at sequence ", bound, ", before document ",
+              i - 1, " at ", previous));
     if (bound > num_sequences_)
-      bad(cat("document ", i, " starts at sequence ", bound, " of ", num_sequences_));
+      bad(cat(offset(bounds_, 8, i), "document ", i, " starts at sequence ", bound, " of ", num_sequences_));
     previous = bound;
   }
   if (previous != num_sequences_)
-    bad(cat("the last document ends at sequence ", previous, ", but there are ", num_sequences_));
+    bad(cat(offset(bounds_, 8, num_documents_), "the last document ends at sequence ", previous,
+            ", but there are ", num_sequences_));
 }
 
 int32_t IndexedFile::length(int64_t sequence) const {

@@ -66,6 +66,7 @@ class MT_API IndexedFile {
   void check_header();
   void check_sequences() const;
   void check_documents() const;
+  std::string offset(const std::byte* array, int64_t item_bytes, int64_t i) const;
   [[noreturn]] void bad(const std::string& what, const std::string& hint = {}) const;
 
   fs::path prefix_;

@@ -112,4 +112,18 @@ TokenRange scan_tokens(const IndexedFile& file, int64_t vocab_size) {
   return file.num_tokens() > 0 ? range : TokenRange{};
 }
 
+void check_ends(const IndexedFile& file, int32_t eod) {
+  for (int64_t d = 0; d < file.num_documents(); ++d) {
+    int64_t last = file.document_begin(d + 1) - 1;
+    while (last >= file.document_begin(d) && file.length(last) == 0) --last;
+    if (last < file.document_begin(d)) continue;
+    int32_t id = 0;
+    file.read(last, file.length(last) - 1, {&id, 1});
+    MT_USER_CHECK(id == eod, ErrorClass::data,
+                  cat(bin_path(file.prefix()).string(), ": document ", d, " ends with id ", id,
+                      ", not with the end of document ", eod),
+                  "it was prepared without --append-eod or with another tokenizer: prepare it again");
+  }
+}
+
 }  // namespace mtrain

@@ -33,5 +33,7 @@ struct TokenRange {
 /// Reads every token. Error(data) naming document and position for the first that is negative or, when
 /// `vocab_size` is above 0, not below it.
 MT_API TokenRange scan_tokens(const IndexedFile& file, int64_t vocab_size = 0);
+/// Error(data) naming the first document that does not end with `eod`; empty ones need not.
+MT_API void check_ends(const IndexedFile& file, int32_t eod);
 
 }  // namespace mtrain

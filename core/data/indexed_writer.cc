@@ -6,6 +6,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <limits>
 #include <utility>
 
 #include "mtrain/base/error.h"
@@ -28,16 +29,19 @@ void append(std::vector<std::byte>& buffer, std::span<const T> values) {
 
 template <class T>
 void append_narrow(std::vector<std::byte>& buffer, std::span<const int32_t> ids) {
-  for (int32_t id : ids)
-    if (!std::in_range<T>(id))
-      throw Error(ErrorClass::data,
-                  cat("token id ", id, " does not fit the file's ", name(DTypeOf<T>::value)));
+  uint32_t all = 0;  // every bit that any id has; a negative one has the highest
+  for (int32_t id : ids) all |= static_cast<uint32_t>(id);
+  if (all > std::numeric_limits<T>::max())
+    for (int32_t id : ids)
+      if (!std::in_range<T>(id))
+        throw Error(ErrorClass::data,
+                    cat("token id ", id, " does not fit the file's ", name(DTypeOf<T>::value)));
   size_t at = buffer.size();
   buffer.resize(at + ids.size() * sizeof(T));
-  for (int32_t id : ids) {
-    T value = static_cast<T>(id);
-    std::memcpy(buffer.data() + at, &value, sizeof(T));
-    at += sizeof(T);
+  std::byte* to = buffer.data() + at;
+  for (size_t i = 0; i < ids.size(); ++i) {
+    const T value = static_cast<T>(ids[i]);
+    std::memcpy(to + i * sizeof(T), &value, sizeof(T));
   }
 }
 
@@ -64,7 +68,13 @@ DType token_dtype(int64_t vocab_size) {
 }
 
 IndexedWriter::IndexedWriter(const fs::path& prefix, DType dtype, Options options)
-    : prefix_(prefix), dtype_(dtype), options_(options) {
+    : prefix_(prefix),
+      dtype_(dtype),
+      options_(options),
+      lengths_(prefix.parent_path()),
+      bounds_(prefix.parent_path()),
+      modes_(prefix.parent_path()) {
+  bounds_.push_back(0);
   MT_CHECK(dtype == DType::u8 || dtype == DType::u16 || dtype == DType::i32, "element type ", name(dtype));
   fs::path idx = idx_path(prefix_), bin = bin_path(prefix_);
   std::error_code ignored;
@@ -134,18 +144,22 @@ void IndexedWriter::write_index() {
   append(header, std::span<const uint64_t>(&sequences, 1));
   append(header, std::span<const uint64_t>(&bounds, 1));
   file.write(header);
-  file.write(std::as_bytes(std::span(lengths_)));
+  auto copy = [&](std::span<const std::byte> bytes) { file.write(bytes); };
+  lengths_.each(copy);
   const auto item = static_cast<int64_t>(size_of(dtype_));
   int64_t pointer = 0;
-  for (int32_t length : lengths_) {
-    append(buffer_, std::span<const int64_t>(&pointer, 1));
-    pointer += length * item;
-    if (buffer_.size() >= kBufferBytes) file.write(buffer_), buffer_.clear();
-  }
-  file.write(buffer_);
-  buffer_.clear();
-  file.write(std::as_bytes(std::span(bounds_)));
-  file.write(std::as_bytes(std::span(modes_)));
+  lengths_.each([&](std::span<const std::byte> bytes) {
+    for (size_t at = 0; at < bytes.size(); at += sizeof(int32_t)) {
+      int32_t length = 0;
+      std::memcpy(&length, bytes.data() + at, sizeof(length));
+      append(buffer_, std::span<const int64_t>(&pointer, 1));
+      pointer += length * item;
+    }
+    file.write(buffer_);
+    buffer_.clear();
+  });
+  bounds_.each(copy);
+  modes_.each(copy);
   file.sync();
   file.close();
 }

@@ -1,8 +1,8 @@
 // IndexedWriter: writes a PREFIX.bin / PREFIX.idx pair (indexed_file.h), byte for byte as Megatron's builder
 // does. Tokens go to PREFIX.bin.partial as they come; finish() makes both files durable and renames .bin
-// first, .idx last: the .idx is the commit, and no .idx ever describes tokens that are not there. Memory: 4
-// bytes per sequence and 8 per document. An unfinished writer removes its partial files; after a kill the
-// next writer takes them over. For one thread at a time.
+// first, .idx last: the .idx is the commit, and no .idx ever describes tokens that are not there. Memory: a
+// few megabytes, whatever is written (spill.h). An unfinished writer removes its partial files; after a kill
+// the next writer takes them over. For one thread at a time.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -11,6 +11,7 @@
 
 #include "mtrain/base/dtype.h"
 #include "mtrain/base/file.h"
+#include "mtrain/data/spill.h"
 
 namespace mtrain {
 
@@ -53,9 +54,9 @@ class MT_API IndexedWriter {
   int lock_ = -1;  // descriptor of the .idx.partial, locked
   std::unique_ptr<FileWriter> bin_;
   std::vector<std::byte> buffer_;
-  std::vector<int32_t> lengths_;
-  std::vector<int64_t> bounds_{0};
-  std::vector<int8_t> modes_;
+  Spill<int32_t> lengths_;
+  Spill<int64_t> bounds_;
+  Spill<int8_t> modes_;
   int64_t num_tokens_ = 0;
   bool bin_renamed_ = false, finished_ = false;
 };

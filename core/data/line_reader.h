@@ -1,19 +1,18 @@
 // LineReader: a file line by line in bounded memory, whatever its size, with the things that text files do:
-// CRLF line ends, a byte order mark, no final line end. Owns its descriptor; for one thread at a time.
+// CRLF line ends, a byte order mark, no final line end, compression. For one thread at a time.
 #pragma once
 #include <cstdint>
 #include <string>
 #include <string_view>
 
-#include "mtrain/base/file.h"
+#include "mtrain/data/input_stream.h"
 
 namespace mtrain {
 
 class MT_API LineReader {
  public:
-  /// Error(io) when the file cannot be opened; Error(data) when it begins like UTF-16 or a compressed file.
+  /// "-" is standard input. Error(io) when the file cannot be opened; Error(data) when it begins like UTF-16.
   LineReader(const fs::path& path, uint64_t max_line_bytes);
-  ~LineReader();
   LineReader(const LineReader&) = delete;
   LineReader& operator=(const LineReader&) = delete;
 
@@ -26,20 +25,22 @@ class MT_API LineReader {
   int64_t line_number() const { return line_number_; }
   /// "path:7", for messages.
   std::string place() const;
-  const fs::path& path() const { return path_; }
-  /// Bytes read from the file so far.
-  uint64_t bytes() const { return bytes_; }
+  /// Of the file, for messages.
+  const std::string& name() const { return stream_.name(); }
+  /// Bytes read from the file so far, as they lie there.
+  uint64_t file_bytes() const { return stream_.file_bytes(); }
+  /// Bytes of text given so far, with their line ends.
+  uint64_t text_bytes() const { return text_bytes_; }
 
  private:
   bool refill();
   void check_start();
 
-  fs::path path_;
+  InputStream stream_;
   uint64_t max_line_bytes_;
-  int fd_ = -1;
   std::string buffer_;
   size_t begin_ = 0, end_ = 0;  // the bytes of buffer_ not yet given
-  uint64_t bytes_ = 0;
+  uint64_t text_bytes_ = 0;
   int64_t line_number_ = 0;
   bool had_end_ = false, at_end_ = false;
 };

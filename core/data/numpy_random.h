@@ -2,6 +2,8 @@
 // order is defined by them. MT19937 (Matsumoto & Nishimura 1998) seeded by its init_genrand, 32 bits a draw;
 // integers by masking and rejection; shuffle by Fisher–Yates from the end. A value; for one thread at a time.
 #pragma once
+#include <algorithm>
+#include <array>
 #include <bit>
 #include <cstdint>
 #include <random>
@@ -26,9 +28,19 @@ class NumpyRandom {
       if (value <= max) return value;
     }
   }
+  /// Draws go before the swaps, a block at a time, so that memory that lies far apart is fetched early.
   template <class T>
   void shuffle(std::span<T> values) {
-    for (size_t i = values.size(); i-- > 1;) std::swap(values[i], values[interval(i)]);
+    std::array<uint64_t, 64> picks;
+    for (size_t left = values.size(); left > 1;) {
+      const size_t count = std::min(picks.size(), left - 1);
+      for (size_t k = 0; k < count; ++k) {
+        picks[k] = interval(left - 1 - k);
+        __builtin_prefetch(&values[picks[k]], 1);
+      }
+      for (size_t k = 0; k < count; ++k) std::swap(values[left - 1 - k], values[picks[k]]);
+      left -= count;
+    }
   }
 
  private:

@@ -1,103 +1,180 @@
 #include "mtrain/data/prepare.h"
 
+#include <algorithm>
 #include <chrono>
+#include <deque>
+#include <exception>
+#include <memory>
+#include <set>
+#include <thread>
 
 #include "mtrain/base/error.h"
-#include "mtrain/data/document_reader.h"
+#include "mtrain/data/batch_encoder.h"
 #include "mtrain/data/indexed_writer.h"
+#include "mtrain/data/ordered_pool.h"
 
 namespace mtrain {
 namespace {
 
-constexpr uint64_t kProgressBytes = uint64_t{4} << 20;
+using Clock = std::chrono::steady_clock;
 
-uint64_t size_of_inputs(const std::vector<fs::path>& inputs) {
-  uint64_t total = 0;
-  for (const auto& path : inputs) {
-    std::error_code error;
-    auto size = fs::file_size(path, error);
-    if (!error) total += size;
-  }
-  return total;
+constexpr auto kProgressEvery = std::chrono::milliseconds(200);
+constexpr size_t kBatchesAhead = 3;          // for each worker
+constexpr uint64_t kBytesAhead = 48u << 20;  // of input in the hands of workers
+constexpr size_t kBadTold = 20;
+
+void check(const Tokenizer& tokenizer, const PrepareOptions& options) {
+  MT_USER_CHECK(!options.append_eod || tokenizer.eod(), ErrorClass::config,
+                cat("the tokenizer ", tokenizer.name(), " has no end-of-document token"),
+                "leave --append-eod out");
+  MT_USER_CHECK(!options.json_keys.empty() && (options.key_names || options.json_keys.size() == 1),
+                ErrorClass::config, "several fields need a pair each", "name them with --json-keys");
+  std::set<std::string> names;
+  for (const auto& key : options.json_keys)
+    MT_USER_CHECK(
+        !key.empty() && names.insert(key).second && (!options.key_names || key.find('/') == key.npos),
+        ErrorClass::config,
+        cat("--json-keys: the field '", printable(key), "' cannot be part of a file's name"),
+        "name each field once, without slashes");
+}
+
+std::vector<fs::path> output_names(const PrepareOptions& options) {
+  if (!options.key_names) return {options.output};
+  std::vector<fs::path> out;
+  for (const auto& key : options.json_keys)
+    out.push_back(fs::path(options.output) +=
+                  cat("_", key, options.split_sentences ? "_sentence" : "_document"));
+  return out;
+}
+
+int worker_count(int wanted) {
+  return wanted > 0 ? wanted : static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
 }
 
 class Preparation {
  public:
   Preparation(const Tokenizer& tokenizer, const PrepareOptions& options, const PrepareProgress& progress)
-      : tokenizer_(tokenizer), options_(options), progress_(progress), bad_(options.on_bad, options.max_bad) {
-    MT_USER_CHECK(!options.inputs.empty(), ErrorClass::config, "no input file",
-                  "name at least one: --input FILE");
-    if (options.append_eod) {
-      MT_USER_CHECK(tokenizer.eod(), ErrorClass::config,
-                    cat("the tokenizer ", tokenizer.name(), " has no end-of-document token"),
-                    "leave --append-eod out");
-      eod_ = tokenizer.eod();
-    }
-    report_.bytes_total = size_of_inputs(options.inputs);
+      : tokenizer_(tokenizer), options_(options), progress_(progress), reader_(options) {
+    MT_USER_CHECK(reader_.json_only() || (!options.key_names && options.json_keys.size() == 1),
+                  ErrorClass::config, "--json-keys is for JSON lines, but an input is text",
+                  "prepare texts on their own");
+    report_.outputs = output_names(options);
+    report_.bytes_total = reader_.file_bytes_total();
   }
 
   PrepareReport run() {
-    // Faults in the names and starts of all inputs come before the work.
-    for (const auto& input : options_.inputs)
-      if (std::error_code ignored; !fs::is_fifo(input, ignored)) open_documents(input, options_, bad_);
-    IndexedWriter writer(options_.output, token_dtype(tokenizer_.vocab_size()),
-                         {.overwrite = options_.overwrite});
-    for (const auto& input : options_.inputs) {
-      auto documents = open_documents(input, options_, bad_);
-      const uint64_t before = report_.bytes_read;
-      while (documents->next(text_)) {
-        add(writer);
-        report_.bytes_read = before + documents->bytes();
-        if (report_.bytes_read >= next_progress_) tell();
-      }
-      report_.bytes_read = before + documents->bytes();
-    }
+    for (const auto& output : report_.outputs)
+      writers_.push_back(
+          std::make_unique<IndexedWriter>(output, token_dtype(tokenizer_.vocab_size()),
+                                          IndexedWriter::Options{.overwrite = options_.overwrite}));
+    encode_all();
     MT_USER_CHECK(report_.tokens > 0, ErrorClass::data,
                   cat("there is no text in ", options_.inputs[0].string(),
                       options_.inputs.size() > 1 ? " and the other inputs" : ""),
                   "check the files");
-    writer.finish();
-    report_.bytes_written = writer.bin_bytes();
+    for (auto& writer : writers_) {
+      writer->finish();
+      report_.bytes_written += writer->bin_bytes();
+    }
     tell();
     return report_;
   }
 
  private:
-  void add(IndexedWriter& writer) {
-    ids_.clear();
-    tokenizer_.encode_to(text_, ids_);
-    if (eod_ && !ids_.empty()) ids_.push_back(*eod_);
-    if (!ids_.empty()) writer.add_sequence(ids_);  // an empty document has no sequence, as in Megatron's tool
-    writer.end_document();
-    ++report_.documents;
-    report_.empty_documents += ids_.empty();
-    report_.tokens += static_cast<int64_t>(ids_.size());
+  using Pool = OrderedPool<InputBatch, EncodedBatch>;
+
+  void encode_all() {
+    const int workers = worker_count(options_.workers);
+    Pool pool(workers, [this]() -> Pool::Work {
+      auto encoder = std::make_shared<BatchEncoder>(tokenizer_, options_);
+      return [encoder](InputBatch& batch) { return encoder->encode(batch); };
+    });
+    std::deque<size_t> sizes;  // of the batches in the pool
+    uint64_t ahead = 0;
+    auto take = [&] {
+      add(pool.pop());
+      ahead -= sizes.front();
+      sizes.pop_front();
+    };
+    InputBatch batch;
+    std::exception_ptr fault;
+    for (;;) {
+      try {
+        if (!reader_.next(batch)) break;
+      } catch (const Error&) {
+        fault = std::current_exception();  // told after the faults of what came before it
+        break;
+      }
+      sizes.push_back(batch.bytes.size());
+      ahead += batch.bytes.size();
+      pool.push(std::move(batch));
+      while (pool.size() > static_cast<size_t>(workers) * kBatchesAhead ||
+             (ahead > kBytesAhead && pool.size() > 1))
+        take();
+    }
+    while (pool.size() > 0) take();
+    if (fault) std::rethrow_exception(fault);
+    report_.bytes_read = batch.file_bytes;  // with what follows the last batch: blank lines, padding
+    report_.text_bytes = batch.text_bytes;
+  }
+
+  void add(const EncodedBatch& batch) {
+    for (const auto& bad : batch.bad) count(batch, bad);
+    for (size_t k = 0; k < writers_.size(); ++k) {
+      const EncodedField& field = batch.fields[k];
+      IndexedWriter& writer = *writers_[k];
+      const int32_t* ids = field.ids.data();
+      uint32_t sequence = 0;
+      for (uint32_t bound : field.bounds) {
+        report_.empty_documents += bound == sequence;
+        for (; sequence < bound; ++sequence) {
+          const auto length = static_cast<size_t>(field.lengths[sequence]);
+          writer.add_sequence({ids, length});
+          ids += length;
+        }
+        writer.end_document();
+      }
+      report_.tokens += static_cast<int64_t>(field.ids.size());
+      report_.sequences += static_cast<int64_t>(field.lengths.size());
+    }
+    report_.documents += static_cast<int64_t>(batch.fields[0].bounds.size());
+    report_.bytes_read = batch.file_bytes;
+    report_.text_bytes = batch.text_bytes;
+    if (Clock::now() >= next_progress_) tell();
+  }
+
+  void count(const EncodedBatch& batch, const BadLine& bad) {
+    std::string place = cat(batch.source, ":", bad.line, ": ");
+    if (!bad.mended && options_.on_bad != OnBad::skip)
+      throw Error(ErrorClass::data, place + bad.fault, bad.hint);
+    ++(bad.mended ? report_.replaced : report_.skipped);
+    if (report_.bad.size() < kBadTold) report_.bad.push_back(place + bad.fault);
+    MT_USER_CHECK(report_.replaced + report_.skipped <= options_.max_bad, ErrorClass::data,
+                  cat(place, "more than ", options_.max_bad, " broken lines; this one ", bad.fault),
+                  "look at the file, or raise --max-bad");
   }
 
   void tell() {
-    next_progress_ = report_.bytes_read + kProgressBytes;
-    report_.replaced = bad_.replaced;
-    report_.skipped = bad_.skipped;
-    report_.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count();
+    next_progress_ = Clock::now() + kProgressEvery;
+    report_.seconds = std::chrono::duration<double>(Clock::now() - begin_).count();
     if (progress_) progress_(report_);
   }
 
   const Tokenizer& tokenizer_;
   const PrepareOptions& options_;
   const PrepareProgress& progress_;
-  const std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
-  BadInputs bad_;
+  const Clock::time_point begin_ = Clock::now();
+  Clock::time_point next_progress_ = begin_ + kProgressEvery;
+  BatchReader reader_;
+  std::vector<std::unique_ptr<IndexedWriter>> writers_;
   PrepareReport report_;
-  std::optional<int32_t> eod_;
-  std::string text_;
-  std::vector<int32_t> ids_;
-  uint64_t next_progress_ = kProgressBytes;
 };
 
 }  // namespace
 
 PrepareReport prepare_dataset(const Tokenizer& tokenizer, const PrepareOptions& options,
                               const PrepareProgress& progress) {
+  check(tokenizer, options);
   return Preparation(tokenizer, options, progress).run();
 }
 

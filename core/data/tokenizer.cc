@@ -63,7 +63,7 @@ std::string replace_broken(std::string_view bytes, size_t* rest) {
 
 void Tokenizer::encode_with(std::string_view text, const EncodeOptions& options, std::vector<int32_t>& ids,
                             std::vector<TextSpan>* spans) const {
-  MT_USER_CHECK(!options.parse_special && !options.add_special, ErrorClass::config,
+  MT_USER_CHECK(!options.parse_special, ErrorClass::config,
                 cat("the tokenizer ", name(), " knows no special tokens in text"), "leave the option out");
   const size_t first = ids.size();
   encode_to(text, ids);

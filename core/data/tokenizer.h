@@ -58,12 +58,15 @@ class MT_API Tokenizer {
   /// All special tokens, by rising id.
   virtual std::vector<SpecialToken> special_tokens() const { return {}; }
 
+  /// The folder that its files lie in, where a chat template may lie beside them; empty: it has no files.
+  virtual std::filesystem::path folder() const { return {}; }
+
   /// Appends the ids of `text` to `ids`. Text is arbitrary bytes; special tokens are never made from it.
   virtual void encode_to(std::string_view text, std::vector<int32_t>& ids) const = 0;
   /// Appends ids and, to `spans` when it is not null, the bytes of `text` that each id stands for: whole
   /// characters, so neighbours overlap where a character takes several tokens; tokens that stand for no text
   /// are empty spans. The default serves tokenizers whose decode_bytes() gives the text back, and knows no
-  /// special tokens. Error(data) where that does not hold.
+  /// special tokens in text, and puts none around it. Error(data) where that does not hold.
   virtual void encode_with(std::string_view text, const EncodeOptions& options, std::vector<int32_t>& ids,
                            std::vector<TextSpan>* spans) const;
   /// The bytes of these tokens; special tokens give none. May end inside a UTF-8 character.

@@ -95,10 +95,6 @@ Tensor context_attention(const Tensor& qkv, const HeadLayout& layout, const std:
            axis.name());
   MT_CHECK(slice->rows() == qkv.size(0), slice->rows(), " rows for ", qkv.shape());
   require_kernel(qkv.run(), qkv.run().kernels().attention, "attention");
-  MT_USER_CHECK(
-      qkv.run().backend().name() == "cpu", ErrorClass::config,
-      cat("context parallelism exchanges host memory, but the tensor is on '", qkv.run().backend().name(), "'"),
-      "choose dist.backend=cpu, or dist.cp=1");
   ContextBlock block{layout, scale, causal};
   if (axis.size() == 1) return whole_attention(qkv, block, slice->ring());
   if (kind == ContextKind::p2p) return ring_attention(qkv, block, ring_parts(*slice), axis.comm());

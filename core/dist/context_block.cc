@@ -1,7 +1,5 @@
 #include "mtrain/dist/context_block.h"
 
-#include <algorithm>
-#include <cstring>
 #include <limits>
 
 namespace mtrain {
@@ -23,30 +21,29 @@ HeadsView ContextBlock::keys(const Tensor& qkv, const Tensor& packed, int64_t wh
   return view_at(packed, which * layout.head_dim, packed_width(), 2 * layout.head_dim);
 }
 
+namespace {
+
+/// Keys and values of all groups, from a layout to the other.
+CopyBlocksArgs between(const HeadsView& from, const HeadsView& to, int64_t rows, const HeadLayout& layout, DType dtype) {
+  return {.src = from.data, .dst = to.data, .outer = rows, .inner = layout.groups, .count = 2 * layout.head_dim,
+          .src_outer = from.row_stride, .src_inner = from.group_stride,
+          .dst_outer = to.row_stride, .dst_inner = to.group_stride, .accumulate = false, .dtype = dtype};
+}
+
+}  // namespace
+
 Tensor ContextBlock::pack(Run& run, const Tensor& qkv) const {
   Tensor packed = run.empty({qkv.size(0), packed_width()}, qkv.dtype());
-  if (!run.backend().computes()) return packed;
-  HeadsView from = fused(qkv, layout.queries_per_group());
-  size_t element = size_of(qkv.dtype()), bytes = static_cast<size_t>(2 * layout.head_dim) * element;
-  auto* to = static_cast<char*>(packed.raw());
-  for (int64_t row = 0; row < qkv.size(0); ++row)
-    for (int64_t g = 0; g < layout.groups; ++g, to += bytes)
-      std::memcpy(
-          to,
-          static_cast<char*>(from.data) + static_cast<size_t>(row * from.row_stride + g * from.group_stride) * element,
-          bytes);
+  run.kernels().copy_blocks(run.stream(), between(fused(qkv, layout.queries_per_group()), keys(qkv, packed, 0),
+                                                  qkv.size(0), layout, qkv.dtype()));
   return packed;
 }
 
 void ContextBlock::add_packed(Run& run, const Tensor& d_packed, const Tensor& d_qkv) const {
-  if (!run.backend().computes()) return;
-  const auto* from = d_packed.data<float>();
-  HeadsView view = fused(d_qkv, layout.queries_per_group());
-  for (int64_t row = 0; row < d_qkv.size(0); ++row)
-    for (int64_t g = 0; g < layout.groups; ++g) {
-      float* to = static_cast<float*>(view.data) + row * view.row_stride + g * view.group_stride;
-      for (int64_t d = 0; d < 2 * layout.head_dim; ++d) to[d] += *from++;
-    }
+  CopyBlocksArgs args = between(keys(d_qkv, d_packed, 0), fused(d_qkv, layout.queries_per_group()), d_qkv.size(0), layout,
+                                DType::f32);
+  args.accumulate = true;
+  run.kernels().copy_blocks(run.stream(), args);
 }
 
 AttentionArgs ContextBlock::args(const Tensor& qkv, const Tensor& packed, Meeting meeting, const Tensor& o,
@@ -89,7 +86,7 @@ void ContextBlock::backward(Run& run, const Tensor& qkv, const Tensor& packed, M
 
 Tensor empty_lse(Run& run, int64_t heads, int64_t rows) {
   Tensor lse = run.empty({heads, rows}, DType::f32);
-  if (run.backend().computes()) std::fill_n(lse.data<float>(), lse.numel(), -std::numeric_limits<float>::infinity());
+  run.fill(lse, -std::numeric_limits<float>::infinity());
   return lse;
 }
 

@@ -17,7 +17,7 @@ struct GatherAttention {
   Tensor gathered(Run& run) const {
     Tensor mine = block.pack(run, qkv), all = run.empty({mine.size(0) * axis->size(), mine.size(1)}, mine.dtype());
     if (run.backend().computes())
-      axis->comm().all_gather({mine.raw(), mine.numel(), mine.dtype()}, {all.raw(), all.numel(), all.dtype()});
+      axis->comm().all_gather(mine, all);
     return ordered(run, all, order, false);
   }
 
@@ -64,7 +64,7 @@ struct GatherAttention {
     d_keys = {};
     Tensor mine = run.empty({qkv.size(0), block.packed_width()}, qkv.dtype());
     if (run.backend().computes())
-      axis->comm().reduce_scatter({sent.raw(), sent.numel(), sent.dtype()}, {mine.raw(), mine.numel(), mine.dtype()});
+      axis->comm().reduce_scatter(sent, mine);
     block.add_packed(run, rounded(run, mine, DType::f32), d_qkv);
     g[0].give(run, rounded(run, d_qkv, qkv.dtype()));
   }

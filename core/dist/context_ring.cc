@@ -32,8 +32,8 @@ class Round {
   Passing pass(const Tensor& out, const Tensor& in, Tag tag) const {
     if (!moves_) return {};
     auto member = [&](int m) { return part_.first + (m + steps()) % steps() * part_.step; };
-    Pending sent = comm_.start_send({out.raw(), out.numel(), out.dtype()}, member(part_.me + 1), tag);
-    return {std::move(sent), comm_.start_recv({in.raw(), in.numel(), in.dtype()}, member(part_.me - 1), tag)};
+    Pending sent = comm_.start_send(out, member(part_.me + 1), tag);
+    return {std::move(sent), comm_.start_recv(in, member(part_.me - 1), tag)};
   }
 
   /// Calls compute(t, keys of step t) for all steps; in step 0 the keys are the rank's own, where they always were, and

@@ -1,7 +1,5 @@
 #include "mtrain/dist/copy_keys.h"
 
-#include <cstring>
-
 namespace mtrain {
 namespace {
 
@@ -9,46 +7,42 @@ struct CopyKeys {
   HeadLayout layout;
   int64_t copies = 1;
 
-  // Calls f(element of the narrow row, element of the wide row, count).
-  template <class F>
-  void each_stretch(F&& f) const {
+  // The same stretch of every group in every row: `copy` has queries of its own, and keys and values like the others.
+  CopyBlocksArgs stretch(const Tensor& narrow, const Tensor& wide_tensor, int64_t copy, bool of_keys) const {
     HeadLayout wide = with_copies(layout, copies);
-    int64_t queries = wide.queries_per_group() * layout.head_dim, keys = 2 * layout.head_dim;
-    for (int64_t g = 0; g < layout.groups; ++g)
-      for (int64_t c = 0; c < copies; ++c) {
-        int64_t from = g * layout.group_stride(), to = (g * copies + c) * wide.group_stride();
-        f(from + c * queries, to, queries);
-        f(from + copies * queries, to + queries, keys);
-      }
+    int64_t queries = wide.queries_per_group() * layout.head_dim;
+    int64_t from = of_keys ? copies * queries : copy * queries, to = copy * wide.group_stride() + (of_keys ? queries : 0);
+    return {.src = element(narrow, from), .dst = element(wide_tensor, to), .outer = narrow.size(0), .inner = layout.groups,
+            .count = of_keys ? 2 * layout.head_dim : queries, .src_outer = narrow.size(1), .src_inner = layout.group_stride(),
+            .dst_outer = wide_tensor.size(1), .dst_inner = copies * wide.group_stride(), .accumulate = false,
+            .dtype = narrow.dtype()};
+  }
+  static void* element(const Tensor& t, int64_t at) {
+    return static_cast<char*>(t.raw()) + static_cast<size_t>(at) * size_of(t.dtype());
+  }
+  template <class F>
+  void each_stretch(const Tensor& narrow, const Tensor& wide, F&& f) const {
+    for (int64_t c = 0; c < copies; ++c)
+      for (bool of_keys : {false, true}) f(stretch(narrow, wide, c, of_keys));
   }
 
   Placed placed(const Tensor& x) const { return PlacedResult("copy_keys", x).with(MixOp::pointwise); }
   Tensor forward(Run& run, const Tensor& x) {
-    int64_t width = with_copies(layout, copies).width();
-    Tensor y = run.empty({x.size(0), width}, x.dtype());
-    if (!run.backend().computes()) return y;
-    size_t element = size_of(x.dtype());
-    for (int64_t row = 0; row < x.size(0); ++row) {
-      const char* from = static_cast<const char*>(x.raw()) + static_cast<size_t>(row * x.size(1)) * element;
-      char* to = static_cast<char*>(y.raw()) + static_cast<size_t>(row * width) * element;
-      each_stretch([&](int64_t narrow, int64_t wide, int64_t count) {
-        std::memcpy(to + static_cast<size_t>(wide) * element, from + static_cast<size_t>(narrow) * element,
-                    static_cast<size_t>(count) * element);
-      });
-    }
+    Tensor y = run.empty({x.size(0), with_copies(layout, copies).width()}, x.dtype());
+    each_stretch(x, y, [&](const CopyBlocksArgs& args) { run.kernels().copy_blocks(run.stream(), args); });
     return y;
   }
 
   void backward(Run& run, const Tensor& dy, Grads<1>& g) {
     Tensor wide = run.empty(dy.shape(), DType::f32), sum = run.zeros({dy.size(0), layout.width()}, DType::f32);
     run.copy(wide, dy);
-    for (int64_t row = 0; run.backend().computes() && row < dy.size(0); ++row) {
-      const float* from = wide.data<float>() + row * dy.size(1);
-      float* to = sum.data<float>() + row * layout.width();
-      each_stretch([&](int64_t narrow, int64_t at, int64_t count) {
-        for (int64_t i = 0; i < count; ++i) to[narrow + i] += from[at + i];
-      });
-    }
+    each_stretch(sum, wide, [&](CopyBlocksArgs args) {
+      CopyBlocksArgs back = args;
+      back.src = args.dst, back.dst = const_cast<void*>(args.src), back.accumulate = true;
+      back.src_outer = args.dst_outer, back.src_inner = args.dst_inner;
+      back.dst_outer = args.src_outer, back.dst_inner = args.src_inner;
+      run.kernels().copy_blocks(run.stream(), back);
+    });
     if (dy.dtype() == DType::f32) return g[0].give(run, sum);
     Tensor dx = run.empty(sum.shape(), dy.dtype());
     run.copy(dx, sum);

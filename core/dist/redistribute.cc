@@ -1,35 +1,37 @@
 #include "mtrain/dist/redistribute.h"
 
-#include <cstring>
-
 namespace mtrain {
 namespace {
 
-size_t bytes_of(const Tensor& t) {
-  return static_cast<size_t>(t.numel()) * size_of(t.dtype());
-}
-Buffer buffer(const Tensor& t) {
-  return {t.raw(), t.numel(), t.dtype()};
-}
-
-// How the n pieces along a dim lie in a tensor: `rows` times n runs of `run` bytes.
+// How the n pieces along a dim lie in a tensor: `rows` times n runs of `run` elements.
 struct Cut {
-  int64_t parts, rows = 1;
-  size_t run = 0;
+  int64_t parts, rows = 1, run = 0;
 
   Cut(const Tensor& whole, int dim, int n) : parts(n) {
     for (int d = 0; d < dim; ++d) rows *= whole.size(d);
-    run = bytes_of(whole) / static_cast<size_t>(std::max<int64_t>(1, rows * parts));
+    run = whole.numel() / std::max<int64_t>(1, rows * parts);
   }
-  size_t in_whole(int64_t part, int64_t row) const { return static_cast<size_t>(row * parts + part) * run; }
-  size_t in_pieces(int64_t part, int64_t row) const { return static_cast<size_t>(part * rows + row) * run; }
   bool adjacent() const { return rows == 1; }  // pieces are already one behind the other
-};
-using OffsetOf = size_t (Cut::*)(int64_t part, int64_t row) const;
 
-char* bytes(const Tensor& t) {
-  return static_cast<char*>(t.raw());
-}
+  /// From the whole to its pieces, one behind the other; or back.
+  CopyBlocksArgs apart(const Tensor& whole, const Tensor& pieces) const {
+    return {.src = whole.raw(), .dst = pieces.raw(), .outer = parts, .inner = rows, .count = run,
+            .src_outer = run, .src_inner = parts * run, .dst_outer = rows * run, .dst_inner = run,
+            .accumulate = false, .dtype = whole.dtype()};
+  }
+  CopyBlocksArgs together(const Tensor& pieces, const Tensor& whole) const {
+    return {.src = pieces.raw(), .dst = whole.raw(), .outer = parts, .inner = rows, .count = run,
+            .src_outer = rows * run, .src_inner = run, .dst_outer = run, .dst_inner = parts * run,
+            .accumulate = false, .dtype = whole.dtype()};
+  }
+  /// One piece of the whole.
+  CopyBlocksArgs one(const Tensor& whole, int part, const Tensor& piece) const {
+    return {.src = static_cast<const char*>(whole.raw()) + static_cast<size_t>(part * run) * size_of(whole.dtype()),
+            .dst = piece.raw(), .outer = rows, .inner = 1, .count = run,
+            .src_outer = parts * run, .src_inner = 0, .dst_outer = run, .dst_inner = 0,
+            .accumulate = false, .dtype = whole.dtype()};
+  }
+};
 
 Shape resized(const Tensor& t, int dim, int64_t size) {
   Shape shape = t.shape();
@@ -65,21 +67,21 @@ class Carrier {
  private:
   Tensor all_reduce(const Tensor& x, bool writable) const {
     Tensor y = writable ? x : run_.empty(x.shape(), x.dtype());
-    if (moves_ && !writable) std::memcpy(y.raw(), x.raw(), bytes_of(x));
-    if (moves_) axis_.comm().all_reduce(buffer(y));
+    if (!writable) run_.copy(y, x);
+    if (moves_) axis_.comm().all_reduce(y);
     return y;
   }
 
   Tensor all_gather(const Tensor& x, int dim) const {
     Shape shape = resized(x, dim, x.size(dim) * n_);
     Tensor pieces = run_.empty(shape, x.dtype());
-    if (moves_) axis_.comm().all_gather(buffer(x), buffer(pieces));
+    if (moves_) axis_.comm().all_gather(x, pieces);
     return joined(pieces, dim);
   }
 
   Tensor reduce_scatter(const Tensor& x, int dim) const {
     Tensor pieces = in_pieces(x, dim), y = run_.empty(piece_shape(x, dim), x.dtype());
-    if (moves_) axis_.comm().reduce_scatter(buffer(pieces), buffer(y));
+    if (moves_) axis_.comm().reduce_scatter(pieces, y);
     return y;
   }
 
@@ -87,9 +89,7 @@ class Carrier {
   Tensor slice(const Tensor& x, int dim) const {
     Tensor y = run_.empty(piece_shape(x, dim), x.dtype());
     Cut cut(x, dim, n_);
-    for (int64_t row = 0; moves_ && row < cut.rows; ++row)
-      std::memcpy(bytes(y) + cut.run * static_cast<size_t>(row), bytes(x) + cut.in_whole(axis_.index(), row),
-                  cut.run);
+    copy(cut.one(x, axis_.index(), y));
     return y;
   }
 
@@ -98,7 +98,7 @@ class Carrier {
     Shape shape = piece_shape(x, to);
     shape[from] *= n_;
     Tensor arrived = run_.empty(shape, x.dtype());
-    if (moves_) axis_.comm().all_to_all(buffer(pieces), buffer(arrived));
+    if (moves_) axis_.comm().all_to_all(pieces, arrived);
     return joined(arrived, from);
   }
 
@@ -113,20 +113,22 @@ class Carrier {
   // The pieces of `x` along a dim, one behind the other.
   Tensor in_pieces(const Tensor& x, int dim) const {
     (void)piece_shape(x, dim);
-    return rearranged(x, dim, &Cut::in_whole, &Cut::in_pieces);
-  }
-  // The inverse; `pieces` has the shape of the whole already.
-  Tensor joined(const Tensor& pieces, int dim) const { return rearranged(pieces, dim, &Cut::in_pieces, &Cut::in_whole); }
-
-  Tensor rearranged(const Tensor& x, int dim, OffsetOf from, OffsetOf to) const {
     Cut cut(x, dim, n_);
     if (cut.adjacent()) return x;
     Tensor out = run_.empty(x.shape(), x.dtype());
-    for (int64_t part = 0; moves_ && part < n_; ++part)
-      for (int64_t row = 0; row < cut.rows; ++row)
-        std::memcpy(bytes(out) + (cut.*to)(part, row), bytes(x) + (cut.*from)(part, row), cut.run);
+    copy(cut.apart(x, out));
     return out;
   }
+  // The inverse; `pieces` has the shape of the whole already.
+  Tensor joined(const Tensor& pieces, int dim) const {
+    Cut cut(pieces, dim, n_);
+    if (cut.adjacent()) return pieces;
+    Tensor out = run_.empty(pieces.shape(), pieces.dtype());
+    copy(cut.together(pieces, out));
+    return out;
+  }
+
+  void copy(const CopyBlocksArgs& args) const { run_.kernels().copy_blocks(run_.stream(), args); }
 
   Run& run_;
   const Axis& axis_;
@@ -164,10 +166,6 @@ Tensor redistribute(const Tensor& x, const Axis& axis, Placement from, Placement
   MT_CHECK(x.contiguous() && floating(x.dtype()), x.shape(), " ", name(x.dtype()));
   check_placement(x, axis, from, to);
   if (from == to || axis.size() == 1) return x;
-  MT_USER_CHECK(x.run().backend().name() == "cpu", ErrorClass::config,
-                cat("axis '", axis.name(), "' exchanges host memory, but the tensor is on '",
-                    x.run().backend().name(), "'"),
-                "choose dist.backend=cpu, or a communicator of that device");
   return apply(Redistribute{.axis = &axis, .from = from, .to = to}, x);
 }
 

@@ -1,21 +1,18 @@
 #include "mtrain/dist/reorder_rows.h"
 
-#include <cstring>
-
 namespace mtrain {
 
 Tensor ordered(Run& run, const Tensor& x, const std::vector<RowRange>& ranges, bool back) {
   if (ranges.size() <= 1) return x;
   Tensor y = run.empty(x.shape(), x.dtype());
-  if (!run.backend().computes()) return y;
-  size_t row_bytes = static_cast<size_t>(x.numel() / x.size(0)) * size_of(x.dtype()), at = 0;
+  int64_t at = 0;
   for (const RowRange& range : ranges) {
-    size_t bytes = static_cast<size_t>(range.rows) * row_bytes, there = static_cast<size_t>(range.row) * row_bytes;
-    std::memcpy(static_cast<char*>(y.raw()) + (back ? there : at),
-                static_cast<const char*>(x.raw()) + (back ? at : there), bytes);
-    at += bytes;
+    Tensor there = (back ? y : x).slice(0, range.row, range.row + range.rows),
+           here = (back ? x : y).slice(0, at, at + range.rows);
+    run.copy(back ? there : here, back ? here : there);
+    at += range.rows;
   }
-  MT_CHECK(at == row_bytes * static_cast<size_t>(x.size(0)), "ranges of ", at, " bytes for ", x.shape());
+  MT_CHECK_EQ(at, x.size(0));
   return y;
 }
 

@@ -55,9 +55,7 @@ void RowExchange::start(const Tensor& x, const RowCounts& to, const RowCounts& f
     for (int64_t& n : out) n *= width;
     return out;
   };
-  run.stream().synchronize();
-  pending = axis->comm().start_all_to_all_v({x.raw(), x.numel(), x.dtype()}, elements(to),
-                                            {result.raw(), result.numel(), result.dtype()}, elements(from));
+  pending = axis->comm().start_all_to_all_v(x, elements(to), result, elements(from));
 }
 
 void RowExchange::finish() {

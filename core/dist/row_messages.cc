@@ -5,8 +5,6 @@
 namespace mtrain {
 namespace {
 
-Buffer buffer(const Tensor& t) { return {t.raw(), t.numel(), t.dtype()}; }
-
 /// Lets what is under way go on: some transports move only when they are asked.
 void poke(std::vector<Pending>& all) {
   for (Pending& pending : all) pending.done();
@@ -21,14 +19,13 @@ RowArrival::RowArrival(Run& run, const Axis& axis, const Tensor& mine, const Ten
   MT_CHECK(own.shape() == mine.shape() && own.dtype() == mine.dtype(), mine.shape(), " of ", whole.shape());
   run.copy(own, mine);
   if (!run.backend().computes()) return;
-  run.stream().synchronize();
   for (int step = 1; step < n; ++step) {  // from the rank behind, to the one before: all pairs meet
     int from = circle(me, step, n);
-    come_[static_cast<size_t>(from)] = axis.comm().start_recv(buffer(rows_of_rank(whole, from, n)), from);
+    come_[static_cast<size_t>(from)] = axis.comm().start_recv(rows_of_rank(whole, from, n), from);
   }
   for (int step = 1; step < n; ++step) {
     int to = circle(me, n - step, n);
-    gone_[static_cast<size_t>(to)] = axis.comm().start_send(buffer(own), to);
+    gone_[static_cast<size_t>(to)] = axis.comm().start_send(own, to);
   }
 }
 
@@ -53,7 +50,7 @@ RowDeparture::RowDeparture(Run& run, const Axis& axis, const Shape& piece, DType
     int from = circle(axis.index(), axis.size() - step, axis.size());
     auto at = static_cast<size_t>(from);
     summands_[at] = run.empty(piece, dtype);
-    if (run.backend().computes()) come_[at] = axis.comm().start_recv(buffer(summands_[at]), from);
+    if (run.backend().computes()) come_[at] = axis.comm().start_recv(summands_[at], from);
   }
 }
 
@@ -61,8 +58,7 @@ void RowDeparture::send(int rank, const Tensor& summand) {
   auto at = static_cast<size_t>(rank);
   sent_[at] = summand;
   if (!run_.backend().computes()) return;
-  run_.stream().synchronize();
-  gone_[at] = axis_.comm().start_send(buffer(summand), rank);
+  gone_[at] = axis_.comm().start_send(summand, rank);
   poke(gone_);
   poke(come_);
 }
@@ -72,17 +68,28 @@ Tensor RowDeparture::finish(const Tensor& own) {
   summands_[me] = own;
   Tensor sum = run_.empty(own.shape(), own.dtype());
   for (Pending& pending : come_) pending.wait();
-  if (run_.backend().computes()) {
-    run_.stream().synchronize();
-    std::vector<const void*> inputs;
-    for (const Tensor& summand : summands_) inputs.push_back(summand.raw());
-    void* output = sum.raw();
-    reduce_in_order(inputs, {&output, 1}, sum.numel(), sum.dtype(), ReduceOp::sum);
-  }
+  if (run_.backend().host_memory()) add_on_host(sum);
+  else add_on_device(sum);
   for (Pending& pending : gone_) pending.wait();
   summands_.clear();
   sent_.clear();
   return sum;
+}
+
+void RowDeparture::add_on_host(const Tensor& sum) const {
+  if (!run_.backend().computes()) return;
+  std::vector<const void*> inputs;
+  for (const Tensor& summand : summands_) inputs.push_back(summand.raw());
+  void* output = sum.raw();
+  reduce_in_order(inputs, {&output, 1}, sum.numel(), sum.dtype(), ReduceOp::sum);
+}
+
+// The same additions.
+void RowDeparture::add_on_device(const Tensor& sum) const {
+  Tensor total = sum.dtype() == DType::f32 ? sum : run_.empty(sum.shape(), DType::f32);
+  run_.copy(total, summands_[0]);
+  for (size_t i = 1; i < summands_.size(); ++i) run_.accumulate(total, summands_[i]);
+  if (sum.dtype() != DType::f32) run_.copy(sum, total);
 }
 
 }  // namespace mtrain

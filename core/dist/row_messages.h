@@ -42,6 +42,9 @@ class RowDeparture {
   Tensor finish(const Tensor& own);
 
  private:
+  void add_on_host(const Tensor& sum) const;
+  void add_on_device(const Tensor& sum) const;
+
   Run& run_;
   const Axis& axis_;
   std::vector<Tensor> summands_, sent_;  // by rank

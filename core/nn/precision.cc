@@ -9,11 +9,10 @@ namespace mtrain {
 namespace {
 
 /// Largest values of tensors that are cut over these axes become those of the whole.
-void share_over(Run& run, const Tensor& amax, std::initializer_list<const Axis*> axes) {
+void share_over(const Tensor& amax, std::initializer_list<const Axis*> axes) {
   for (const Axis* axis : axes) {
     if (!axis) continue;
-    run.stream().synchronize();
-    axis->comm().all_reduce({amax.raw(), 1, DType::f32}, ReduceOp::max);
+    axis->comm().all_reduce(amax, ReduceOp::max);
   }
 }
 
@@ -52,13 +51,13 @@ const SmallProducts* PrecisionPlan::of(const Scope& scope, const Parameter& weig
   SmallProducts& products = layer.products;
   products.first_output = first_row(weight, out);
   products.outputs = weight.dims[out].size;
-  products.share = [&run = scope.run(), rows, cols, tokens](const Tensor& amax, SmallOperand operand) {
+  products.share = [rows, cols, tokens](const Tensor& amax, SmallOperand operand) {
     if (operand == SmallOperand::input)
-      share_over(run, amax, {cols, tokens});
+      share_over(amax, {cols, tokens});
     else if (operand == SmallOperand::weight)
-      share_over(run, amax, {cols, rows});
+      share_over(amax, {cols, rows});
     else
-      share_over(run, amax, {rows, tokens});
+      share_over(amax, {rows, tokens});
   };
   if (options_.rule.recipe == SmallRecipe::delayed) {
     StateBuffer& history =

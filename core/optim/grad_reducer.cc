@@ -3,12 +3,6 @@
 #include <algorithm>
 
 namespace mtrain {
-namespace {
-
-Buffer buffer(const Tensor& t) { return {t.data<float>(), t.numel(), DType::f32}; }
-
-}  // namespace
-
 GradReducer::GradReducer(ParamBuckets& buckets, const ReduceOptions& options)
     : buckets_(buckets), run_(buckets.run()), options_(options), progress_(buckets.buckets().size()) {
   MT_CHECK(!options.in_order || buckets.options().zero < 2, "gradients that are kept apart cannot be shared out");
@@ -92,11 +86,10 @@ void GradReducer::launch(size_t b) {
   settle(bucket);
   progress.launched = progress.under_way = true;
   progress.dirty = false;
-  run_.stream().synchronize();
   if (bucket.plan.zero == 0) {
-    progress.pending = bucket.group.all->start_all_reduce(buffer(bucket.grads));
+    progress.pending = bucket.group.all->start_all_reduce(bucket.grads);
   } else {
-    progress.pending = bucket.group.sharers().start_reduce_scatter(buffer(bucket.grads), buffer(bucket.shard_of_grads()));
+    progress.pending = bucket.group.sharers().start_reduce_scatter(bucket.grads, bucket.shard_of_grads());
   }
 }
 
@@ -115,8 +108,8 @@ void GradReducer::finish(size_t b) {
 void GradReducer::finish_outer(ParamBucket& b) {
   if (b.group.copies() == 1) return;
   Tensor shard = b.shard_of_grads();
-  if (b.own_end - b.own_begin == shard.numel()) b.group.outer->all_reduce(buffer(shard));
-  else b.group.outer->reduce_scatter(buffer(shard), buffer(b.grads.slice(0, b.own_begin, b.own_end)));
+  if (b.own_end - b.own_begin == shard.numel()) b.group.outer->all_reduce(shard);
+  else b.group.outer->reduce_scatter(shard, b.grads.slice(0, b.own_begin, b.own_end));
 }
 
 void GradReducer::keep_shard(ParamBucket& b, Progress& progress) {
@@ -199,8 +192,7 @@ void GradReducer::add_over(Communicator& ranks, const std::vector<Tensor>& parts
     for (const Tensor& part : parts) call(part, message.slice(0, at, at + part.numel())), at += part.numel();
   };
   each([&](const Tensor& part, const Tensor& place) { run_.copy(place, part); });
-  run_.stream().synchronize();
-  ranks.all_reduce(buffer(message));
+  ranks.all_reduce(message);
   each([&](const Tensor& part, const Tensor& place) { run_.copy(part, place); });
 }
 
@@ -227,11 +219,10 @@ void GradReducer::reduce_in_order() {
     settle(all[b]);
     Communicator& ranks = *all[b].group.all;
     int rank = ranks.rank(), last = ranks.size() - 1;
-    if (rank > 0) ranks.recv(buffer(all[b].grads), rank - 1);
+    if (rank > 0) ranks.recv(all[b].grads, rank - 1);
     for (const Tensor& micro_batch : std::exchange(progress_[b].kept, {})) run_.accumulate(all[b].grads, micro_batch);
-    run_.stream().synchronize();
-    if (rank < last) ranks.send(buffer(all[b].grads), rank + 1);
-    if (last > 0) ranks.broadcast(buffer(all[b].grads), last);
+    if (rank < last) ranks.send(all[b].grads, rank + 1);
+    if (last > 0) ranks.broadcast(all[b].grads, last);
     reset(b);
   }
   add_partial_sums();

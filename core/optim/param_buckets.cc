@@ -15,8 +15,6 @@ int cuts(const ReplicaGroup& group, const ShardingOptions& options) {
   return group.sharers().size() * (options.outer_zero ? group.copies() : 1);
 }
 
-Buffer buffer(const Tensor& t) { return {t.raw(), t.numel(), t.dtype()}; }
-
 Tensor flat(const Tensor& t) { return t.view({t.numel()}); }
 
 }  // namespace
@@ -160,7 +158,6 @@ std::vector<ParamSlice> ParamBuckets::slices() const {
 }
 
 void ParamBuckets::publish() {
-  run_.stream().synchronize();
   release_values();
   for (ParamBucket& b : buckets_) {
     if (b.plan.zero == 0) continue;
@@ -192,18 +189,17 @@ void ParamBuckets::masters_changed() {
 void ParamBuckets::start_gather(ParamBucket& b) {
   if (b.presence != Presence::absent) return;
   b.presence = Presence::coming;
-  run_.stream().synchronize();
   if (!b.shares_values()) {
-    b.gather = b.group.sharers().start_all_gather(buffer(b.values.slice(0, b.shard_begin, b.shard_end)), buffer(b.values));
+    b.gather = b.group.sharers().start_all_gather(b.values.slice(0, b.shard_begin, b.shard_end), b.values);
     return;
   }
   if (b.shard_stale && b.own_end - b.own_begin < b.shard_end - b.shard_begin) {
     Tensor own = b.shard_values.slice(0, b.own_begin - b.shard_begin, b.own_end - b.shard_begin);
-    b.group.outer->all_gather(buffer(own), buffer(b.shard_values));
+    b.group.outer->all_gather(own, b.shard_values);
   }
   b.shard_stale = false;
   b.values.restore_memory();
-  b.gather = b.group.sharers().start_all_gather(buffer(b.shard_values), buffer(b.values));
+  b.gather = b.group.sharers().start_all_gather(b.shard_values, b.values);
 }
 
 void ParamBuckets::finish_gather(ParamBucket& b) {
@@ -240,7 +236,6 @@ void ParamBuckets::release_values() {
 // One unit is here at a time, and the next one is on its way: forward in the order of parameters, backward against it.
 void ParamBuckets::use_unit(int unit) {
   if (unit == current_) return;
-  run_.stream().synchronize();
   release(std::exchange(current_, -1));
   if (prefetched_ != unit) release(prefetched_);
   prefetched_ = -1;

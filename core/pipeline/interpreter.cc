@@ -32,6 +32,7 @@ struct Interpreter::Step {
   bool training = true, split = false;  // split: the program has W
   int64_t open_reduces = 0;
   StepLoss result = {};
+  std::vector<std::pair<size_t, Tensor>> losses = {};  // of micro-batches, on a device and not looked at yet
 };
 
 namespace {
@@ -204,8 +205,11 @@ void Interpreter::forward(const Action& action, Step& step) {
   check_placement(out, is_last(action));
   flight.output = out.node();
   if (is_last(action)) {
-    step.result.micro_batches[static_cast<size_t>(action.micro)] = sum(out);
+    auto micro = static_cast<size_t>(action.micro);
     if (step.training) flight.loss = out.detach();
+    // A device's losses are looked at when all is queued: the host would wait for each.
+    if (step.training && !run_.backend().host_memory()) step.losses.emplace_back(micro, out.detach());
+    else step.result.micro_batches[micro] = sum(out);
   } else {
     stream_shape_ = out.shape();
     stream_dtype_ = out.dtype();
@@ -268,6 +272,7 @@ void Interpreter::reduce() {
 /// The last stage knows the losses; whoever has it tells the pipeline.
 void Interpreter::share_losses(Step& step) {
   std::vector<double>& losses = step.result.micro_batches;
+  for (auto& [micro, loss] : std::exchange(step.losses, {})) losses[micro] = sum(loss);
   const StageMap& map = link_.map();
   if (link_.ranks() && run_.backend().computes())
     link_.ranks()->broadcast(losses, static_cast<int>(map.rank(map.stages() - 1)));

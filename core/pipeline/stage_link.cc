@@ -27,10 +27,6 @@ Action receive_of(const Action& send) {
   return {forward ? Do::RecvX : Do::RecvG, stage, send.micro};
 }
 
-Buffer buffer(const Tensor& t) {
-  return {t.raw(), t.numel(), t.dtype()};
-}
-
 }  // namespace
 
 StageLink::StageLink(Run& run, StageMap map, Communicator* ranks, Options options)
@@ -69,14 +65,13 @@ void StageLink::send(const Action& action) {
   if (!moves()) return rehearse_send(action, std::move(tensor));
   Action other = receive_of(action);
   int to = static_cast<int>(rank_of(other.stage)), tag = tag_of(other);
-  run_.stream().synchronize();
   Outgoing& out = leaving_.emplace_back();
   out.tensor = std::move(tensor);
   if (tells_shape(action, {out.tensor.shape(), out.tensor.dtype()})) {
     out.header = header_of(out.tensor.shape(), out.tensor.dtype());
     out.told = ranks_->start_send(out.header, to, tag);
   }
-  out.gone = ranks_->start_send(buffer(out.tensor), to, tag);
+  out.gone = ranks_->start_send(out.tensor, to, tag);
 }
 
 /// A tensor that was sent is alive until a transfer finds it received: at the latest the first one behind the arrival of what
@@ -131,7 +126,7 @@ void StageLink::receive(const Action& action) {
   MemoryScope use(run_.memory(), action.what == Do::RecvX ? MemoryUse::activations : MemoryUse::backward);
   in.tensor = run_.empty(form.shape, form.dtype);
   if (!moves()) return;
-  in.arrival = ranks_->start_recv(buffer(in.tensor), from, tag);
+  in.arrival = ranks_->start_recv(in.tensor, from, tag);
   if (options_.blocking && options_.batched) batch_.push_back({action.what, action.stage, action.micro});
   else if (options_.blocking) in.arrival.wait();
 }

@@ -31,6 +31,9 @@ class MT_API Stream {
   virtual ~Stream();
   /// Returns when all queued work is done.
   virtual void synchronize() {}
+  /// The device library's handle of the queue, with all that was given to it so far behind it, for others who know the
+  /// library, such as a communicator. Null where there is none.
+  virtual void* native() { return nullptr; }
   /// Where recording kernels note their calls (profile.h); null: nowhere.
   Profile* profile() const { return profile_; }
   void set_profile(Profile* profile) { profile_ = profile; }
@@ -55,6 +58,8 @@ class MT_API Backend {
   virtual bool pooled() const { return true; }
   /// False: kernels do nothing, so that values mean nothing (planning.h).
   virtual bool computes() const { return true; }
+  /// Whether the host may read and write its memory. False: what it is to see or give goes through copy().
+  virtual bool host_memory() const { return true; }
   /// Host <-> device and device <-> device copies, ordered on the stream; a copy to the host has arrived on return.
   virtual void copy(Stream& stream, void* to, const void* from, size_t bytes) = 0;
   virtual void fill_zero(Stream& stream, void* data, size_t bytes) = 0;

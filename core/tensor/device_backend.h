@@ -10,7 +10,9 @@ namespace mtrain {
 
 /// What the maker of a backend is given. Making one opens nothing: a machine without the device can make it and ask
 /// probe().
-struct BackendContext {};
+struct BackendContext {
+  bool tf32 = false;  // products of fp32 may round their operands to 10 bits of fraction, where the device is faster then
+};
 
 class MT_API DeviceBackend : public Backend {
  public:

@@ -10,6 +10,7 @@
 
 #include "mtrain/base/dtype.h"
 #include "mtrain/base/small_float.h"
+#include "mtrain/kernel/small_layout.h"
 
 namespace mtrain {
 
@@ -253,6 +254,17 @@ struct CastArgs {
   DType src_dtype, dst_dtype;
 };
 
+/// Blocks of `count` neighbouring elements: block (i, j) of src goes to block (i, j) of dst, or is added to it. Blocks of one
+/// side do not overlap, and the sides do not. Strides in elements.
+struct CopyBlocksArgs {
+  const void* src;
+  void* dst;
+  int64_t outer, inner, count;  // i < outer, j < inner
+  int64_t src_outer, src_inner, dst_outer, dst_inner;
+  bool accumulate;  // in float, rounded once
+  DType dtype;
+};
+
 /// out[c] (+)= sum over rows of x[r, c] in float: the gradient of a bias.
 struct ColumnSumArgs {
   const void* x;
@@ -281,13 +293,6 @@ struct AmaxArgs {
   DType dtype;
 };
 
-/// Where the scales of a matrix in a small type come from; formulas in kernel/quantise.h.
-enum class SmallScale : uint8_t {
-  tensor,        // one for all, for a given largest value
-  power_of_two,  // of each tile's largest value, rounded down to a power of two
-  e8m0,          // the same, as the microscaling formats round and store it
-  nvfp4,         // e4m3 for each tile, beside one for all
-};
 /// x[r,c] ≈ factor · values[r,c], values = code · scale of the tile. Codes are the nearest of the format, saturating, or
 /// drawn from the two neighbours. bf16 holds every value exactly (but for tiles of e8m0 whose largest value is below 2^-109).
 /// A tile that holds what is not finite becomes NaN throughout.
@@ -307,6 +312,28 @@ struct QuantiseArgs {
   uint64_t seed = 0, name_key = 0, step = 0;           // of the draws;
   int64_t first_row = 0, first_col = 0, all_cols = 0;  // the first element is this one of the matrix that they count over
   DType dtype = DType::bf16;
+  // The same codes and scales as small_gemm reads them (kernel/small_layout.h), with layout_of(args); both may be null.
+  uint8_t* packed = nullptr;      // [layout.code_bytes()]
+  void* packed_scales = nullptr;  // [layout.scale_bytes()]; not of `tensor`
+  bool sum_rows = false;          // a product adds up over the rows; else over the columns
+};
+MT_HD SmallLayout layout_of(const QuantiseArgs& a) {
+  bool tiles = a.scale != SmallScale::tensor;
+  return {.lines = a.sum_rows ? a.cols : a.rows,
+          .sum = a.sum_rows ? a.rows : a.cols,
+          .format = a.format,
+          .scale = a.scale,
+          .group = !tiles ? 0 : a.sum_rows ? a.tile_rows : a.tile_cols,
+          .line_group = !tiles ? 1 : a.sum_rows ? a.tile_cols : a.tile_rows};
+}
+/// C[M,N] (+)= A[M,K] B[N,K]ᵀ + bias + addend on the device's unit for small types. `product` has the packed codes as a and b, the
+/// layouts' sum as k, what C is and what is added; its scale_a and scale_b are the factors of whole tensors. Not read: batch, lda,
+/// ldb, dtype, transposes. Sums are in float.
+struct SmallGemmArgs {
+  GemmArgs product;
+  SmallLayout a, b;
+  const void* a_scales = nullptr;  // null with SmallScale::tensor
+  const void* b_scales = nullptr;
 };
 /// y = the Walsh-Hadamard transform over 16 rows at a time, rows of each column first multiplied by the signs in the bits of
 /// `signs` (1: minus), over 4: its own transpose undoes it, so products over rows keep their value. Rows that are missing in
@@ -343,6 +370,7 @@ struct AdamWArgs {
 /// Every kernel with its arguments, for code that treats all alike.
 #define MT_KERNELS(X) \
   X(gemm, GemmArgs) \
+  X(small_gemm, SmallGemmArgs) \
   X(rms_norm, RmsNormArgs) \
   X(rms_norm_backward, RmsNormBackwardArgs) \
   X(layer_norm, LayerNormArgs) \
@@ -362,6 +390,7 @@ struct AdamWArgs {
   X(cross_entropy_backward, CrossEntropyBackwardArgs) \
   X(add, AddArgs) \
   X(cast, CastArgs) \
+  X(copy_blocks, CopyBlocksArgs) \
   X(column_sum, ColumnSumArgs) \
   X(dropout, DropoutArgs) \
   X(amax, AmaxArgs) \
@@ -374,6 +403,10 @@ struct KernelTable {
 #define MT_KERNEL(entry, Args) void (*entry)(Stream&, const Args&) = nullptr;
   MT_KERNELS(MT_KERNEL)
 #undef MT_KERNEL
+  /// Which scales the device's unit multiplies by, as a bit for each SmallScale. What it lacks is computed as bf16 products of
+  /// the rounded operands (gemm), with the same results but for the order of sums.
+  uint32_t small_scales = 0;
+  bool multiplies(SmallScale scale) const { return small_gemm && (small_scales >> static_cast<int>(scale) & 1u) != 0; }
 };
 
 }  // namespace mtrain

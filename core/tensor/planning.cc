@@ -21,6 +21,7 @@ KernelTable planning_kernels(const KernelTable& real) {
   if (real.entry != nullptr) out.entry = [](Stream& stream, const Args& args) { nothing(stream, args); };
   MT_KERNELS(MT_PLAN)
 #undef MT_PLAN
+  out.small_scales = real.small_scales;
   return out;
 }
 

@@ -3,7 +3,7 @@
 namespace mtrain {
 
 Run::Run(Backend& backend, Device device, uint64_t seed)
-    : backend_(backend), stream_(backend.stream(device)), memory_(backend, device), seed_(seed) {}
+    : backend_(backend), device_(device), stream_(backend.stream(device)), memory_(backend, device), seed_(seed) {}
 
 void Run::set_profile(Profile* profile) {
   profile_ = profile;
@@ -49,5 +49,13 @@ void cast(const Tensor& dst, const Tensor& src, bool accumulate) {
 
 void Run::copy(const Tensor& dst, const Tensor& src) { cast(dst, src, false); }
 void Run::accumulate(const Tensor& dst, const Tensor& src) { cast(dst, src, true); }
+
+void Run::fill(const Tensor& t, float value) {
+  MT_CHECK(t.contiguous(), t.shape());
+  if (!backend_.computes()) return;
+  std::vector<float> values(static_cast<size_t>(t.numel()), value);
+  if (t.dtype() == DType::f32) return upload(t, values.data());
+  copy(t, from_host<float>(values, t.shape()));
+}
 
 }  // namespace mtrain

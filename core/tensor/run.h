@@ -28,6 +28,7 @@ class MT_API Run {
   explicit Run(Backend& backend, Device device = {}, uint64_t seed = 0);
 
   Backend& backend() const { return backend_; }
+  Device device() const { return device_; }
   const KernelTable& kernels() const { return profile_ ? profile_->recording() : backend_.kernels(); }
   Stream& stream() const { return *stream_; }
   CachingAllocator& memory() { return memory_; }
@@ -59,6 +60,8 @@ class MT_API Run {
   void copy(const Tensor& dst, const Tensor& src);
   /// dst += src.
   void accumulate(const Tensor& dst, const Tensor& src);
+  /// Every element of a contiguous tensor of floating type.
+  void fill(const Tensor& t, float value);
 
   uint64_t seed() const { return seed_; }
   /// Optimizer steps done so far; part of the key of every random draw in training.
@@ -85,6 +88,7 @@ class MT_API Run {
 
  private:
   Backend& backend_;
+  Device device_;
   std::unique_ptr<Stream> stream_;
   CachingAllocator memory_;
   uint64_t seed_;

@@ -60,6 +60,13 @@ CountedWork count(const GemmArgs& g) {
   return {{2 * batch * product(g.m, g.n, g.k), batch * (operands + result)},
           cat(g.batch > 1 ? cat(g.batch, " x ") : "", g.m, "x", g.n, "x", g.k, " ", direction, " ", name(g.dtype))};
 }
+CountedWork count(const SmallGemmArgs& a) {
+  const GemmArgs& g = a.product;
+  double read = static_cast<double>(a.a.code_bytes() + a.b.code_bytes() + a.a.scale_bytes() + a.b.scale_bytes());
+  double result = bytes(product(g.m, g.n), g.c_dtype) * (g.beta == 0 && !g.addend ? 1 : 2);
+  return {{2 * product(g.m, g.n, g.k), read + result},
+          cat(g.m, "x", g.n, "x", g.k, " ", name(a.a.format), " ", name(a.b.format))};
+}
 CountedWork count(const RmsNormArgs& a) { return rows(a.rows, a.cols, 2, 4, a.dtype); }
 CountedWork count(const RmsNormBackwardArgs& a) {
   return rows(a.rows, a.cols, backward_passes(a), 8, a.dtype);
@@ -109,6 +116,9 @@ CountedWork count(const CastArgs& a) {
   return {{n, bytes(n, a.src_dtype) + bytes(n, a.dst_dtype) * (a.accumulate ? 2 : 1)},
           cat(a.count, " ", name(a.src_dtype), " to ", name(a.dst_dtype))};
 }
+CountedWork count(const CopyBlocksArgs& a) {
+  return elements(a.outer * a.inner * a.count, a.accumulate ? 3 : 2, a.accumulate ? 1 : 0, a.dtype);
+}
 CountedWork count(const ColumnSumArgs& a) { return rows(a.rows, a.cols, 1, 1, a.dtype); }
 CountedWork count(const DropoutArgs& a) { return elements(a.count, 2, 30, a.dtype); }
 CountedWork count(const AmaxArgs& a) { return elements(a.count, 1, 1, a.dtype); }
@@ -116,6 +126,7 @@ CountedWork count(const QuantiseArgs& a) {
   // Tiles are read twice: for their largest value, and to be rounded.
   CountedWork out = rows(a.rows, a.cols, a.scale == SmallScale::tensor ? 1 : 2, 2, a.dtype);
   out.work.bytes += product(a.rows, a.cols) * ((a.values ? 2 : 0) + (a.codes ? 1 : 0));
+  if (a.packed) out.work.bytes += static_cast<double>(layout_of(a).code_bytes() + layout_of(a).scale_bytes());
   return out;
 }
 CountedWork count(const HadamardArgs& a) { return rows(a.rows, a.cols, 2, 4, a.dtype); }

@@ -14,6 +14,7 @@ struct CountedWork {
 };
 
 CountedWork count(const GemmArgs&);
+CountedWork count(const SmallGemmArgs&);
 CountedWork count(const RmsNormArgs&);
 CountedWork count(const RmsNormBackwardArgs&);
 CountedWork count(const LayerNormArgs&);
@@ -33,6 +34,7 @@ CountedWork count(const CrossEntropyArgs&);
 CountedWork count(const CrossEntropyBackwardArgs&);
 CountedWork count(const AddArgs&);
 CountedWork count(const CastArgs&);
+CountedWork count(const CopyBlocksArgs&);
 CountedWork count(const ColumnSumArgs&);
 CountedWork count(const DropoutArgs&);
 CountedWork count(const AmaxArgs&);

@@ -11,6 +11,7 @@ namespace {
 
 constexpr size_t kFewSymbols = 48;          // up to so many a plain search for the lowest rank is fastest
 constexpr size_t kWindowBytes = 16 * 1024;  // of longer words
+constexpr size_t kGreedyBytes = 4;          // from so many bytes on longest matches are faster than merges
 constexpr uint64_t kOddMultiplier = 0x9E3779B97F4A7C15ULL;
 
 uint64_t key_of(int32_t left, int32_t right) {
@@ -45,6 +46,7 @@ Bpe::Bpe(const TokenTable& tokens, std::vector<BpeMerge> merges, BpeOptions opti
     if (b < 128) ascii_ids_[static_cast<size_t>(b)] = tokens.find({&byte, 1});
   }
   if (!options_.by_bytes) return;
+  greedy_ = GreedyBpe::make(tokens, merges, byte_ids_);
   byte_pairs_.resize(size_t{256} * 256);
   for (size_t a = 0; a < 256; ++a)
     for (size_t b = 0; b < 256; ++b) {
@@ -120,6 +122,7 @@ void Bpe::start_symbols(std::string_view word, bool begins, bool ends, Symbols& 
 void Bpe::encode(std::string_view word, WordTokens& out) const {
   if (options_.whole_words)
     if (const int32_t id = tokens_.find(word); id >= 0) return out.add(id, word.size());
+  if (greedy_ && word.size() >= kGreedyBytes && GreedyBpe::takes(word) && greedy_->encode(word, out)) return;
   const bool cuttable = options_.inner_prefix.empty() && options_.end_suffix.empty();
   if (word.size() > kWindowBytes && cuttable) return encode_long(word, out);
   if (options_.by_bytes && word.size() <= kFewSymbols) {

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "mtrain/tokenize/greedy_bpe.h"
 #include "mtrain/tokenize/token_table.h"
 #include "mtrain/tokenize/word_model.h"
 
@@ -69,6 +70,7 @@ class MT_API Bpe final : public WordModel {
   std::vector<Pair> pairs_;               // open addressing; a power of two
   std::vector<Found> byte_pairs_;         // by_bytes: the pairs of single bytes, 256 * left + right
   uint32_t shift_ = 0;
+  std::unique_ptr<const GreedyBpe> greedy_;  // by_bytes, where the merges allow it
 };
 
 /// The merges that SentencePiece's models imply: every way to make a token of two tokens, ranked by the

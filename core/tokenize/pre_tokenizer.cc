@@ -271,6 +271,23 @@ PreTokenizerPtr split_before_runs(std::string mark) {
       });
 }
 
+PreTokenizerPtr split_scripts() {
+  return splitter([](std::string_view text, const TextSpan& range, std::vector<TextSpan>& out) {
+    const size_t first = out.size();
+    int last = kAnyScript;
+    for (uint32_t at = range.begin; at < range.end;) {
+      const auto c = decode_char(text, at);
+      const int script = script_group(c.value);
+      if (script != kAnyScript && (script != last || out.size() == first)) {
+        if (out.size() > first) out.back().end = at;
+        out.push_back({at, range.end});
+        last = script;
+      }
+      at += c.bytes;
+    }
+  });
+}
+
 PreTokenizerPtr split_every(int64_t chars) {
   return splitter([chars](std::string_view text, const TextSpan& range, std::vector<TextSpan>& out) {
     int64_t left = 0;

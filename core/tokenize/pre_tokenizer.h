@@ -44,6 +44,9 @@ MT_API PreTokenizerPtr split_words_and_marks();
 /// Cuts before each run of `mark` that follows something else. For vocabularies in which no token crosses
 /// such a place the result is the same as without, and words can be looked up.
 MT_API PreTokenizerPtr split_before_runs(std::string mark);
+/// Cuts where the script changes. As in Hugging Face's library, what stands before the first character of any
+/// script is left out.
+MT_API PreTokenizerPtr split_scripts();
 /// Pieces of so many characters.
 MT_API PreTokenizerPtr split_every(int64_t chars);
 

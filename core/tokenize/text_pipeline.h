@@ -19,6 +19,7 @@ namespace mtrain::tokenize {
 
 struct PipelineParts {
   std::string name, identity;
+  std::filesystem::path folder;  // of its files
   std::unique_ptr<const TokenTable> tokens;
   std::unique_ptr<const WordModel> model;  // refers to tokens
   AddedTokens added;
@@ -46,6 +47,7 @@ class MT_API TextPipeline : public Tokenizer {
   std::optional<int32_t> bos() const override { return parts_.bos; }
   std::optional<int32_t> pad() const override { return parts_.pad; }
   std::vector<SpecialToken> special_tokens() const override;
+  std::filesystem::path folder() const override { return parts_.folder; }
   void encode_to(std::string_view text, std::vector<int32_t>& ids) const override;
   void encode_with(std::string_view text, const EncodeOptions& options, std::vector<int32_t>& ids,
                    std::vector<TextSpan>* spans) const override;

@@ -1,6 +1,7 @@
 #include "mtrain/tokenize/unicode.h"
 
 #include <unicode/uchar.h>
+#include <unicode/uscript.h>
 
 #include <algorithm>
 #include <map>
@@ -160,6 +161,15 @@ void append_lower(std::u32string& out, char32_t c) {
     return;
   }
   out += c < kInvalidChar ? static_cast<char32_t>(u_tolower(static_cast<UChar32>(c))) : c;
+}
+
+int script_group(char32_t c) {
+  if (c == 0x30FC) return USCRIPT_HAN;  // the mark that lengthens kana
+  if (c == ' ') return kAnyScript;
+  UErrorCode status = U_ZERO_ERROR;
+  const UScriptCode script = uscript_getScript(static_cast<UChar32>(c), &status);
+  if (U_FAILURE(status) || script == USCRIPT_UNKNOWN) return kAnyScript;
+  return script == USCRIPT_HIRAGANA || script == USCRIPT_KATAKANA ? USCRIPT_HAN : script;
 }
 
 }  // namespace mtrain::tokenize

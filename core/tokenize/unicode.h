@@ -83,6 +83,10 @@ MT_API size_t grapheme_end(std::string_view text, size_t at);
 MT_API bool is_word_char(char32_t c);
 /// Ideographs as BERT sees them: the CJK Unified blocks without kana and hangul.
 MT_API bool is_cjk_ideograph(char32_t c);
+/// A number for the character's script as the pre-tokenizer UnicodeScripts groups them: kana with Han, blanks
+/// and unassigned characters with any (kAnyScript).
+constexpr int kAnyScript = -1;
+MT_API int script_group(char32_t c);
 /// The character's lower case; two characters for U+0130.
 MT_API void append_lower(std::u32string& out, char32_t c);
 

@@ -18,6 +18,10 @@ constexpr std::string_view kCl100k =  // the same language, as older tiktoken fi
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 constexpr std::string_view kQwen2 =
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+constexpr std::string_view kO200k =
+    R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?)"
+    R"(|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?)"
+    R"(|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 
 enum Kind : uint8_t { kMarks = 0, kWord = 1, kDigits = 2, kBlank = 3 };
 
@@ -78,7 +82,67 @@ class Scanner {
     return blanks_by_line(at);
   }
 
+  size_t o200k(size_t at) const {
+    const unsigned char c = byte(at);
+    size_t length = 1;
+    const Kind kind = kind_at(at, length);
+    const bool may_begin = kind != kWord && kind != kDigits && c != '\r' && c != '\n';
+    const size_t after = at + length;
+    for (auto cased : {&Scanner::small_end, &Scanner::capital_end}) {
+      size_t end = may_begin && after < size_ ? (this->*cased)(after) : 0;
+      if (end == 0) end = (this->*cased)(at);
+      if (end > 0) return end < size_ && byte(end) == '\'' ? end + contraction_any_case(end) : end;
+    }
+    if (kind == kDigits) return llama3<3>(at);
+    size_t next_length = 1;
+    if (c == ' ' && after < size_ && kind_at(after, next_length) == kMarks)
+      return line_ends_and_slashes(run(after + next_length, kMarks));
+    return kind == kMarks ? line_ends_and_slashes(run(after, kMarks)) : blanks_by_line(at);
+  }
+
  private:
+  /// `[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+`: where it ends, 0 when it does not match.
+  size_t small_end(size_t at) const {
+    size_t length = 1, last = 0;  // last: behind the last character that may stand in either part
+    for (; at < size_; at += length) {
+      const Case which = case_at(at, length);
+      if (which == kSmall) return small_run(at + length);
+      if (which == kNoCase) break;
+      if (which == kEither) last = at + length;
+    }
+    return last;
+  }
+  /// The second part from here on.
+  size_t small_run(size_t at) const {
+    size_t length = 1;
+    for (; at < size_; at += length) {
+      const Case which = case_at(at, length);
+      if (which != kSmall && which != kEither) break;
+    }
+    return at;
+  }
+  /// The same with `+` and `*` swapped, where small_end() found nothing: capitals alone.
+  size_t capital_end(size_t at) const {
+    const size_t begin = at;
+    size_t length = 1;
+    for (; at < size_ && case_at(at, length) == kCapital;) at += length;
+    return at > begin ? at : 0;
+  }
+
+  enum Case : uint8_t { kNoCase, kSmall, kCapital, kEither };
+  Case case_at(size_t at, size_t& length) const {
+    const unsigned char c = byte(at);
+    if (c < 0x80) {
+      length = 1;
+      return c >= 'a' && c <= 'z' ? kSmall : c >= 'A' && c <= 'Z' ? kCapital : kNoCase;
+    }
+    const auto decoded = decode_char(text_, at);
+    length = decoded.bytes;
+    const uint16_t bits = table_[decoded.value];
+    if ((bits & (kLetter | kMark)) == 0) return kNoCase;
+    return bits & kLower ? kSmall : bits & kUpper ? kCapital : kEither;
+  }
+
   unsigned char byte(size_t at) const { return static_cast<unsigned char>(text_[at]); }
 
   Kind kind_at(size_t at, size_t& length) const {
@@ -143,6 +207,11 @@ class Scanner {
     return at;
   }
 
+  size_t line_ends_and_slashes(size_t at) const {
+    while (at < size_ && (text_[at] == '\r' || text_[at] == '\n' || text_[at] == '/')) ++at;
+    return at;
+  }
+
   std::string_view text_;
   size_t size_;
   const CharTable& table_ = CharTable::get();
@@ -163,11 +232,24 @@ size_t fill(size_t& at, size_t size, uint32_t* ends, size_t capacity, Next next)
 KnownPattern recognize_pattern(std::string_view regex) {
   if (regex == kGpt2 || regex == kGpt2Short) return KnownPattern::gpt2;
   if (regex == kLlama3 || regex == kCl100k) return KnownPattern::llama3;
+  if (regex == kO200k) return KnownPattern::o200k;
   return regex == kQwen2 ? KnownPattern::qwen2 : KnownPattern::none;
 }
 
 std::string_view pattern_text(KnownPattern pattern) {
-  return pattern == KnownPattern::gpt2 ? kGpt2 : pattern == KnownPattern::llama3 ? kLlama3 : kQwen2;
+  switch (pattern) {
+    case KnownPattern::gpt2:
+      return kGpt2;
+    case KnownPattern::llama3:
+      return kLlama3;
+    case KnownPattern::qwen2:
+      return kQwen2;
+    case KnownPattern::o200k:
+      return kO200k;
+    case KnownPattern::none:
+      break;
+  }
+  return {};
 }
 
 size_t scan_words(KnownPattern pattern, std::string_view text, size_t& at, uint32_t* ends, size_t capacity) {
@@ -179,6 +261,8 @@ size_t scan_words(KnownPattern pattern, std::string_view text, size_t& at, uint3
       return fill(at, text.size(), ends, capacity, [&](size_t i) { return scanner.llama3<3>(i); });
     case KnownPattern::qwen2:
       return fill(at, text.size(), ends, capacity, [&](size_t i) { return scanner.llama3<1>(i); });
+    case KnownPattern::o200k:
+      return fill(at, text.size(), ends, capacity, [&](size_t i) { return scanner.o200k(i); });
     case KnownPattern::none:
       break;
   }

@@ -16,6 +16,7 @@ enum class KnownPattern : uint8_t {
   gpt2,    // contractions, then words, numbers and marks, each with the blank before it
   llama3,  // any case of contractions; a mark may begin a word; numbers in threes; line ends stay together
   qwen2,   // the same with single digits
+  o200k,   // words end before a capital that follows small letters, and take contractions with them
 };
 
 /// Which of them a regular expression is, in the spellings that files hold.

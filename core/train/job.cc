@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "mtrain/base/log.h"
+#include "mtrain/base/text.h"
 #include "mtrain/comm/thread_world.h"
 #include "mtrain/train/job_identity.h"
 #include "mtrain/train/launcher.h"
@@ -32,16 +33,25 @@ CommContext comm_context(const DistSection& dist) {
 /// Ranks that a launcher started and that do not know of each other would be so many jobs in one folder.
 void require_no_launcher() {
   if (int64_t ranks = launched_ranks(); ranks > 1)
-    throw Error(ErrorClass::config, cat("a launcher started ", ranks, " ranks, but dist.comm is not mpi"),
-                cat("set dist.comm=mpi dist.nproc=", ranks));
+    throw Error(ErrorClass::config, cat("a launcher started ", ranks, " ranks, but dist.comm is not one of processes"),
+                cat("set dist.comm=", host_comm(), " dist.nproc=", ranks));
+}
+
+/// A communicator of devices is made upon one of the host. NCCL takes its choices from the environment.
+std::unique_ptr<Communicator> make_world(const DistSection& dist, PluginHost& plugins) {
+  CommContext context = comm_context(dist);
+  if (*dist.comm != "nccl") return plugins.make<Communicator>(*dist.comm, Node::map(), context);
+  if (!dist.nccl_algo.empty()) ::setenv("NCCL_ALGO", join(dist.nccl_algo, ",").c_str(), 1);
+  CommContext host = comm_context(dist);
+  context.host = plugins.make<Communicator>(host_comm(), Node::map(), host);
+  return plugins.make<Communicator>(*dist.comm, Node::map(), context);
 }
 
 /// The others must learn of a failure before the communicator goes: a rank that leaves silently is waited
 /// for. Its process may end with the communicator, so it speaks first.
 void run_launched(const Recipe& recipe, PluginHost& plugins, const std::function<void(Communicator&)>& rank) {
   const DistSection& dist = recipe.settings.dist;
-  CommContext context = comm_context(dist);
-  auto world = plugins.make<Communicator>(*dist.comm, Node::map(), context);
+  std::unique_ptr<Communicator> world = make_world(dist, plugins);
   bool tells = true;
   try {
     MT_USER_CHECK(world->size() == dist.nproc, ErrorClass::config,

@@ -2,13 +2,18 @@
 // nobody changes it.
 #pragma once
 #include <cstdint>
+#include <string>
 
 #include "mtrain/base/export.h"
 
 namespace mtrain {
 
-/// How many ranks were started together with this process: by Open MPI, by MPICH and others over PMI, by Slurm's srun. 1 without
-/// a launcher.
+/// How many ranks were started together with this process: by Open MPI, by MPICH and others over PMI, by Slurm's srun,
+/// by torchrun and whoever speaks like it. 1 without a launcher.
 MT_API int64_t launched_ranks();
+
+/// How processes of this launcher exchange host memory: "mpi" where it is MPI's, "tcp" where it tells a place to meet
+/// (MASTER_ADDR, MASTER_PORT with RANK and WORLD_SIZE as torchrun, or with Slurm's numbers).
+MT_API std::string host_comm();
 
 }  // namespace mtrain

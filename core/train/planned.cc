@@ -61,27 +61,6 @@ struct Muon {
   }
 };
 
-struct SftDataset {
-  std::string path, valid_path, format = "auto", packing = "none", train_on = "assistant", template_path;
-  int64_t packed_length = 0;
-  bool pad_to_max = false;
-  void bind(Fields& f) {
-    f("path", path, "conversations or instructions: a .jsonl or .json file").example("data/chats.jsonl");
-    f("valid_path", valid_path, "the same for validation");
-    f("format", format, "how a line is read").one_of({"auto", "chat", "instruct", "text"});
-    f("template_path", template_path, "chat template; empty: the tokenizer's own")
-        .renamed_from({"chat_template"});
-    f("train_on", train_on, "tokens that have a loss").one_of({"assistant", "all"});
-    f("packing", packing, "several conversations in one sample: packed beforehand, or in each micro-batch")
-        .one_of({"none", "offline", "in_batch"});
-    f("packed_length", packed_length, "offline: tokens of a packed sample; 0: model.seq_length")
-        .min(0)
-        .unit("tokens");
-    f("pad_to_max", pad_to_max, "every sample is filled up to its greatest length")
-        .renamed_from({"pad_to_max_length"});
-  }
-};
-
 /// Prepared tokens, as the gpt dataset has them.
 struct PreparedTokens {
   std::string path, split = "969,30,1";
@@ -137,7 +116,6 @@ void plan(SchemaCatalog& catalog, const std::string& kind, std::string name, std
 void add_planned(SchemaCatalog& catalog) {
   plan<BertSettings>(catalog, "model", "bert", "bidirectional encoder", "the BERT model");
   plan<T5Settings>(catalog, "model", "t5", "encoder and decoder with relative positions", "the T5 model");
-  plan<SftDataset>(catalog, "dataset", "sft", "conversations and instructions", "fine-tuning datasets");
   plan<BertDataset>(catalog, "dataset", "bert", "masked tokens and sentence pairs", "the BERT dataset");
   plan<T5Dataset>(catalog, "dataset", "t5", "spans cut out of text", "the T5 dataset");
   plan<Lion>(catalog, "optimizer", "lion", "sign of a running mean (Chen et al. 2023, arXiv:2302.06675)",
@@ -147,6 +125,7 @@ void add_planned(SchemaCatalog& catalog) {
   plan<Nothing>(catalog, "backend", "cpu", "the processor, always there", "");
   plan<Nothing>(catalog, "backend", "cuda", "NVIDIA GPUs", "the CUDA backend");
   plan<Nothing>(catalog, "comm", "thread", "ranks as threads of one process", "");
+  plan<Nothing>(catalog, "comm", "tcp", "ranks that meet at MASTER_ADDR, as torchrun starts them", "the tcp communicator");
   plan<Nothing>(catalog, "comm", "mpi", "ranks of an MPI launch", "MPI communication");
   plan<Nothing>(catalog, "comm", "nccl", "NVIDIA GPUs of one or more nodes", "NCCL communication");
 }

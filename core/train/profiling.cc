@@ -35,12 +35,14 @@ std::string percent(double part, double whole) {
 }  // namespace
 
 Roof measure_roof(Run& run, DType dtype) {
-  constexpr int64_t kCount = 1 << 24;
-  Roof roof{measured_peak_flops(run.backend(), dtype), 0};
-  Tensor x = run.zeros({kCount}, DType::f32), y = run.zeros({kCount}, DType::f32);
-  AddArgs sum{.a = x.raw(), .b = y.raw(), .y = y.raw(), .count = kCount, .dtype = DType::f32};
+  // Many times what a device's cache holds, where there is room.
+  constexpr size_t kRoom = size_t{4} << 30;
+  int64_t count = run.backend().name() != "cpu" && run.backend().free_memory(run.device()) > kRoom ? 1 << 27 : 1 << 24;
+  Roof roof{measured_peak_flops(run.backend(), run.device(), dtype), 0};
+  Tensor x = run.zeros({count}, DType::f32), y = run.zeros({count}, DType::f32);
+  AddArgs sum{.a = x.raw(), .b = y.raw(), .y = y.raw(), .count = count, .dtype = DType::f32};
   double seconds = shortest(run, [&] { run.backend().kernels().add(run.stream(), sum); });
-  roof.bandwidth = 3.0 * kCount * sizeof(float) / seconds;
+  roof.bandwidth = 3.0 * static_cast<double>(count) * sizeof(float) / seconds;
   return roof;
 }
 

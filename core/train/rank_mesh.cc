@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 
 #include "mtrain/comm/planned.h"
@@ -34,6 +35,24 @@ std::string common_token(Communicator& world) {
   return cat(static_cast<uint64_t>(word));
 }
 
+/// Ranks of one machine have its name in common.
+RankMesh::Neighbours neighbours_of(Communicator& world) {
+  if (world.size() == 1 || world.kind() == "planned") return {};
+  if (world.kind() == "thread") return {world.rank(), world.size()};
+  constexpr size_t kBytes = 64;
+  std::vector<char> mine(kBytes, '\0'), all(kBytes * static_cast<size_t>(world.size()));
+  gethostname(mine.data(), kBytes - 1);
+  auto bytes = [](std::vector<char>& v) { return Buffer(v.data(), static_cast<int64_t>(v.size()), DType::u8); };
+  world.all_gather(bytes(mine), bytes(all));
+  RankMesh::Neighbours out{0, 0};
+  for (int r = 0; r < world.size(); ++r) {
+    if (!std::equal(mine.begin(), mine.end(), all.begin() + static_cast<ptrdiff_t>(kBytes) * r)) continue;
+    out.place += r < world.rank() ? 1 : 0;
+    ++out.ranks;
+  }
+  return out;
+}
+
 }  // namespace
 
 RankMesh::RankMesh(const Recipe& recipe, Communicator& world)
@@ -47,7 +66,8 @@ RankMesh::RankMesh(const Recipe& recipe, Communicator& world, ParallelLayout lay
       copy_(&dense_.joint({"tp", "pp"})),
       expert_copy_(&expert_.joint({"etp", "ep", "pp"})),
       pipeline_(pipeline_plan(recipe)),
-      token_(common_token(world)) {
+      token_(common_token(world)),
+      neighbours_(neighbours_of(world)) {
   const DistSection& dist = recipe.settings.dist;
   parallel_ = {.tp = &dense_["tp"],
                .cp = &dense_["cp"],

@@ -23,6 +23,11 @@ class MT_API RankMesh {
   RankMesh& operator=(const RankMesh&) = delete;
 
   Communicator& world() const { return world_; }
+  /// This rank's place among those of its machine, and how many they are.
+  struct Neighbours {
+    int place = 0, ranks = 1;
+  };
+  Neighbours neighbours() const { return neighbours_; }
   bool first() const { return world_.rank() == 0; }
   /// The dense axes: tp, cp, dp, pp; and the experts': etp, ep, edp, pp.
   const Mesh& dense() const { return dense_; }
@@ -76,6 +81,7 @@ class MT_API RankMesh {
   ParallelContext parallel_;
   Communicator* savers_ = nullptr;
   std::string token_;
+  Neighbours neighbours_;
 };
 
 /// How this rank's parameters are shared out. Throws Error(config) for an optimizer that cannot take its part of them.

@@ -6,10 +6,12 @@
 #include "mtrain/checkpoint/hf_dir.h"
 #include "mtrain/plugin/sidecar.h"
 #include "mtrain/train/hf_import.h"
+#include "mtrain/train/launcher.h"
 #include "mtrain/train/pipeline_plan.h"
 #include "mtrain/train/planned.h"
 #include "mtrain/train/resolvers.h"
 #include "mtrain/train/rules/rules.h"
+#include "mtrain/train/run_folder.h"
 #include "mtrain/train/search_path.h"
 
 namespace mtrain {
@@ -36,6 +38,7 @@ void apply_hf_settings(ConfigRequest request, const SchemaCatalog& catalog, Reci
   const Node* type = recipe.config.root().find("model.type");
   if (!from || from->as_text().empty() || !type) return;
   fs::path folder = recipe.resolve(from->as_text());
+  if (is_saved_run(folder)) return;
   std::string file = (folder / "config.json").string();
   std::vector<const Schema*> schemas = {catalog.section("model")};
   if (const Schema* model = catalog.component("model", type->as_text())) schemas.push_back(model);
@@ -77,7 +80,7 @@ void apply_ranks(ConfigRequest& request, const RecipeRequest& wanted, const Sche
   };
   if (wanted.launched > 1) {
     Location written{std::make_shared<Source>(SourceKind::command_line, "the launcher", ""), 0, 0};
-    for (const auto& [path, value] : {std::pair{"dist.nproc", cat(wanted.launched)}, {"dist.comm", std::string("mpi")}}) {
+    for (const auto& [path, value] : {std::pair{"dist.nproc", cat(wanted.launched)}, {"dist.comm", host_comm()}}) {
       if (said(path)) continue;
       request.overrides.push_back({cat("++", path, "=", value), 0, written});
       again = true;

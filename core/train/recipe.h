@@ -21,7 +21,7 @@ struct RecipeRequest {
   std::vector<OverrideText> overrides;
   Cluster cluster;
   int64_t trial = 0;  // of a sweep: ${run:trial}
-  int64_t launched = 1;  // ranks that a launcher started: dist.nproc, and dist.comm=mpi, where the recipe says nothing
+  int64_t launched = 1;  // ranks that a launcher started: dist.nproc, and dist.comm, where the recipe says nothing
 };
 
 struct MT_API Recipe {

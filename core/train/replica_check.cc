@@ -9,14 +9,16 @@
 namespace mtrain {
 namespace {
 
-std::span<const std::byte> bytes_of(const Tensor& t) {
-  return {static_cast<const std::byte*>(t.raw()), static_cast<size_t>(t.numel()) * size_of(t.dtype())};
+int64_t hash_of(const Tensor& t) {
+  std::vector<std::byte> bytes(static_cast<size_t>(t.numel()) * size_of(t.dtype()));
+  t.run().download(t, bytes.data());
+  return crc32c(bytes);
 }
 
 /// Of masters where every rank has all of them, of values where ranks share the masters out.
 std::vector<int64_t> hashes_of(std::span<const Parameter* const> parameters) {
   std::vector<int64_t> hashes;
-  for (const Parameter* p : parameters) hashes.push_back(crc32c(bytes_of(p->master.defined() ? p->master : p->use())));
+  for (const Parameter* p : parameters) hashes.push_back(hash_of(p->master.defined() ? p->master : p->use()));
   return hashes;
 }
 

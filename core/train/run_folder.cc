@@ -41,13 +41,18 @@ void write_run_folder(const Recipe& recipe, const SavedConfig& saved) {
   point_latest_at(recipe.run_directory());
 }
 
-SavedRun open_saved_run(const fs::path& given, const std::vector<std::string>& overrides,
-                        const PluginHost& plugins) {
+bool is_saved_run(const fs::path& path) {
+  std::error_code ignored;
+  fs::path checkpoints = step_of(path.has_filename() ? path : path.parent_path()) >= 0 ? path : path / "checkpoints";
+  return fs::is_directory(checkpoints, ignored) && !fs::exists(path / "config.json", ignored);
+}
+
+SavedStep find_saved_step(const fs::path& given, const std::string& asked_by) {
   fs::path path = fs::absolute(given).lexically_normal();
   if (!path.has_filename()) path = path.parent_path();
   MT_USER_CHECK(fs::is_directory(path), ErrorClass::checkpoint, cat(given.string(), " is no folder"),
-                "point --from at a run's folder or at one of its checkpoints");
-  int64_t step = step_of(path);
+                cat("point ", asked_by, " at a run's folder or at one of its checkpoints"));
+  const int64_t step = step_of(path);
   fs::path folder = step >= 0                                ? path.parent_path()
                     : fs::is_directory(path / "checkpoints") ? path / "checkpoints"
                                                              : path;
@@ -55,15 +60,19 @@ SavedRun open_saved_run(const fs::path& given, const std::vector<std::string>& o
   if (step >= 0) {
     std::string problem = store.problem(step);
     MT_USER_CHECK(problem.empty(), ErrorClass::checkpoint, problem, "use another checkpoint of this run");
-  } else {
-    LatestCheckpoint latest = store.latest_valid();
-    for (const auto& refused : latest.refused)
-      log_warn("checkpoint of step ", refused.step, " is refused: ", refused.reason);
-    MT_USER_CHECK(latest.step.has_value(), ErrorClass::checkpoint,
-                  cat(given.string(), " holds no checkpoint"),
-                  "train first, or point --from at the folder of a run that did");
-    step = *latest.step;
+    return {folder, step};
   }
+  LatestCheckpoint latest = store.latest_valid();
+  for (const auto& refused : latest.refused) log_warn("checkpoint of step ", refused.step, " is refused: ", refused.reason);
+  MT_USER_CHECK(latest.step.has_value(), ErrorClass::checkpoint, cat(given.string(), " holds no checkpoint"),
+                cat("train first, or point ", asked_by, " at the folder of a run that did"));
+  return {folder, *latest.step};
+}
+
+SavedRun open_saved_run(const fs::path& given, const std::vector<std::string>& overrides,
+                        const PluginHost& plugins) {
+  auto [folder, step] = find_saved_step(given);
+  CheckpointStore store(folder);
   CheckpointMeta meta = meta_from_json(store.meta(step), store.step_folder(step).string());
   SavedRun run{recipe_from_text(meta.config, cat(store.step_folder(step).string(), " (its recipe)"),
                                 meta.directory, overrides, plugins),

@@ -10,15 +10,24 @@ namespace mtrain {
 /// a folder called runs. Error(io) when it cannot be written: before the first step, not after it.
 MT_API void write_run_folder(const Recipe& recipe, const SavedConfig& saved);
 
+/// A checkpoint of a run.
+struct SavedStep {
+  fs::path checkpoints;  // the folder that holds it
+  int64_t step = 0;
+};
+/// Whether a folder is a run's, or one of its checkpoints.
+MT_API bool is_saved_run(const fs::path& path);
+/// `path`: a run folder, a folder of checkpoints, or one step-N folder. Takes the newest valid checkpoint unless one is named.
+/// `asked_by`: what the path was given as, for the hint. Error(checkpoint) when there is none.
+MT_API SavedStep find_saved_step(const fs::path& path, const std::string& asked_by = "--from");
+
 /// A recipe and the checkpoint folder it belongs to, found from what a user points at.
 struct SavedRun {
   Recipe recipe;
   fs::path checkpoints;
   int64_t step = 0;
 };
-/// `path`: a run folder, a folder of checkpoints, or one step-N folder. Takes the newest valid checkpoint
-/// unless one is named. Error(checkpoint) when there is none. The recipe is the one kept in the checkpoint,
-/// with `overrides` on top.
+/// find_saved_step() and the recipe kept in that checkpoint, with `overrides` on top.
 MT_API SavedRun open_saved_run(const fs::path& path, const std::vector<std::string>& overrides,
                                const PluginHost& plugins);
 

@@ -6,12 +6,16 @@
 #include <limits>
 #include <numeric>
 
+#include "mtrain/base/rng.h"
 #include "mtrain/checkpoint/hf_dir.h"
 #include "mtrain/cpu/cpu_backend.h"
 #include "mtrain/cpu/threads.h"
 #include "mtrain/tensor/device_backend.h"
 #include "mtrain/tensor/planning.h"
+#include "mtrain/train/cluster.h"
 #include "mtrain/train/hf_import.h"
+#include "mtrain/train/run_folder.h"
+#include "mtrain/train/state_io.h"
 
 namespace mtrain {
 namespace {
@@ -68,12 +72,12 @@ PrecisionOptions precision_options(const Recipe& recipe) {
 Session::Session(const Recipe& r, PluginHost& host, Options options)
     : recipe(r), plugins(host), blocks(block_plan(r.settings)), precision(precision_options(r)) {
   const Settings& s = recipe.settings;
-  open_backend(options.ranks_here);
+  Device where = open_backend(options);
   if (options.planning) {
     real_backend = std::move(backend);
     backend = make_planning_backend(*real_backend);
   }
-  run = std::make_unique<Run>(*backend, Device{}, static_cast<uint64_t>(s.rng.seed));
+  run = std::make_unique<Run>(*backend, where, static_cast<uint64_t>(s.rng.seed));
 
   const ParallelContext* parallel = options.parallel;
   if (parallel && parallel->typed && cutting(parallel->tp)) run->typed = {.axis = parallel->tp, .stream = parallel->stream()};
@@ -96,28 +100,42 @@ Session::Session(const Recipe& r, PluginHost& host, Options options)
                                .blocks = &blocks,
                                .precision = &precision});
   build_stages(options);
-  if (options.initialise && !s.model.init_from.empty())
-    import_hf_weights(HfDir(recipe.resolve(s.model.init_from)), *model, parameters);
+  if (options.initialise && !s.model.init_from.empty()) import_weights(recipe.resolve(s.model.init_from));
 }
 
-void Session::open_backend(int ranks_here) {
+void Session::import_weights(const fs::path& from) {
+  if (!is_saved_run(from)) return import_hf_weights(HfDir(from), *model, parameters);
+  SavedStep saved = find_saved_step(from, "model.init_from");
+  load_state(CheckpointStore(saved.checkpoints), saved.step, parameters, nullptr);
+}
+
+Device Session::open_backend(const Options& options) {
   const Settings& s = recipe.settings;
   if (s.dist.backend == "cpu") {
-    backend = make_cpu_backend(threads_per_rank(s, ranks_here));
+    backend = make_cpu_backend(threads_per_rank(s, options.ranks_here));
     device = std::string(backend->name());
-    return;
+    return {};
   }
-  BackendContext context;
+  BackendContext context{.tf32 = s.mixed_precision.tf32};
   auto made = plugins.make<DeviceBackend>(s.dist.backend, Node::map(), context);
   Probe probe = made->probe();
   if (probe.devices == 0) {
     const Node* setting = recipe.config.root().find("dist.backend");
     std::string place = setting ? setting->loc().text() : "";
-    throw Error(ErrorClass::config, cat(place.empty() ? "" : cat(place, ": "), "dist.backend=", s.dist.backend, ": ", probe.reason),
+    throw Error(ErrorClass::config,
+                cat(place.empty() ? "" : cat(place, ": "), "dist.backend=", s.dist.backend, ": ", probe.reason),
                 cat(made->remedy(), "; or dist.backend=cpu"));
   }
-  device = made->describe().front();
+  // One that is seen alone is what the launcher gave this rank; otherwise ranks take theirs in turn.
+  MT_USER_CHECK(!options.own_device || probe.devices == 1 || options.place < probe.devices, ErrorClass::config,
+                cat("there is no device for rank ", options.place, " of this machine: dist.backend=", s.dist.backend, " sees ",
+                    probe.devices, ", and dist.comm=", s.dist.comm.value_or("?"), " takes one for each rank"),
+                cat("start at most ", probe.devices, " ranks on this machine, or set dist.comm=mpi, through which they may share "
+                    "a device"));
+  Device where{options.place % probe.devices};
+  device = made->describe()[static_cast<size_t>(where.index)];
   backend = std::move(made);
+  return where;
 }
 
 void Session::build_stages(const Options& options) {
@@ -212,21 +230,52 @@ ModelInput own_part(Run& run, const Batch& batch, const ParallelContext& paralle
   return input;
 }
 
-double measured_peak_flops(Backend& backend, DType dtype) {
-  Run run(backend);  // its memory goes back at the end
-  constexpr int64_t kSize = 1024;
-  constexpr int kRounds = 4;
-  Tensor a = run.zeros({kSize, kSize}, dtype), b = run.zeros({kSize, kSize}, dtype), c = run.empty({kSize, kSize}, dtype);
+namespace {
+
+/// Random values, for what a device computes faster on zeros: a piece from the host, copied on.
+Tensor random_matrix(Run& run, int64_t size, DType dtype) {
+  constexpr int64_t kPiece = 1 << 16;
+  std::vector<float> values(kPiece);
+  RngStream rng(1, "roof");
+  for (size_t i = 0; i < values.size(); ++i) values[i] = rng.uniform(i) - 0.5f;
+  Tensor piece = run.from_host<float>(values, {kPiece}), out = run.empty({size * size}, dtype);
+  for (int64_t i = 0; i < size * size; i += kPiece) run.copy(out.slice(0, i, i + kPiece), piece);
+  return out;
+}
+
+}  // namespace
+
+double measured_peak_flops(Backend& backend, Device device, DType dtype) {
+  Run run(backend, device);  // its memory goes back at the end
+  constexpr size_t kRoom = size_t{4} << 30;
+  constexpr int kRounds = 4, kEach = 4;
+  int64_t size = backend.name() == "cpu" ? 1024 : backend.free_memory(device) > kRoom ? 8192 : 2048;
+  Tensor a = random_matrix(run, size, dtype), b = random_matrix(run, size, dtype), c = run.empty({size, size}, dtype);
+  int each = backend.name() == "cpu" ? 1 : kEach;  // a queue hides what a launch costs
   double best = 0;
   for (int i = 0; i <= kRounds; ++i) {
+    run.stream().synchronize();
     auto start = std::chrono::steady_clock::now();
-    run.kernels().gemm(run.stream(), {.a = a.raw(), .b = b.raw(), .c = c.raw(), .transpose_b = true, .m = kSize, .n = kSize,
-                                      .k = kSize, .lda = kSize, .ldb = kSize, .ldc = kSize, .dtype = dtype, .c_dtype = dtype});
+    for (int k = 0; k < each; ++k)
+      run.kernels().gemm(run.stream(), {.a = a.raw(), .b = b.raw(), .c = c.raw(), .transpose_b = true, .m = size, .n = size,
+                                        .k = size, .lda = size, .ldb = size, .ldc = size, .dtype = dtype, .c_dtype = dtype});
     run.stream().synchronize();
     double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    if (i > 0) best = std::max(best, 2.0 * kSize * kSize * kSize / seconds);
+    double flops = 2.0 * static_cast<double>(size) * static_cast<double>(size) * static_cast<double>(size) * each;
+    if (i > 0) best = std::max(best, flops / seconds);
   }
   return best;
+}
+
+PeakRate peak_rate(const Settings& s, const std::string& device, Backend& backend, Device where) {
+  auto rate = [](double tflops, const std::string& who) { return PeakRate{1e12 * tflops, cat(tflops, " TFLOP/s, ", who)}; };
+  if (s.profiling.peak_tflops > 0) return rate(s.profiling.peak_tflops, "as profiling.peak_tflops says");
+  const MixedPrecisionSection& p = s.mixed_precision;
+  const GpuType* type = p.dtype == "fp32" ? nullptr : gpu_type_of(device);
+  bool fp8 = type && p.fp8 != "none" && type->fp8_tflops > 0;
+  if (type) return rate(fp8 ? type->fp8_tflops : type->tflops, cat("as a ", type->name, " is sold (", fp8 ? "fp8" : p.dtype, ")"));
+  double measured = measured_peak_flops(backend, where, *dtype_from_name(p.dtype));
+  return {measured, cat(human_count(measured), "FLOP/s, measured")};
 }
 
 }  // namespace mtrain

@@ -23,6 +23,8 @@ class MT_API Session {
   struct Options {
     bool initialise = true;  // false: values come from a checkpoint
     int ranks_here = 1;      // that share this process's cores
+    int place = 0;           // of this rank on its machine: which of its devices it takes
+    bool own_device = false;  // ranks may not share one
     bool planning = false;   // true: kernels do nothing and memory is only counted (planning.h)
     bool defer_memory = false;  // parameters get theirs from ParamBuckets; not those that come from another checkpoint
     const ParallelContext* parallel = nullptr;  // what the model is cut over; null: nothing
@@ -53,7 +55,9 @@ class MT_API Session {
   PipelinePlace place(Communicator* ranks = nullptr) const;
 
  private:
-  void open_backend(int ranks_here);
+  Device open_backend(const Options& options);
+  /// Start values from a Hugging Face folder, or from a run of ours.
+  void import_weights(const fs::path& from);
   void build_stages(const Options& options);
   std::optional<BuildSettings> build_;
   PipelinePlace place_;
@@ -65,6 +69,13 @@ MT_API ModelInput to_device(Run& run, const Batch& batch, bool with_targets = tr
 MT_API ModelInput own_part(Run& run, const Batch& batch, const ParallelContext& parallel);
 
 /// Operations per second of a large square product in this dtype: the roof that MFU is a share of. Takes some milliseconds.
-MT_API double measured_peak_flops(Backend& backend, DType dtype);
+MT_API double measured_peak_flops(Backend& backend, Device device, DType dtype);
+
+/// What a rank's device can do at most in the recipe's number types, and who says so.
+struct PeakRate {
+  double flops = 0;    // per second
+  std::string source;  // "989 TFLOP/s, as a h200 is sold (bf16)"
+};
+MT_API PeakRate peak_rate(const Settings& settings, const std::string& device, Backend& backend, Device where = {});
 
 }  // namespace mtrain

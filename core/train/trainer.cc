@@ -56,7 +56,11 @@ int ranks_here(const Communicator& ranks) { return ranks.kind() == "thread" ? ra
 /// As a faulty machine does: the last bit of one weight.
 void flip_a_bit(ParamList& parameters) {
   const Parameter& p = parameters.all().front();
-  *static_cast<char*>((p.master.defined() ? p.master : p.use()).raw()) ^= 1;
+  const Tensor& tensor = p.master.defined() ? p.master : p.use();
+  std::vector<char> bytes(static_cast<size_t>(tensor.numel()) * size_of(tensor.dtype()));
+  tensor.run().download(tensor, bytes.data());
+  bytes[0] ^= 1;
+  tensor.run().upload(tensor, bytes.data());
 }
 
 }  // namespace
@@ -83,6 +87,8 @@ Trainer::Trainer(const Recipe& recipe, PluginHost& plugins, std::function<bool()
       planned_(first() ? require_memory(recipe, plugins) : MemoryPlan{}),
       session_(recipe, plugins,
                {.ranks_here = ranks_here(ranks_),
+                .place = mesh.neighbours().place,
+                .own_device = ranks_.device_memory(),
                 .defer_memory = recipe.settings.dist.zero > 0,
                 .parallel = &mesh.parallel(),
                 .pipeline = &mesh.pipeline(),
@@ -97,7 +103,11 @@ void Trainer::build() {
   if (first())
     for (const auto& note : cpu_speed_notes(*dtype_from_name(s.mixed_precision.dtype), s.run.threads)) log_warn(note);
   DatasetContext data = dataset_context(session_);
+  data.tell = first();
   dataset_ = plugins.make<Dataset>(s.dataset.type, recipe_.component("dataset"), data);
+  MT_USER_CHECK(dataset_->objective() == Dataset::kNextToken, ErrorClass::config,
+                cat("dataset.type=", s.dataset.type, " is to be trained by ", dataset_->objective(), ", which this build has not"),
+                "models here learn the next token: choose such a dataset, gpt, sft or mock");
   train_source_ = dataset_->split(Split::train, std::max<int64_t>(1, s.train.steps) * s.global_batch());
 
   OptimizerContext context{*session_.run};
@@ -144,7 +154,7 @@ void Trainer::run() {
   require_agreement();
   auto due = [&](int64_t interval) { return interval > 0 && state_.step % interval == 0; };
   if (!observers_.empty())  // who else would look at it; it takes a while
-    info_.peak_flops = ranks_.size() * measured_peak_flops(*session_.backend, *dtype_from_name(s.mixed_precision.dtype));
+    info_.peak_flops = ranks_.size() * peak_rate(s, session_.device, *session_.backend, session_.run->device()).flops;
   tell([&](Observer& o) { o.on_start(info_); });
   if (state_.step == 0 && saved_step_ < 0 && s.train.steps == 0) save();
   bool stopped = false;
@@ -330,7 +340,7 @@ void Trainer::save() {
   }
   // A failed save never stops training: the next one is tried at its time.
   try {
-    SaveResult result = save_state(*store_, session_.parameters, &*optimizer_state_, meta());
+    SaveResult result = save_state(*store_, session_.parameters, &*optimizer_state_, meta(state_.consumed_samples));
     saved_step_ = state_.step;
     event(cat("checkpoint of step ", state_.step, ": ", human_bytes(result.bytes), " in ",
               static_cast<int>(result.seconds * 1000), " ms, ", result.path.string()));
@@ -346,15 +356,15 @@ void Trainer::save() {
 void Trainer::save_copy(const fs::path& folder) {
   if (!mesh_.savers()) return;
   CheckpointStore store(folder, store_options(recipe_.settings, mesh_));
-  save_state(store, session_.parameters, &*optimizer_state_, meta());
+  save_state(store, session_.parameters, &*optimizer_state_, meta(state_.consumed_samples));
 }
 
-CheckpointMeta Trainer::meta() const {
+CheckpointMeta Trainer::meta(int64_t consumed) const {
   return {.state = state_,
           .config = recipe_.config.to_yaml(),
           .name = recipe_.name,
           .directory = recipe_.directory.string(),
-          .data = dataset_->identity(),
+          .data = dataset_->identity_until(consumed),
           .tokenizer = session_.tokenizer->identity(),
           .version = MT_VERSION,
           .saved = to_json(saved_)};
@@ -378,7 +388,8 @@ void Trainer::resume() {
                 "choose another run.dir, or set checkpoint.resume=auto to continue it");
   CheckpointMeta before =
       meta_from_json(store_->meta(*latest.step), store_->step_folder(*latest.step).string());
-  check_resume(recipe_, session_.plugins, before, meta(), store_->step_folder(*latest.step).string(), !first());
+  check_resume(recipe_, session_.plugins, before, meta(before.state.consumed_samples),
+               store_->step_folder(*latest.step).string(), !first());
   load_state(*store_, *latest.step, session_.parameters, &*optimizer_state_);
   state_ = before.state;
   scaler_.restore(state_.loss_scale, state_.good_steps, state_.bad_steps);

@@ -48,6 +48,8 @@ class MT_API Trainer {
   /// What this rank updates of them.
   std::span<const OptimizerState::Entry> slices() { return optimizer_state_->entries(); }
   const RunInfo& info() const { return info_; }
+  /// What this rank computes on: "cpu", or "NVIDIA H200, 139.8 GiB, compute capability 9.0".
+  const std::string& device() const { return session_.device; }
   /// What is kept of the configuration in the run's folder and in its checkpoints.
   const SavedConfig& saved_config() const { return saved_; }
   /// Saves the state as it is as a checkpoint in another folder. All ranks together.
@@ -72,7 +74,7 @@ class MT_API Trainer {
   void begin_profile();
   void end_profile(bool last);
   void fill_info();
-  CheckpointMeta meta() const;
+  CheckpointMeta meta(int64_t consumed) const;
   /// Calls every observer; one that throws is dropped with a warning.
   template <class Call>
   void tell(Call&& call);

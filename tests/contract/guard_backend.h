@@ -29,6 +29,7 @@ class GuardBackend final : public Backend {
   std::string_view name() const override { return inner_->name(); }
   Probe probe() const override { return inner_->probe(); }
   bool pooled() const override { return false; }
+  bool host_memory() const override { return inner_->host_memory(); }
   std::unique_ptr<Stream> stream(Device device) override { return inner_->stream(device); }
   const KernelTable& kernels() const override { return inner_->kernels(); }
   void copy(Stream& stream, void* to, const void* from, size_t bytes) override {

@@ -11,7 +11,7 @@ using testing::Outcome;
 namespace {
 
 Outcome mtrain_with(std::vector<std::string> words) {
-  words.insert(words.begin(), MT_BINARY_DIR "/bin/mtrain");
+  words.insert(words.begin(), testing::mtrain_binary());
   return testing::run({words});
 }
 bool has(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }

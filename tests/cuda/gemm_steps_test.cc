@@ -1,6 +1,7 @@
 #include <doctest/doctest.h>
 
 #include "gemm.h"
+#include "table.h"
 
 using namespace mtrain;
 using cuda::plan_steps;
@@ -43,4 +44,26 @@ TEST_CASE("a float product for a 16-bit result goes through float memory; an emp
   GemmArgs g = product(DType::bf16, DType::bf16);
   g.k = 0;
   CHECK_FALSE(plan_steps(g).library);
+}
+
+TEST_CASE("each generation multiplies by the scales that its unit knows") {
+  auto takes = [](int architecture, SmallScale scale) {
+    return (cuda::small_scales_of(architecture) >> static_cast<int>(scale) & 1u) != 0;
+  };
+  struct Case {
+    int architecture;
+    bool tensor, power_of_two, e8m0, nvfp4;
+  };
+  for (Case c : {Case{80, false, false, false, false},
+                 {86, false, false, false, false},
+                 {89, true, false, false, false},
+                 {90, true, true, false, false},
+                 {100, true, false, true, true},
+                 {120, true, false, true, true}}) {
+    CAPTURE(c.architecture);
+    CHECK(takes(c.architecture, SmallScale::tensor) == c.tensor);
+    CHECK(takes(c.architecture, SmallScale::power_of_two) == c.power_of_two);
+    CHECK(takes(c.architecture, SmallScale::e8m0) == c.e8m0);
+    CHECK(takes(c.architecture, SmallScale::nvfp4) == c.nvfp4);
+  }
 }

@@ -124,6 +124,36 @@ TEST_CASE("conversions have the CPU's bits") {
       }
 }
 
+TEST_CASE("copied blocks have the CPU's bits, added or not, aligned or not") {
+  Pair2 on;
+  struct Form {
+    int64_t outer, inner, count, gap;
+  };
+  for (Form f : {Form{1, 1, 1, 0}, Form{3, 5, 33, 7}, Form{300, 2, 128, 64}, Form{64, 8, 1024, 0}})
+    for (DType dtype : contract::kDTypes)
+      for (bool accumulate : {false, true}) {
+        auto [cpu, gpu] = on.values([&](Run& run) {
+          int64_t row = f.inner * (f.count + f.gap), size = f.outer * row;
+          Tensor x = contract::make(run, random_values(size, "x"), {size}, dtype),
+                 y = contract::make(run, random_values(size, "y"), {size}, dtype);
+          // Blocks change places: (i, j) of one lies where (j, i) is in the other.
+          run.kernels().copy_blocks(run.stream(), {.src = x.raw(),
+                                                   .dst = y.raw(),
+                                                   .outer = f.outer,
+                                                   .inner = f.inner,
+                                                   .count = f.count,
+                                                   .src_outer = row,
+                                                   .src_inner = f.count + f.gap,
+                                                   .dst_outer = f.count + f.gap,
+                                                   .dst_inner = f.outer * (f.count + f.gap),
+                                                   .accumulate = accumulate,
+                                                   .dtype = dtype});
+          return y;
+        });
+        CHECK(cpu == gpu);
+      }
+}
+
 TEST_CASE("AdamW and the norm of gradients") {
   Pair2 on;
   for (int64_t count : {int64_t{5}, int64_t{70000}, int64_t{200003}}) {

@@ -13,12 +13,14 @@ using namespace mtrain;
 namespace {
 
 /// The number after "loss": of each line of a run's metrics.
-std::vector<double> losses(const std::string& backend, const std::string& dtype) {
+std::vector<double> losses(const std::string& backend, const std::string& dtype, const std::vector<std::string>& layout = {}) {
   testing::Scratch scratch(cat("mt-cuda-", backend, dtype));
   std::string run = (scratch / "run").string();
   std::string recipe = scratch.write("tiny.yaml", testing::tiny_recipe());
-  auto out = testing::cli({recipe, "-q", "train.steps=10", cat("dist.backend=", backend),
-                           cat("mixed_precision.dtype=", dtype), cat("run.dir=", run)});
+  std::vector<std::string> words = {recipe, "-q", "train.steps=10", cat("dist.backend=", backend),
+                                    cat("mixed_precision.dtype=", dtype), cat("run.dir=", run)};
+  words.insert(words.end(), layout.begin(), layout.end());
+  auto out = testing::cli(words);
   INFO(out.out << out.err);
   REQUIRE(out.status == 0);
   std::ifstream file(run + "/metrics.jsonl");
@@ -41,5 +43,21 @@ TEST_CASE("ten steps give the CPU's losses") {
       CHECK(std::fabs(gpu[i] - cpu[i]) <= allowed * std::fabs(cpu[i]));
     }
     CHECK(losses("cuda", dtype) == gpu);  // and the same bits when run again
+  }
+}
+
+TEST_CASE("ranks that share the GPU give one CPU rank's losses in every layout") {
+  std::vector<double> cpu = losses("cpu", "fp32");
+  for (std::vector<std::string> layout : std::vector<std::vector<std::string>>{
+           {"dist.nproc=2", "ddp.overlap_grad_reduce=true"},
+           {"dist.nproc=2", "dist.zero=3", "ddp.overlap_param_gather=true"},
+           {"dist.nproc=2", "dist.tp=2", "dist.sp=true"},
+           {"dist.nproc=4", "dist.tp=4"},
+           {"dist.nproc=2", "dist.pp=2"},
+           {"dist.nproc=2", "dist.cp=2"}}) {
+    std::vector<double> gpu = losses("cuda", "fp32", layout);
+    INFO(layout[0] << " " << layout.back());
+    REQUIRE(gpu.size() == cpu.size());
+    for (size_t i = 0; i < cpu.size(); ++i) CHECK(std::fabs(gpu[i] - cpu[i]) <= 1e-4 * std::fabs(cpu[i]));
   }
 }

@@ -19,6 +19,13 @@ void tokenizer_json(std::string_view text);
 /// SentencePiece's model, and texts through what it says.
 void sentencepiece_model(std::string_view bytes);
 
+/// An .idx beside a .bin of the size that the first two bytes say, and every read that it then allows.
+void indexed(std::string_view bytes);
+/// A line of JSON: what the fast parser takes the exact one takes too, with the same texts.
+void json_line(std::string_view line);
+/// A gzip or Zstandard stream, or text, read as lines.
+void input_stream(std::string_view bytes);
+
 /// A chat template, over a conversation.
 void chat(std::string_view text);
 
@@ -28,6 +35,7 @@ struct Entry {
 };
 constexpr Entry kEntries[] = {
     {"yaml", yaml}, {"override", override_lines}, {"expression", expression}, {"rules", rules}, {"chat", chat},
-    {"tokenizer_json", tokenizer_json}, {"sentencepiece", sentencepiece_model}};
+    {"tokenizer_json", tokenizer_json}, {"sentencepiece", sentencepiece_model}, {"indexed", indexed}, {"json_line", json_line},
+    {"input_stream", input_stream}};
 
 }  // namespace mtrain::fuzz

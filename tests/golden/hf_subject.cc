@@ -3,8 +3,11 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
+#include "mtrain/base/error.h"
 #include "mtrain/cpu/cpu_backend.h"
+#include "mtrain/tensor/device_backend.h"
 #include "mtrain/train/hf_import.h"
+#include "roots.h"
 
 namespace mtrain::golden {
 namespace {
@@ -33,11 +36,27 @@ std::vector<float> host_values(Run& run, const Tensor& t) {
   return values;
 }
 
+std::unique_ptr<Backend> make_backend(PluginHost& plugins) {
+  std::string name = backend_under_test();
+  if (name == "cpu") return make_cpu_backend(2);
+  BackendContext context;
+  auto made = plugins.make<DeviceBackend>(name, Node::map(), context);
+  Probe probe = made->probe();
+  if (probe.devices == 0) throw Error(ErrorClass::config, cat("MTRAIN_TEST_BACKEND=", name, ": ", probe.reason), made->remedy());
+  return made;
+}
+
 }  // namespace
 
-Subject::Subject(const fs::path& folder, SubjectOptions options)
-    : backend_(make_cpu_backend(2)), run_(std::make_unique<Run>(*backend_)) {
-  PluginHost plugins({fs::path(MT_BINARY_DIR) / "lib/mtrain/plugins"});
+std::string backend_under_test() {
+  const char* name = std::getenv("MTRAIN_TEST_BACKEND");
+  return name ? name : "cpu";
+}
+
+Subject::Subject(const fs::path& folder, SubjectOptions options) {
+  PluginHost plugins({testing::build_root() / "lib/mtrain/plugins"});
+  backend_ = make_backend(plugins);
+  run_ = std::make_unique<Run>(*backend_);
   HfDir source(folder);
   Built built = read_settings(source, options.config, plugins);
   build_.emplace(

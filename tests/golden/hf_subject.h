@@ -26,6 +26,9 @@ struct SubjectOptions {
   std::string config = "config.json";
 };
 
+/// Where subjects compute: the environment's MTRAIN_TEST_BACKEND, else "cpu".
+std::string backend_under_test();
+
 /// AdamW as the golden steps were made: constant rate, decay of matrices only.
 struct Recipe {
   double lr = 1e-3, weight_decay = 0.1, clip = 1;

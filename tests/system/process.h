@@ -16,6 +16,8 @@
 #include <thread>
 #include <vector>
 
+#include "roots.h"
+
 extern char** environ;
 
 namespace mtrain::testing {
@@ -124,7 +126,7 @@ inline Outcome run(const Command& command) {
 
 /// The executable under test.
 inline std::string mtrain_binary() {
-  return MT_BINARY_DIR "/bin/mtrain";
+  return (build_root() / "bin/mtrain").string();
 }
 
 inline Outcome cli(std::vector<std::string> arguments, std::vector<std::string> environment = {}) {

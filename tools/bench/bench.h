@@ -6,23 +6,34 @@
 
 namespace mtrain::bench {
 
-/// Median seconds of one call of f over about `budget` seconds, at least five calls.
-template <class F>
-double median_seconds(F&& f, double budget = 0.3) {
+/// Median seconds of one call of f over about `budget` seconds, at least five times. `wait` returns when all calls have been done: on
+/// a device calls are queued, so many of them are timed together that waiting does not count.
+template <class F, class Wait>
+double median_seconds(F&& f, Wait&& wait, double least, double budget) {
   using Clock = std::chrono::steady_clock;
-  auto once = [&] {
+  int calls = 1;
+  auto timed = [&] {
     auto start = Clock::now();
-    f();
+    for (int i = 0; i < calls; ++i) f();
+    wait();
     return std::chrono::duration<double>(Clock::now() - start).count();
   };
-  once();
+  timed();
+  for (double seconds = timed(); seconds < least && calls < 4096; seconds = timed()) calls *= 2;
   std::vector<double> times;
   for (double total = 0; total < budget || times.size() < 5;) {
-    times.push_back(once());
-    total += times.back();
+    double seconds = timed();
+    total += seconds;
+    times.push_back(seconds / calls);
   }
   std::nth_element(times.begin(), times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2), times.end());
   return times[times.size() / 2];
+}
+
+/// Of calls that are done when they return.
+template <class F>
+double median_seconds(F&& f, double budget = 0.3) {
+  return median_seconds(f, [] {}, 0, budget);
 }
 
 }  // namespace mtrain::bench

@@ -12,6 +12,8 @@ MODELS = {  # family, layers, width, heads, MLP width, vocabulary, batch, sequen
     "gpt_tiny": dict(family="gpt", layers=6, hidden=384, heads=6, ffn=1536, vocab=320, batch=16, seq=256),
     "llama_tiny": dict(family="llama", layers=6, hidden=384, heads=6, ffn=1024, vocab=320, batch=16, seq=256),
     "gpt_124m": dict(family="gpt", layers=12, hidden=768, heads=12, ffn=3072, vocab=50304, batch=4, seq=512),
+    "llama8b_slice": dict(family="llama", layers=22, hidden=4096, heads=32, groups=8, ffn=14336, vocab=128256, batch=1, seq=8192,
+                          tied=False),  # for a GPU of 141 GB: recipes/bench_llama8b_slice.yaml
     "llama_124m": dict(family="llama", layers=12, hidden=768, heads=12, ffn=2048, vocab=50304, batch=4, seq=512),
 }
 VARIANTS = ["eager", "eager-tuned", "sdpa", "sdpa-tuned", "compile-tuned"]
@@ -26,17 +28,19 @@ TUNED = {
 FOREIGN = ["OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "OMP_PROC_BIND"]
 
 
-def recipe(model, dtype, threads):
+def recipe(model, dtype, threads, backend):
+    groups = f", kv_heads: {model['groups']}" if "groups" in model else ""
     family = {"gpt": "type: gpt2, activation: gelu_new, max_positions: %d" % model["seq"], "llama": "type: llama"}
     return f"""
-model: {{{family[model["family"]]}, layers: {model["layers"]}, hidden_size: {model["hidden"]}, heads: {model["heads"]},
-  ffn_hidden_size: {model["ffn"]}, vocab_size: {model["vocab"]}, seq_length: {model["seq"]}, tie_embeddings: true}}
+model: {{{family[model["family"]]}, layers: {model["layers"]}, hidden_size: {model["hidden"]}, heads: {model["heads"]}{groups},
+  ffn_hidden_size: {model["ffn"]}, vocab_size: {model["vocab"]}, seq_length: {model["seq"]}, tie_embeddings: {str(model.get("tied", True)).lower()}}}
 tokenizer: {{type: byte}}
 dataset: {{type: mock}}
 optimizer: {{type: adamw, lr: 3e-4, weight_decay: 0.1, clip_grad: 1.0}}
 train: {{steps: 100000, micro_batch_size: {model["batch"]}, global_batch_size: {model["batch"]}}}
 mixed_precision: {{dtype: {dtype}}}
 run: {{threads: {threads}}}
+dist: {{backend: {backend}}}
 """
 
 
@@ -50,7 +54,7 @@ def child(command, environment, text=None):
 def run_mtrain(options, model, dtype):
     environment = {k: v for k, v in os.environ.items() if k not in FOREIGN}
     command = [options.mtrain, "bench", "-", "--plain", "--json", "--steps", str(options.steps), "--warmup", "2"]
-    return child(command, environment, recipe(model, dtype, options.threads))
+    return child(command, environment, recipe(model, dtype, options.threads, options.backend))
 
 
 def run_torch(options, model, dtype, variant):
@@ -58,17 +62,19 @@ def run_torch(options, model, dtype, variant):
     if variant.endswith("-tuned"):
         environment.update(TUNED)
     step = os.path.join(os.path.dirname(os.path.abspath(__file__)), "torch_step.py")
-    settings = dict(model, dtype=dtype, variant=variant, steps=options.steps, threads=options.threads)
+    settings = dict(model, dtype=dtype, variant=variant, steps=options.steps, threads=options.threads, device=options.backend)
     return child([sys.executable, step, json.dumps(settings)], environment)
 
 
-def describe(results):
+def describe(results, gpu):
     """Median tokens per second over all steps of all rounds, and the most memory that a round took; nothing when a
     round failed."""
     if any("error" in r for r in results):
         return None
     seconds = [s for r in results for s in r["step_seconds"]]
-    return results[0]["tokens_per_step"] / statistics.median(seconds), max(r["memory_bytes"] for r in results)
+    # On a GPU its memory counts, not the process's.
+    memory = [r["tensor_memory"]["bytes"] if gpu and "tensor_memory" in r else r["memory_bytes"] for r in results]
+    return results[0]["tokens_per_step"] / statistics.median(seconds), max(memory)
 
 
 def compare(options, name, dtype):
@@ -80,14 +86,15 @@ def compare(options, name, dtype):
             print(f"  {name} {dtype} round {round_number + 1}/{options.rounds}: {who}   ", end="\r", file=sys.stderr)
             ours = who == "mtrain"
             results[who].append(run_mtrain(options, model, dtype) if ours else run_torch(options, model, dtype, who))
-    ours = describe(results["mtrain"])
+    gpu = options.backend != "cpu"
+    ours = describe(results["mtrain"], gpu)
     if ours is None:
         sys.exit(f"mtrain failed: {next(r['error'] for r in results['mtrain'] if 'error' in r)}")
     print(f"\n{name}, {dtype}: {model['batch']} x {model['seq']} tokens per step, {options.threads} threads\n")
     print("| | tokens/s | mtrain is | memory | mtrain takes |")
     print("|---|---|---|---|---|")
     for who in contestants:
-        seen = describe(results[who])
+        seen = describe(results[who], gpu)
         if seen is None:
             print(f"| {who} | failed: {next(r['error'] for r in results[who] if 'error' in r)[:80]} | | | |")
             continue
@@ -99,9 +106,10 @@ def compare(options, name, dtype):
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--mtrain", required=True, help=argparse.SUPPRESS)
-    parser.add_argument("--models", default=",".join(MODELS), help="of " + ", ".join(MODELS))
+    parser.add_argument("--models", default="gpt_tiny,llama_tiny,gpt_124m,llama_124m", help="of " + ", ".join(MODELS))
     parser.add_argument("--dtypes", default="fp32,bf16")
     parser.add_argument("--variants", default=",".join(VARIANTS), help="of " + ", ".join(VARIANTS))
+    parser.add_argument("--backend", default="cpu", choices=["cpu", "cuda"], help="where both compute")
     parser.add_argument("--rounds", type=int, default=3, help="how often each takes its turn")
     parser.add_argument("--steps", type=int, default=4, help="steps measured in a turn")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))

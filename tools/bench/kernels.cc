@@ -1,267 +1,427 @@
-// bench_kernels [layers hidden heads groups head_dim ffn vocab seq micro_batch [threads]]: every CPU kernel
-// at one Llama's shapes, with its share of a training step. The default is the quickstart's model.
+// bench_kernels [options]: the kernels of a backend at one Llama's shapes, with their share of a training step, beside
+// what the device reaches in a large product and in adding large arrays, both measured first.
+//   --backend cpu|cuda|…   cpu; others come from the plugins beside this program
+//   --model NAME           quickstart (the default), llama8b; or the sizes:
+//   layers,hidden,heads,groups,head_dim,ffn,vocab,seq,batch
+//   --dtype NAME           fp32, bf16, fp16; more than once for several
+//   --threads N            of the CPU
+//   --json FILE            the same as JSON, which torch_kernels.py sets PyTorch beside
 #include <cmath>
 #include <cstdio>
-#include <cstdlib>
+#include <cstring>
+#include <fstream>
 #include <functional>
 #include <string>
 #include <vector>
 
 #include "bench.h"
+#include "mtrain/base/error.h"
+#include "mtrain/base/file.h"
+#include "mtrain/base/rng.h"
+#include "mtrain/base/text.h"
+#include "mtrain/config/json_write.h"
 #include "mtrain/cpu/cpu_backend.h"
+#include "mtrain/plugin/plugin_host.h"
+#include "mtrain/tensor/device_backend.h"
+#include "mtrain/train/profiling.h"
 
 namespace mtrain::bench {
 namespace {
 
 struct Model {
-  int64_t layers = 6, hidden = 256, heads = 8, groups = 4, head_dim = 32, ffn = 704, vocab = 320, seq = 256,
-          batch = 16;
-  int64_t threads = 0;
+  int64_t layers = 6, hidden = 256, heads = 8, groups = 4, head_dim = 32, ffn = 704, vocab = 320, seq = 256, batch = 16;
   int64_t tokens() const { return seq * batch; }
   int64_t qkv() const { return (heads + 2 * groups) * head_dim; }
   int64_t parameters() const {
-    return layers * (hidden * (qkv() + 3 * ffn + 2) + heads * head_dim * hidden) + 2 * vocab * hidden +
-           hidden;
+    return layers * (hidden * (qkv() + 3 * ffn + 2) + heads * head_dim * hidden) + 2 * vocab * hidden + hidden;
   }
 };
+constexpr Model kLlama8b{32, 4096, 32, 8, 128, 14336, 128256, 8192, 1};
 
-/// One kernel at one shape: how often a step calls it, and what a call costs in arithmetic and memory
-/// traffic.
+struct Options {
+  std::string backend = "cpu", json;
+  Model model;
+  std::vector<DType> dtypes;
+  int threads = 0;
+};
+
+/// One kernel at one shape: how often a step calls it, and what a call costs in arithmetic and memory traffic.
 struct Row {
   std::string name;
   double calls, flop, bytes;
   std::function<void()> run;
+  Node torch;  // what PyTorch is to do for the same; undefined: nothing of its own
+  double seconds = 0;
 };
+
+Node shape(const char* op, std::initializer_list<std::pair<const char*, int64_t>> sizes) {
+  Node out = make_map({{"op", Node::string(op)}});
+  for (auto [key, size] : sizes) out.set(key, Node::integer(size));
+  return out;
+}
 
 class Suite {
  public:
-  Suite(const Model& model, DType dtype)
-      : m_(model),
+  Suite(const Options& options, Backend& backend, DType dtype)
+      : m_(options.model),
         dtype_(dtype),
         size_(static_cast<double>(size_of(dtype))),
-        backend_(make_cpu_backend(static_cast<int>(model.threads))),
-        stream_(backend_->stream({})),
-        k_(backend_->kernels()) {}
-
-  void run() {
+        asynchronous_(options.backend != "cpu"),
+        run_(backend) {
+    roof_ = measure_roof(run_, dtype);
     gemms();
     attention();
     rows();
     elements();
-    report();
+    for (Row& row : rows_)
+      row.seconds = median_seconds(
+          row.run, [&] { run_.stream().synchronize(); }, asynchronous_ ? 2e-3 : 0, asynchronous_ ? 0.05 : 0.3);
   }
+  void print() const;
+  Node to_node() const;
 
  private:
-  /// Memory of random values (small, so that nothing overflows) in the suite's dtype.
-  void* random(int64_t count) {
-    auto* wide = static_cast<float*>(floats(count));
-    uint32_t state = 1;
-    for (int64_t i = 0; i < count; ++i) {
-      state = state * 1664525u + 1013904223u;
-      wide[i] = (static_cast<float>(state >> 8) * 0x1p-24f - 0.5f);
-    }
-    if (dtype_ == DType::f32) return wide;
-    void* narrow = backend_->allocate({}, static_cast<size_t>(count) * size_of(dtype_));
-    k_.cast(*stream_, {wide, narrow, count, 1, false, DType::f32, dtype_});
-    return narrow;
+  const KernelTable& k() const { return run_.kernels(); }
+  Stream& stream() { return run_.stream(); }
+  Tensor kept(Tensor t) {
+    tensors_.push_back(t);
+    return t;
   }
-  void* floats(int64_t count) {
-    void* data = backend_->allocate({}, static_cast<size_t>(count) * sizeof(float));
-    backend_->fill_zero(*stream_, data, static_cast<size_t>(count) * sizeof(float));
-    return data;
+  /// Small random values, so that nothing overflows: a piece of them again and again.
+  Tensor random(int64_t count, DType dtype) {
+    constexpr int64_t kPiece = 1 << 20;
+    if (!piece_.defined()) {
+      std::vector<float> values(kPiece);
+      RngStream rng(1, "bench");
+      for (size_t i = 0; i < values.size(); ++i) values[i] = rng.uniform(i) - 0.5f;
+      piece_ = run_.from_host<float>(values, {kPiece});
+    }
+    Tensor out = kept(run_.empty({count}, dtype));
+    for (int64_t i = 0; i < count; i += kPiece) {
+      int64_t n = std::min(kPiece, count - i);
+      run_.copy(out.slice(0, i, i + n), piece_.slice(0, 0, n));
+    }
+    return out;
+  }
+  Tensor random(int64_t count) { return random(count, dtype_); }
+  float* floats(int64_t count) { return random(count, DType::f32).data<float>(); }
+  void add(std::string name, double calls, double flop, double bytes, std::function<void()> run, Node torch = {}) {
+    rows_.push_back({std::move(name), calls, flop, bytes, std::move(run), std::move(torch)});
   }
 
-  void gemm(const std::string& name, double calls, int64_t m, int64_t n, int64_t k, bool ta, bool tb,
-            bool grad) {
-    GemmArgs g;
-    g.a = random(m * k), g.b = random(n * k), g.c = grad ? floats(m * n) : random(m * n);
-    g.transpose_a = ta, g.transpose_b = tb, g.m = m, g.n = n, g.k = k;
-    g.lda = ta ? m : k, g.ldb = tb ? k : n, g.ldc = n, g.beta = grad ? 1 : 0;
-    g.dtype = dtype_, g.c_dtype = grad ? DType::f32 : dtype_;
-    double mnk = static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
-    rows_.push_back({name, calls, 2 * mnk, 0, [this, g] { k_.gemm(*stream_, g); }});
-  }
-  void linear(const std::string& name, double calls, int64_t out, int64_t in) {
-    int64_t t = m_.tokens();
-    gemm(name + " forward", calls, t, out, in, false, true, false);
-    gemm(name + " dgrad", calls, t, in, out, false, false, false);
-    gemm(name + " wgrad", calls, out, in, t, true, false, true);
-  }
-  void gemms() {
-    auto layers = static_cast<double>(m_.layers);
-    linear("qkv", layers, m_.qkv(), m_.hidden);
-    linear("attention out", layers, m_.hidden, m_.heads * m_.head_dim);
-    linear("gate, up", 2 * layers, m_.ffn, m_.hidden);
-    linear("down", layers, m_.hidden, m_.ffn);
-    linear("head", 1, m_.vocab, m_.hidden);
-  }
-
-  void attention() {
-    int64_t t = m_.tokens(), e = m_.head_dim, q = m_.heads * e, kv = m_.groups * e, stride = q + 2 * kv;
-    auto* seqlens = new int32_t[static_cast<size_t>(m_.batch) + 1];
-    auto* positions = new int32_t[static_cast<size_t>(t)];
-    for (int64_t b = 0; b <= m_.batch; ++b) seqlens[b] = static_cast<int32_t>(b * m_.seq);
-    for (int64_t i = 0; i < t; ++i) positions[i] = static_cast<int32_t>(i % m_.seq);
-    auto at = [&](void* base, int64_t i) {
-      return static_cast<std::byte*>(base) + static_cast<size_t>(i) * size_of(dtype_);
-    };
-    void *qkv = random(t * stride), *d_qkv = random(t * stride);
-    AttentionArgs a{};
-    int64_t per_group = m_.heads / m_.groups;
-    a.q = {qkv, stride, per_group * e}, a.k = {at(qkv, q), stride, e}, a.v = {at(qkv, q + kv), stride, e};
-    a.o = random(t * q), a.lse = static_cast<float*>(floats(t * m_.heads)), a.cu_seqlens = seqlens;
-    a.sequences = m_.batch, a.tokens = t, a.heads = m_.heads, a.groups = m_.groups, a.head_dim = e;
-    a.scale = 1 / std::sqrt(static_cast<float>(e)), a.causal = true, a.dtype = dtype_;
-    AttentionBackwardArgs b{};
-    b.forward = a, b.d_o = random(t * q);
-    b.dq = {d_qkv, stride, per_group * e}, b.dk = {at(d_qkv, q), stride, e},
-    b.dv = {at(d_qkv, q + kv), stride, e};
-    double pairs =
-        static_cast<double>(m_.batch * m_.heads * e) * static_cast<double>(m_.seq * (m_.seq + 1) / 2);
-    auto layers = static_cast<double>(m_.layers);
-    rows_.push_back({"attention", layers, 4 * pairs, 0, [this, a] { k_.attention(*stream_, a); }});
-    rows_.push_back(
-        {"attention backward", layers, 10 * pairs, 0, [this, b] { k_.attention_backward(*stream_, b); }});
-    RopeArgs r{qkv,
-               positions,
-               static_cast<float*>(floats(m_.seq * e / 2)),
-               static_cast<float*>(floats(m_.seq * e / 2)),
-               t,
-               m_.groups,
-               per_group,
-               e,
-               e,
-               stride,
-               per_group * e,
-               false,
-               dtype_};
-    rows_.push_back({"rope of q", 2 * layers, 0, 2 * size_ * static_cast<double>(t * q),
-                     [this, r] { k_.rope(*stream_, r); }});
-  }
-
-  void rows() {
-    int64_t t = m_.tokens(), d = m_.hidden, v = m_.vocab;
-    auto count = static_cast<double>(t * d), norms = static_cast<double>(2 * m_.layers + 1);
-    void *x = random(t * d), *w = random(d), *y = random(t * d), *dy = random(t * d);
-    auto *stat = static_cast<float*>(floats(t)), *mean = static_cast<float*>(floats(t)),
-         *dw = static_cast<float*>(floats(d));
-    RmsNormArgs f{x, w, y, stat, t, d, 1e-5f, dtype_};
-    k_.rms_norm(*stream_, f);
-    rows_.push_back({"rms_norm", norms, 0, 2 * size_ * count, [this, f] { k_.rms_norm(*stream_, f); }});
-    RmsNormBackwardArgs b{dy, x, w, stat, y, dw, t, d, true, true, dtype_};
-    rows_.push_back(
-        {"rms_norm backward", norms, 0, 4 * size_ * count, [this, b] { k_.rms_norm_backward(*stream_, b); }});
-    LayerNormArgs l{x, w, w, y, mean, stat, t, d, 1e-5f, dtype_};
-    rows_.push_back({"layer_norm", 0, 0, 2 * size_ * count, [this, l] { k_.layer_norm(*stream_, l); }});
-    auto* logits = random(t * v);
-    auto *loss = static_cast<float*>(floats(t)), *lse = static_cast<float*>(floats(t));
-    auto* ids = new int32_t[static_cast<size_t>(t)];
-    for (int64_t i = 0; i < t; ++i) ids[i] = static_cast<int32_t>(i * 31 % (v - 3));
-    CrossEntropyArgs c{logits, ids, loss, lse, t, v, v - 3, dtype_};
-    k_.cross_entropy(*stream_, c);
-    rows_.push_back({"cross_entropy", 1, 0, size_ * static_cast<double>(t * v),
-                     [this, c] { k_.cross_entropy(*stream_, c); }});
-    CrossEntropyBackwardArgs cb{loss, logits, ids, lse, random(t * v), t, v, v - 3, dtype_};
-    rows_.push_back({"cross_entropy backward", 1, 0, 2 * size_ * static_cast<double>(t * v),
-                     [this, cb] { k_.cross_entropy_backward(*stream_, cb); }});
-    EmbeddingArgs e{random(v * d), ids, y, t, v, d, dtype_};
-    rows_.push_back({"embedding", 1, 0, 2 * size_ * count, [this, e] { k_.embedding(*stream_, e); }});
-    EmbeddingBackwardArgs eb{dy, ids, static_cast<float*>(floats(v * d)), t, v, d, dtype_};
-    rows_.push_back({"embedding backward", 1, 0, (size_ + 8) * count,
-                     [this, eb] { k_.embedding_backward(*stream_, eb); }});
-    ColumnSumArgs s{x, dw, t, d, true, dtype_};
-    rows_.push_back({"column_sum", 0, 0, size_ * count, [this, s] { k_.column_sum(*stream_, s); }});
-  }
-
-  void elements() {
-    int64_t n = m_.tokens() * m_.ffn, d = m_.tokens() * m_.hidden, p = m_.parameters();
-    auto layers = static_cast<double>(m_.layers), count = static_cast<double>(n);
-    void *a = random(n), *b = random(n), *c = random(n), *y = random(n), *z = random(n);
-    SiluMulArgs s{a, b, y, n, dtype_};
-    rows_.push_back({"silu_mul", layers, 0, 3 * size_ * count, [this, s] { k_.silu_mul(*stream_, s); }});
-    SiluMulBackwardArgs sb{c, a, b, y, z, n, dtype_};
-    rows_.push_back({"silu_mul backward", layers, 0, 5 * size_ * count,
-                     [this, sb] { k_.silu_mul_backward(*stream_, sb); }});
-    for (GeluKind kind : {GeluKind::erf, GeluKind::tanh}) {
-      std::string name = kind == GeluKind::erf ? "gelu erf" : "gelu tanh";
-      GeluArgs g{a, y, n, kind, dtype_};
-      rows_.push_back({name, 0, 0, 2 * size_ * count, [this, g] { k_.gelu(*stream_, g); }});
-      GeluBackwardArgs gb{c, a, y, n, kind, false, dtype_};
-      rows_.push_back(
-          {name + " backward", 0, 0, 3 * size_ * count, [this, gb] { k_.gelu_backward(*stream_, gb); }});
-    }
-    AddArgs add{a, b, y, d, dtype_};
-    rows_.push_back(
-        {"add", 2 * layers, 0, 3 * size_ * static_cast<double>(d), [this, add] { k_.add(*stream_, add); }});
-    DropoutArgs drop{a, y, d, 0, 1, 2, 3, 0.1f, dtype_};
-    rows_.push_back(
-        {"dropout", 0, 0, 2 * size_ * static_cast<double>(d), [this, drop] { k_.dropout(*stream_, drop); }});
-    auto *grad = static_cast<float*>(floats(p)), *param = static_cast<float*>(floats(p)),
-         *m = static_cast<float*>(floats(p)), *v = static_cast<float*>(floats(p));
-    AdamWArgs o{param, grad,  m,     v,     dtype_ == DType::f32 ? nullptr : random(p),
-                p,     1e-3f, 0.9f,  0.95f, 1e-8f,
-                0.1f,  0.1f,  0.05f, 1,     dtype_};
-    rows_.push_back({"adamw", 1, 0, 28 * static_cast<double>(p), [this, o] { k_.adamw(*stream_, o); }});
-    auto* out = new double;
-    SquaredNormArgs q{grad, p, out};
-    rows_.push_back(
-        {"squared_norm", 1, 0, 4 * static_cast<double>(p), [this, q] { k_.squared_norm(*stream_, q); }});
-    CastArgs cast{grad, param, p, 1, true, DType::f32, DType::f32};
-    rows_.push_back({"cast (accumulate fp32)", 0, 0, 12 * static_cast<double>(p),
-                     [this, cast] { k_.cast(*stream_, cast); }});
-    for (DType from : {DType::f32, dtype_}) {
-      CastArgs narrow{from == DType::f32 ? static_cast<void*>(grad) : a,
-                      from == DType::f32 ? y : static_cast<void*>(param),
-                      d,
-                      1,
-                      false,
-                      from,
-                      from == DType::f32 ? dtype_ : DType::f32};
-      rows_.push_back({from == DType::f32 ? "cast from fp32" : "cast to fp32", 0, 0,
-                       (size_ + 4) * static_cast<double>(d), [this, narrow] { k_.cast(*stream_, narrow); }});
-      if (dtype_ == DType::f32) break;
-    }
-  }
-
-  void report() {
-    double step = 0, flop = 0;
-    std::vector<double> seconds;
-    for (const Row& row : rows_) {
-      seconds.push_back(median_seconds(row.run));
-      step += row.calls * seconds.back();
-      flop += row.calls * row.flop;
-    }
-    std::printf("%s, %lld tokens, %.2f M parameters\n%-24s %10s %9s %8s %8s %7s\n", name(dtype_),
-                static_cast<long long>(m_.tokens()), static_cast<double>(m_.parameters()) * 1e-6, "kernel",
-                "us", "GFLOP/s", "GB/s", "calls", "share");
-    for (size_t i = 0; i < rows_.size(); ++i) {
-      const Row& r = rows_[i];
-      std::printf("%-24s %10.1f %9.1f %8.1f %8.0f %6.1f%%\n", r.name.c_str(), seconds[i] * 1e6,
-                  r.flop / seconds[i] * 1e-9, r.bytes / seconds[i] * 1e-9, r.calls,
-                  100 * r.calls * seconds[i] / step);
-    }
-    std::printf("sum of one step %.2f ms, %.0f tokens/s, %.1f GFLOP/s\n\n", step * 1e3,
-                static_cast<double>(m_.tokens()) / step, flop / step * 1e-9);
+  void gemm(const std::string& name, double calls, int64_t m, int64_t n, int64_t k, bool ta, bool tb, bool grad);
+  void linear(const std::string& name, double calls, int64_t out, int64_t in);
+  void gemms();
+  void attention();
+  void rows();
+  void losses();
+  void elements();
+  void optimizer();
+  double least(const Row& r) const {
+    return std::max(roof_.flops > 0 ? r.flop / roof_.flops : 0, roof_.bandwidth > 0 ? r.bytes / roof_.bandwidth : 0);
   }
 
   Model m_;
   DType dtype_;
   double size_;
-  std::unique_ptr<Backend> backend_;
-  std::unique_ptr<Stream> stream_;
-  const KernelTable& k_;
+  bool asynchronous_;
+  Run run_;
+  Roof roof_;
+  Tensor piece_;
+  std::vector<Tensor> tensors_;
+  std::vector<std::vector<int32_t>> bounds_;
+  std::vector<double> norms_ = std::vector<double>(1);
   std::vector<Row> rows_;
 };
+
+void Suite::gemm(const std::string& name, double calls, int64_t m, int64_t n, int64_t k, bool ta, bool tb, bool grad) {
+  GemmArgs g;
+  g.a = random(m * k).raw(), g.b = random(n * k).raw(), g.c = grad ? floats(m * n) : random(m * n).raw();
+  g.transpose_a = ta, g.transpose_b = tb, g.m = m, g.n = n, g.k = k;
+  g.lda = ta ? m : k, g.ldb = tb ? k : n, g.ldc = n, g.beta = grad ? 1 : 0;
+  g.dtype = dtype_, g.c_dtype = grad ? DType::f32 : dtype_;
+  double mnk = static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
+  double moved = size_ * static_cast<double>(m * k + n * k) + static_cast<double>(m * n) * (grad ? 8 : size_);
+  add(
+      name, calls, 2 * mnk, moved, [this, g] { this->k().gemm(stream(), g); },
+      shape(ta   ? "tn"
+            : tb ? "nt"
+                 : "nn",
+            {{"m", m}, {"n", n}, {"k", k}}));
+}
+void Suite::linear(const std::string& name, double calls, int64_t out, int64_t in) {
+  int64_t t = m_.tokens();
+  gemm(name + " forward", calls, t, out, in, false, true, false);
+  gemm(name + " dgrad", calls, t, in, out, false, false, false);
+  gemm(name + " wgrad", calls, out, in, t, true, false, true);
+}
+void Suite::gemms() {
+  auto layers = static_cast<double>(m_.layers);
+  linear("qkv", layers, m_.qkv(), m_.hidden);
+  linear("attention out", layers, m_.hidden, m_.heads * m_.head_dim);
+  linear("gate, up", 2 * layers, m_.ffn, m_.hidden);
+  linear("down", layers, m_.hidden, m_.ffn);
+  linear("head", 1, m_.vocab, m_.hidden);
+}
+
+void Suite::attention() {
+  int64_t t = m_.tokens(), e = m_.head_dim, q = m_.heads * e, kv = m_.groups * e, stride = q + 2 * kv;
+  std::vector<int32_t>& seqlens = bounds_.emplace_back();
+  std::vector<int32_t> places;
+  for (int64_t b = 0; b <= m_.batch; ++b) seqlens.push_back(static_cast<int32_t>(b * m_.seq));
+  for (int64_t i = 0; i < t; ++i) places.push_back(static_cast<int32_t>(i % m_.seq));
+  Tensor positions = kept(run_.from_host<int32_t>(places, {t}));
+  auto at = [&](const Tensor& base, int64_t i) {
+    return static_cast<void*>(static_cast<std::byte*>(base.raw()) + static_cast<size_t>(i) * size_of(dtype_));
+  };
+  Tensor qkv = random(t * stride), d_qkv = random(t * stride);
+  AttentionArgs a{};
+  int64_t per_group = m_.heads / m_.groups;
+  a.q = {qkv.raw(), stride, per_group * e}, a.k = {at(qkv, q), stride, e}, a.v = {at(qkv, q + kv), stride, e};
+  a.o = random(t * q).raw(), a.lse = floats(t * m_.heads), a.cu_seqlens = seqlens.data();
+  a.sequences = m_.batch, a.tokens = t, a.heads = m_.heads, a.groups = m_.groups, a.head_dim = e;
+  a.scale = 1 / std::sqrt(static_cast<float>(e)), a.causal = true, a.dtype = dtype_;
+  AttentionBackwardArgs b{};
+  b.forward = a, b.d_o = random(t * q).raw();
+  b.dq = {d_qkv.raw(), stride, per_group * e}, b.dk = {at(d_qkv, q), stride, e}, b.dv = {at(d_qkv, q + kv), stride, e};
+  double pairs = static_cast<double>(m_.batch * m_.heads * e) * static_cast<double>(m_.seq * (m_.seq + 1) / 2);
+  auto layers = static_cast<double>(m_.layers), moved = size_ * static_cast<double>(t * (stride + q));
+  auto sizes = [&](const char* op) {
+    return shape(op,
+                 {{"batch", m_.batch}, {"heads", m_.heads}, {"groups", m_.groups}, {"seq", m_.seq}, {"head_dim", e}});
+  };
+  k().attention(stream(), a);
+  add(
+      "attention", layers, 4 * pairs, moved, [this, a] { k().attention(stream(), a); }, sizes("attention"));
+  add(
+      "attention backward", layers, 10 * pairs, 2.5 * moved, [this, b] { k().attention_backward(stream(), b); },
+      sizes("attention_backward"));
+  RopeArgs r{qkv.raw(),
+             positions.data<int32_t>(),
+             floats(m_.seq * e / 2),
+             floats(m_.seq * e / 2),
+             t,
+             m_.groups,
+             per_group,
+             e,
+             e,
+             stride,
+             per_group * e,
+             false,
+             dtype_};
+  add("rope of q", 2 * layers, 0, 2 * size_ * static_cast<double>(t * q), [this, r] { k().rope(stream(), r); });
+}
+
+void Suite::rows() {
+  int64_t t = m_.tokens(), d = m_.hidden;
+  auto count = static_cast<double>(t * d), norms = static_cast<double>(2 * m_.layers + 1);
+  void *x = random(t * d).raw(), *w = random(d).raw(), *y = random(t * d).raw(), *dy = random(t * d).raw();
+  float *stat = floats(t), *mean = floats(t), *dw = floats(d);
+  RmsNormArgs f{x, w, y, stat, t, d, 1e-5f, dtype_};
+  k().rms_norm(stream(), f);
+  add(
+      "rms_norm", norms, 0, 2 * size_ * count, [this, f] { k().rms_norm(stream(), f); },
+      shape("rms_norm", {{"rows", t}, {"cols", d}}));
+  RmsNormBackwardArgs b{dy, x, w, stat, y, dw, t, d, true, true, dtype_};
+  add(
+      "rms_norm backward", norms, 0, 4 * size_ * count, [this, b] { k().rms_norm_backward(stream(), b); },
+      shape("rms_norm_backward", {{"rows", t}, {"cols", d}}));
+  LayerNormArgs l{x, w, w, y, mean, stat, t, d, 1e-5f, dtype_};
+  add(
+      "layer_norm", 0, 0, 2 * size_ * count, [this, l] { k().layer_norm(stream(), l); },
+      shape("layer_norm", {{"rows", t}, {"cols", d}}));
+  ColumnSumArgs s{x, dw, t, d, true, dtype_};
+  add("column_sum", 0, 0, size_ * count, [this, s] { k().column_sum(stream(), s); });
+  losses();
+}
+
+void Suite::losses() {
+  int64_t t = m_.tokens(), d = m_.hidden, v = m_.vocab;
+  auto count = static_cast<double>(t * d);
+  void *logits = random(t * v).raw(), *dy = random(t * d).raw(), *y = random(t * d).raw();
+  float *loss = floats(t), *lse = floats(t);
+  std::vector<int32_t> chosen;
+  for (int64_t i = 0; i < t; ++i) chosen.push_back(static_cast<int32_t>(i * 31 % (v - 3)));
+  const int32_t* ids = kept(run_.from_host<int32_t>(chosen, {t})).data<int32_t>();
+  CrossEntropyArgs c{logits, ids, loss, lse, t, v, v - 3, dtype_};
+  k().cross_entropy(stream(), c);
+  add(
+      "cross_entropy", 1, 0, size_ * static_cast<double>(t * v), [this, c] { k().cross_entropy(stream(), c); },
+      shape("cross_entropy", {{"rows", t}, {"cols", v}}));
+  CrossEntropyBackwardArgs cb{loss, logits, ids, lse, random(t * v).raw(), t, v, v - 3, dtype_};
+  add("cross_entropy backward", 1, 0, 2 * size_ * static_cast<double>(t * v),
+      [this, cb] { k().cross_entropy_backward(stream(), cb); });
+  EmbeddingArgs e{random(v * d).raw(), ids, y, t, v, d, dtype_};
+  add("embedding", 1, 0, 2 * size_ * count, [this, e] { k().embedding(stream(), e); });
+  EmbeddingBackwardArgs eb{dy, ids, floats(v * d), t, v, d, dtype_};
+  add("embedding backward", 1, 0, (size_ + 8) * count, [this, eb] { k().embedding_backward(stream(), eb); });
+}
+
+void Suite::elements() {
+  int64_t n = m_.tokens() * m_.ffn, d = m_.tokens() * m_.hidden;
+  auto layers = static_cast<double>(m_.layers), count = static_cast<double>(n), wide = static_cast<double>(d);
+  void *a = random(n).raw(), *b = random(n).raw(), *c = random(n).raw(), *y = random(n).raw(), *z = random(n).raw();
+  SiluMulArgs s{a, b, y, n, dtype_};
+  add(
+      "silu_mul", layers, 0, 3 * size_ * count, [this, s] { k().silu_mul(stream(), s); },
+      shape("silu_mul", {{"count", n}}));
+  SiluMulBackwardArgs sb{c, a, b, y, z, n, dtype_};
+  add("silu_mul backward", layers, 0, 5 * size_ * count, [this, sb] { k().silu_mul_backward(stream(), sb); });
+  for (GeluKind kind : {GeluKind::erf, GeluKind::tanh}) {
+    std::string name = kind == GeluKind::erf ? "gelu erf" : "gelu tanh";
+    GeluArgs g{a, y, n, kind, dtype_};
+    add(name, 0, 0, 2 * size_ * count, [this, g] { k().gelu(stream(), g); });
+    GeluBackwardArgs gb{c, a, y, n, kind, false, dtype_};
+    add(name + " backward", 0, 0, 3 * size_ * count, [this, gb] { k().gelu_backward(stream(), gb); });
+  }
+  AddArgs sum{a, b, y, d, dtype_};
+  add(
+      "add", 2 * layers, 0, 3 * size_ * wide, [this, sum] { k().add(stream(), sum); }, shape("add", {{"count", d}}));
+  DropoutArgs drop{a, y, d, 0, 1, 2, 3, 0.1f, dtype_};
+  add("dropout", 0, 0, 2 * size_ * wide, [this, drop] { k().dropout(stream(), drop); });
+  if (dtype_ != DType::f32) {
+    CastArgs narrow{floats(d), y, d, 1, false, DType::f32, dtype_},
+        widen{a, floats(d), d, 1, false, dtype_, DType::f32};
+    add("cast from fp32", 0, 0, (size_ + 4) * wide, [this, narrow] { k().cast(stream(), narrow); });
+    add("cast to fp32", 0, 0, (size_ + 4) * wide, [this, widen] { k().cast(stream(), widen); });
+  }
+  optimizer();
+}
+
+void Suite::optimizer() {
+  constexpr int64_t kMost = int64_t{1} << 28;  // a part stands for a model that would not fit
+  int64_t p = std::min(m_.parameters(), kMost);
+  double calls = static_cast<double>(m_.parameters()) / static_cast<double>(p), count = static_cast<double>(p);
+  float *grad = floats(p), *param = floats(p), *m = floats(p), *v = floats(p);
+  run_.fill_zero(tensors_.back());
+  AdamWArgs o{param, grad,  m,     v,     dtype_ == DType::f32 ? nullptr : random(p).raw(),
+              p,     1e-3f, 0.9f,  0.95f, 1e-8f,
+              0.1f,  0.1f,  0.05f, 1,     dtype_};
+  add(
+      "adamw", calls, 0, (28 + (dtype_ == DType::f32 ? 0 : size_)) * count, [this, o] { k().adamw(stream(), o); },
+      shape("adamw", {{"count", p}}));
+  SquaredNormArgs q{grad, p, norms_.data()};
+  add("squared_norm", calls, 0, 4 * count, [this, q] { k().squared_norm(stream(), q); });
+  CastArgs cast{grad, param, p, 1, true, DType::f32, DType::f32};
+  add("cast (accumulate fp32)", 0, 0, 12 * count, [this, cast] { k().cast(stream(), cast); });
+}
+
+void Suite::print() const {
+  double step = 0, flop = 0;
+  for (const Row& row : rows_) step += row.calls * row.seconds, flop += row.calls * row.flop;
+  std::printf(
+      "%s, %lld tokens, %.2f M parameters; ceilings measured: %.0f GFLOP/s, %.0f GB/s\n%-24s %10s %10s %8s %8s %8s "
+      "%7s\n",
+      name(dtype_), static_cast<long long>(m_.tokens()), static_cast<double>(m_.parameters()) * 1e-6,
+      roof_.flops * 1e-9, roof_.bandwidth * 1e-9, "kernel", "us", "GFLOP/s", "GB/s", "of roof", "calls", "share");
+  for (const Row& r : rows_)
+    std::printf("%-24s %10.1f %10.1f %8.1f %7.1f%% %8.0f %6.1f%%\n", r.name.c_str(), r.seconds * 1e6,
+                r.flop / r.seconds * 1e-9, r.bytes / r.seconds * 1e-9, 100 * least(r) / r.seconds, r.calls,
+                100 * r.calls * r.seconds / step);
+  std::printf("sum of one step %.2f ms, %.0f tokens/s, %.1f GFLOP/s\n\n", step * 1e3,
+              static_cast<double>(m_.tokens()) / step, flop / step * 1e-9);
+}
+
+Node Suite::to_node() const {
+  Node kernels = Node::list();
+  for (const Row& r : rows_)
+    kernels.push(make_map({{"kernel", Node::string(r.name)},
+                           {"us", Node::number(1e6 * r.seconds)},
+                           {"tflops", Node::number(1e-12 * r.flop / r.seconds)},
+                           {"gb_per_second", Node::number(1e-9 * r.bytes / r.seconds)},
+                           {"share_of_roof", Node::number(least(r) / r.seconds)},
+                           {"calls", Node::number(r.calls)},
+                           {"torch", r.torch}}));
+  return make_map({{"dtype", Node::string(name(dtype_))},
+                   {"backend", Node::string(std::string(run_.backend().name()))},
+                   {"tokens", Node::integer(m_.tokens())},
+                   {"roof_tflops", Node::number(1e-12 * roof_.flops)},
+                   {"roof_gb_per_second", Node::number(1e-9 * roof_.bandwidth)},
+                   {"kernels", std::move(kernels)}});
+}
+
+Model model_of(const std::string& text) {
+  if (text == "quickstart") return {};
+  if (text == "llama8b") return kLlama8b;
+  Model m;
+  int64_t* sizes[] = {&m.layers, &m.hidden, &m.heads, &m.groups, &m.head_dim, &m.ffn, &m.vocab, &m.seq, &m.batch};
+  const char* at = text.c_str();
+  for (int64_t* size : sizes) {
+    char* end = nullptr;
+    *size = std::strtoll(at, &end, 10);
+    MT_USER_CHECK(end != at && *size > 0, ErrorClass::usage, cat("--model: '", text, "' is no model"),
+                  "quickstart, llama8b, or nine sizes: layers,hidden,heads,groups,head_dim,ffn,vocab,seq,batch");
+    at = *end == ',' ? end + 1 : end;
+  }
+  return m;
+}
+
+Options parse(int argc, char** argv) {
+  Options out;
+  for (int i = 1; i < argc; ++i) {
+    std::string key = argv[i];
+    MT_USER_CHECK(i + 1 < argc, ErrorClass::usage, cat(key, " wants a value"),
+                  "see the head of tools/bench/kernels.cc");
+    std::string value = argv[++i];
+    if (key == "--backend")
+      out.backend = value;
+    else if (key == "--model")
+      out.model = model_of(value);
+    else if (key == "--json")
+      out.json = value;
+    else if (key == "--threads")
+      out.threads = std::atoi(value.c_str());
+    else if (key == "--dtype") {
+      auto dtype = dtype_from_name(value);
+      MT_USER_CHECK(dtype && is_floating(*dtype), ErrorClass::usage, cat("--dtype: '", value, "'"),
+                    "fp32, bf16 or fp16");
+      out.dtypes.push_back(*dtype);
+    } else {
+      throw Error(ErrorClass::usage, cat("unknown option '", key, "'"),
+                  "--backend, --model, --dtype, --threads, --json");
+    }
+  }
+  if (out.dtypes.empty()) out.dtypes = {DType::f32, DType::bf16};
+  return out;
+}
+
+void bench(const Options& options) {
+  // In a build tree and in a bundle the plugins lie beside bin/ or two folders up.
+  fs::path here = program_directory();
+  std::vector<fs::path> folders;
+  for (const char* place : {"../lib/mtrain/plugins", "../../lib/mtrain/plugins"})
+    if (fs::exists(here / place)) folders.push_back(here / place);
+  PluginHost plugins(folders);
+  std::unique_ptr<Backend> backend;
+  if (options.backend == "cpu") {
+    backend = make_cpu_backend(options.threads);
+  } else {
+    BackendContext context;
+    auto made = plugins.make<DeviceBackend>(options.backend, Node::map(), context);
+    Probe probe = made->probe();
+    MT_USER_CHECK(probe.devices > 0, ErrorClass::config, cat("--backend ", options.backend, ": ", probe.reason),
+                  made->remedy());
+    std::printf("%s\n", made->describe().front().c_str());
+    backend = std::move(made);
+  }
+  Node all = Node::list();
+  for (DType dtype : options.dtypes) {
+    Suite suite(options, *backend, dtype);
+    suite.print();
+    all.push(suite.to_node());
+  }
+  if (!options.json.empty()) write_file_atomic(options.json, write_json(all) + "\n");
+}
 
 }  // namespace
 }  // namespace mtrain::bench
 
 int main(int argc, char** argv) {
-  using namespace mtrain;
-  bench::Model model;
-  int64_t* settings[] = {&model.layers, &model.hidden, &model.heads, &model.groups, &model.head_dim,
-                         &model.ffn,    &model.vocab,  &model.seq,   &model.batch,  &model.threads};
-  for (int i = 1; i < argc && i <= 10; ++i) *settings[i - 1] = std::strtoll(argv[i], nullptr, 10);
-  for (DType dtype : {DType::f32, DType::bf16}) bench::Suite(model, dtype).run();
+  try {
+    mtrain::bench::bench(mtrain::bench::parse(argc, argv));
+  } catch (const mtrain::Error& error) {
+    std::fprintf(stderr, "bench_kernels: %s\n  %s\n", error.message().c_str(), error.hint().c_str());
+    return static_cast<int>(error.error_class());
+  }
   return 0;
 }

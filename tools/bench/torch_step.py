@@ -12,6 +12,9 @@ S = json.loads(sys.argv[1])
 KIND, TUNED = S["variant"].split("-")[0], S["variant"].endswith("-tuned")
 LLAMA = S["family"] == "llama"
 D, H = S["hidden"], S["heads"]
+G = S.get("groups", H)  # of keys and values
+DEVICE = S.get("device", "cpu")
+TIED = S.get("tied", True)
 E = D // H
 
 
@@ -34,26 +37,29 @@ class Block(nn.Module):
         super().__init__()
         bias = not LLAMA
         self.norm1, self.norm2 = norm(), norm()
-        self.qkv, self.out = nn.Linear(D, 3 * D, bias=bias), nn.Linear(D, D, bias=bias)
+        self.qkv, self.out = nn.Linear(D, D + 2 * G * E, bias=bias), nn.Linear(D, D, bias=bias)
         self.up, self.down = nn.Linear(D, S["ffn"], bias=bias), nn.Linear(S["ffn"], D, bias=bias)
         if LLAMA:
             self.gate = nn.Linear(D, S["ffn"], bias=False)
             cos, sin = rope_tables()
             self.register_buffer("cos", cos, persistent=False)
             self.register_buffer("sin", sin, persistent=False)
-        mask = torch.ones(S["seq"], S["seq"], dtype=torch.bool).triu(1)
-        self.register_buffer("mask", mask, persistent=False)
+        if KIND == "eager":
+            mask = torch.ones(S["seq"], S["seq"], dtype=torch.bool).triu(1)
+            self.register_buffer("mask", mask, persistent=False)
 
     def attention(self, x):
         b, t, _ = x.shape
-        q, k, v = (p.view(b, t, H, E).transpose(1, 2) for p in self.qkv(x).split(D, -1))
+        q, k, v = (p.view(b, t, -1, E).transpose(1, 2) for p in self.qkv(x).split([D, G * E, G * E], -1))
         if LLAMA:
             q, k = rotate(q, self.cos, self.sin), rotate(k, self.cos, self.sin)
         if KIND == "eager":
+            if G != H:
+                k, v = (p.repeat_interleave(H // G, 1) for p in (k, v))
             scores = (q @ k.transpose(-1, -2)) * (1 / math.sqrt(E))
             y = F.softmax(scores.masked_fill(self.mask, float("-inf")), -1) @ v
         else:
-            y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+            y = F.scaled_dot_product_attention(q, k, v, is_causal=True, **({"enable_gqa": True} if G != H else {}))
         return self.out(y.transpose(1, 2).reshape(b, t, D))
 
     def forward(self, x):
@@ -70,6 +76,7 @@ class Model(nn.Module):
         self.positions = None if LLAMA else nn.Embedding(S["seq"], D)
         self.blocks = nn.ModuleList(Block() for _ in range(S["layers"]))
         self.norm = norm()
+        self.head = None if TIED else nn.Linear(D, S["vocab"], bias=False)
         for parameter in self.parameters():
             if parameter.dim() > 1:
                 nn.init.normal_(parameter, std=0.02)
@@ -77,15 +84,17 @@ class Model(nn.Module):
     def forward(self, tokens, targets):
         x = self.embed(tokens)
         if self.positions is not None:
-            x = x + self.positions(torch.arange(tokens.shape[1]))
+            x = x + self.positions(torch.arange(tokens.shape[1], device=tokens.device))
         for block in self.blocks:
             x = block(x)
-        logits = F.linear(self.norm(x), self.embed.weight)
+        logits = F.linear(self.norm(x), self.embed.weight) if TIED else self.head(self.norm(x))
         return F.cross_entropy(logits.view(-1, S["vocab"]), targets.view(-1))
 
 
 def peak_memory():
     """In bytes. Not getrusage's figure, which starts with that of the process that started this one."""
+    if DEVICE == "cuda":
+        return torch.cuda.max_memory_allocated()
     with open("/proc/self/status") as status:
         return next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmHWM:"))
 
@@ -93,7 +102,7 @@ def peak_memory():
 def main():
     torch.manual_seed(1)
     torch.set_num_threads(S["threads"])
-    model = Model()
+    model = Model().to(DEVICE)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, betas=(0.9, 0.95), weight_decay=0.1,
                                   **({"fused": True} if TUNED else {}))
     call = torch.compile(model) if KIND == "compile" else model
@@ -101,8 +110,8 @@ def main():
     seconds, losses, warmup = [], [], 2
     for step in range(warmup + S["steps"]):
         start = time.perf_counter()
-        data = torch.randint(min(S["vocab"], 257), (S["batch"], S["seq"] + 1))  # bytes, as the other side's tokens
-        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=bf16):
+        data = torch.randint(min(S["vocab"], 257), (S["batch"], S["seq"] + 1)).to(DEVICE)  # bytes, as the other side's tokens
+        with torch.autocast(DEVICE, dtype=torch.bfloat16, enabled=bf16):
             loss = call(data[:, :-1].contiguous(), data[:, 1:].contiguous())
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)

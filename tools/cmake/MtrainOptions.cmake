@@ -43,9 +43,15 @@ add_library(mtrain_dnnl INTERFACE)
 target_include_directories(mtrain_dnnl SYSTEM INTERFACE ${MT_DNNL_INCLUDE})
 target_link_libraries(mtrain_dnnl INTERFACE ${MT_DNNL_LIBRARY})
 
-# Tokenizers: Unicode's tables, regular expressions, and a parser for files of megabytes.
+# Data and tokenizers: Unicode's tables, regular expressions, a fast parser of JSON, compressed inputs.
 find_package(ICU REQUIRED COMPONENTS uc)
 find_package(simdjson REQUIRED)
+find_package(ZLIB REQUIRED)
+find_path(MT_ZSTD_INCLUDE zstd.h REQUIRED)
+find_library(MT_ZSTD_LIBRARY NAMES zstd REQUIRED)
+add_library(mtrain_zstd INTERFACE)
+target_include_directories(mtrain_zstd SYSTEM INTERFACE ${MT_ZSTD_INCLUDE})
+target_link_libraries(mtrain_zstd INTERFACE ${MT_ZSTD_LIBRARY})
 find_path(MT_PCRE2_INCLUDE pcre2.h REQUIRED)
 find_library(MT_PCRE2_LIBRARY NAMES pcre2-8 REQUIRED)
 add_library(mtrain_pcre2 INTERFACE)

@@ -116,12 +116,13 @@ Node memory_node(const MemoryBreakdown& tensors, size_t bytes) {
   return make_map({{"bytes", Node::integer(static_cast<int64_t>(bytes))}, {"uses", std::move(uses)}});
 }
 
-void print(const Trainer& trainer, const Recipe& recipe, const Measured& measured, const ProfileSummary& summary,
+void print(Trainer& trainer, const Recipe& recipe, const Measured& measured, const ProfileSummary& summary,
            const BenchOptions& options) {
   const RunInfo& info = trainer.info();
   auto tokens = static_cast<double>(info.global_batch_size * info.seq_length);
   double seconds = median(measured.seconds), rate = tokens / seconds, flops = rate * info.flops_per_token;
-  double mfu = summary.roof.flops > 0 ? flops / (summary.roof.flops * static_cast<double>(recipe.settings.data_parallel())) : 0;
+  PeakRate peak = peak_rate(recipe.settings, trainer.device(), trainer.context().backend(), trainer.context().device());
+  double mfu = peak.flops > 0 ? flops / (peak.flops * static_cast<double>(std::max<int64_t>(1, recipe.settings.dist.nproc))) : 0;
   if (options.json) {
     Node seconds_list = Node::list(), losses = Node::list();
     for (double s : measured.seconds) seconds_list.push(Node::number(s));
@@ -133,6 +134,8 @@ void print(const Trainer& trainer, const Recipe& recipe, const Measured& measure
                                       {"tokens_per_second", Node::number(rate)},
                                       {"tflops", Node::number(1e-12 * flops)},
                                       {"mfu", Node::number(mfu)},
+                                      {"peak_tflops", Node::number(1e-12 * peak.flops)},
+                                      {"peak", Node::string(peak.source)},
                                       {"memory_bytes", Node::integer(measured.memory)},
                                       {"tensor_memory", memory_node(measured.tensors, measured.reserved)},
                                       {"planned_memory", memory_node(info.planned_memory, info.planned_bytes)},
@@ -150,7 +153,7 @@ void print(const Trainer& trainer, const Recipe& recipe, const Measured& measure
   if (!options.plain) std::cout << to_text(summary, options.rows);
   std::cout << static_cast<int64_t>(rate) << " tokens/s (median of " << measured.seconds.size() << " steps), "
             << human_bytes(static_cast<uint64_t>(measured.memory)) << " of memory at most, "
-            << static_cast<int64_t>(1000 * mfu + 0.5) / 10.0 << " % of the measured peak\n"
+            << static_cast<int64_t>(1000 * mfu + 0.5) / 10.0 << " % of " << peak.source << '\n'
             << "memory of tensors: " << human_bytes(measured.reserved) << ", planned "
             << human_bytes(info.planned_bytes) << "; at most in use: " << measured.tensors.text() << '\n';
 }

@@ -99,8 +99,8 @@ void merge(Cli& cli, const MergeArguments& arguments) {
 }
 
 struct ShowArguments {
-  std::string prefix, tokenizer, documents = "0:3";
-  std::vector<std::string> settings;
+  RecordArguments records;  // the file, the tokenizer, and how a file of records is read
+  std::string documents = "0:3";
   int64_t tokens = 256;
   bool ids = false;
 };
@@ -140,9 +140,12 @@ void show_document(const std::vector<int32_t>& ids, const Tokenizer& tokenizer, 
 }
 
 void show(const Cli& cli, const ShowArguments& arguments) {
-  IndexedFile file(arguments.prefix);
+  const RecordArguments& a = arguments.records;
+  if (a.path.ends_with(".json") || a.path.ends_with(".jsonl"))
+    return show_records(cli, a, [&](int64_t count) { return chosen_documents(arguments.documents, count); }, arguments.tokens);
+  IndexedFile file(a.path);
   PluginHost plugins = plugin_host(cli);
-  auto tokenizer = make_tokenizer(plugins, arguments.tokenizer, arguments.settings);
+  auto tokenizer = make_tokenizer(plugins, a.tokenizer, a.settings);
   auto [first, last] = chosen_documents(arguments.documents, file.num_documents());
   const bool colours = ::isatty(STDOUT_FILENO) != 0;
   for (int64_t d = first; d < last; ++d) {
@@ -185,17 +188,23 @@ void add_data_merge(CLI::App& data, Cli& cli) {
 }
 
 void add_data_show(CLI::App& data, Cli& cli) {
-  auto* command = data.add_subcommand("show", "the tokens of documents, as text");
+  auto* command = data.add_subcommand("show", "the tokens of documents, or of records for fine-tuning, as text");
   auto a = std::make_shared<ShowArguments>();
-  command->add_option("prefix", a->prefix, "the pair, with or without .bin or .idx")->required()->type_name("PREFIX");
-  command->add_option("-t,--tokenizer", a->tokenizer, "the tokenizer it was prepared with")->required()->type_name("NAME");
+  command->add_option("prefix", a->records.path, "a pair, with or without .bin or .idx; or a .json or .jsonl file of records")
+      ->required()
+      ->type_name("PREFIX|FILE");
+  add_record_options(*command, a->records);
   command->add_option("-d,--documents", a->documents, "which: 5, or 5:9")->capture_default_str()->type_name("RANGE");
   command->add_option("-n,--tokens", a->tokens, "at most so many of each document")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
   command->add_flag("--ids", a->ids, "with their ids");
-  command->add_option("settings", a->settings, "settings of the tokenizer: key=value")->type_name("KEY=VALUE");
-  command->footer("Example:\n  mtrain data show data/web -t byte --documents 10:12 --ids");
+  command->add_option("settings", a->records.settings, "settings of the tokenizer: key=value")->type_name("KEY=VALUE");
+  command->footer(
+      "Of records, learnt tokens stand out: in green on a terminal, in brackets elsewhere.\n"
+      "Examples:\n"
+      "  mtrain data show data/web -t byte --documents 10:12 --ids\n"
+      "  mtrain data show chats.jsonl -t hf path=models/qwen --data train_on=last");
   command->callback([&cli, a] { show(cli, *a); });
 }
 

@@ -12,6 +12,7 @@
 #include "mtrain/base/text.h"
 #include "mtrain/chat/chat_template.h"
 #include "mtrain/chat/template_file.h"
+#include "mtrain/finetune/chat_tokens.h"
 
 namespace mtrain {
 namespace {
@@ -63,24 +64,12 @@ bool within(const std::vector<chat::Stretch>& stretches, size_t byte) {
   return false;
 }
 
-/// Ids, and for each whether it is to be learnt. Special tokens are made only of what the template wrote.
+/// Ids, and for each whether it is to be learnt.
 void add_tokens(const chat::RenderedChat& chat, const Tokenizer& tokenizer, ordered_json& out) {
-  std::vector<std::string> texts;
-  std::vector<SpecialToken> special = tokenizer.special_tokens();
-  for (const auto& token : special) texts.push_back(token.text);
-  std::vector<int32_t> ids, mask;
-  for (const auto& piece : chat::split_special(chat.text, texts)) {
-    if (piece.special >= 0) {
-      ids.push_back(special[static_cast<size_t>(piece.special)].id);
-      mask.push_back(within(chat.assistant, piece.bytes.begin) ? 1 : 0);
-      continue;
-    }
-    std::vector<TextSpan> spans;
-    auto text = std::string_view(chat.text.bytes).substr(piece.bytes.begin, piece.bytes.end - piece.bytes.begin);
-    tokenizer.encode_with(text, {}, ids, &spans);
-    for (const auto& span : spans) mask.push_back(within(chat.assistant, piece.bytes.begin + span.begin) ? 1 : 0);
-  }
-  out["ids"] = ids;
+  finetune::ChatTokens tokens = finetune::encode_chat(chat.text, tokenizer);
+  std::vector<int32_t> mask;
+  for (size_t byte : tokens.first_byte) mask.push_back(within(chat.assistant, byte) ? 1 : 0);
+  out["ids"] = tokens.ids;
   out["mask"] = mask;
 }
 

@@ -14,6 +14,7 @@
 
 #include "cli.h"
 #include "mtrain/base/text.h"
+#include "mtrain/comm/communicator.h"
 #include "mtrain/config/tree.h"
 #include "mtrain/plugin/sidecar.h"
 #include "mtrain/tensor/device_backend.h"
@@ -254,7 +255,29 @@ std::vector<Finding> devices(const Cli& cli) {
       finding.text += lines;
       finding.fix = backend->remedy();
     } catch (const Error& error) {
-      finding.state = State::fail;
+      // A vendor's library that is not here is like a device that is not: the processor is.
+      bool lacks_library = std::string_view(error.what()).find("cannot open shared object file") != std::string_view::npos;
+      finding.state = lacks_library ? State::warn : State::fail;
+      finding.text += error.message();
+      finding.fix = error.hint();
+    }
+    out.push_back(std::move(finding));
+  }
+  return out;
+}
+
+/// What communicators that are made upon another one find: such as the library that they load.
+std::vector<Finding> communicators(const Cli& cli) {
+  std::vector<Finding> out;
+  PluginHost host = plugin_host(cli);
+  for (const auto& file : host.list()) {
+    if (file.kind != Communicator::kKind || file.name != "nccl" || !file.problem.empty() || file.shadowed) continue;
+    Finding finding{"comm", State::ok, cat("comm ", file.name, ": "), "", ErrorClass::plugin};
+    try {
+      CommContext context;
+      context.host = make_self_communicator();
+      finding.text += host.make<Communicator>(file.name, Node::map(), context)->describe();
+    } catch (const Error& error) {  // no fault of a machine that has no GPUs
       finding.text += error.message();
       finding.fix = error.hint();
     }
@@ -302,6 +325,7 @@ void doctor(Cli& cli, bool json) {
   std::vector<Finding> findings = {versions(), cpu_features(), cores(), memory(), limits(), working_folder()};
   for (auto& finding : plugins(cli)) findings.push_back(std::move(finding));
   for (auto& finding : devices(cli)) findings.push_back(std::move(finding));
+  for (auto& finding : communicators(cli)) findings.push_back(std::move(finding));
   json ? print_json(findings) : print_text(findings);
   for (const auto& finding : findings)
     if (finding.state == State::fail && cli.status == 0) cli.status = static_cast<int>(finding.error_class);

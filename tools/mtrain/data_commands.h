@@ -1,7 +1,9 @@
 // What the commands under `mtrain data` share. For one thread at a time.
 #pragma once
+#include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cli.h"
@@ -9,15 +11,33 @@
 
 namespace mtrain {
 
+/// The settings key=value … of a section of a recipe.
+Node settings_tree(const std::vector<std::string>& arguments, const std::string& section);
+
 /// Makes the tokenizer that `-t NAME key=value …` names; relative paths start in the working folder.
 std::unique_ptr<Tokenizer> make_tokenizer(PluginHost& plugins, const std::string& name,
                                           const std::vector<std::string>& settings);
 
+/// Records of fine-tuning data, and how they are read.
+struct RecordArguments {
+  std::string path, tokenizer, type = "sft";
+  std::vector<std::string> settings, data;  // of the tokenizer, and of the dataset
+  int64_t seq_length = 4096;
+};
+/// Options that `data show` and `data pack` share.
+void add_record_options(CLI::App& command, RecordArguments& arguments);
+/// Shows what records [first, last) become: `range` gets their number. Learnt tokens stand out.
+void show_records(const Cli& cli, const RecordArguments& arguments,
+                  const std::function<std::pair<int64_t, int64_t>(int64_t)>& range, int64_t most_tokens);
+
 /// Each adds the command under `mtrain data` that it is named after.
+void add_data_prepare(CLI::App& data, Cli& cli);
+void add_data_verify(CLI::App& data, Cli& cli);
 void add_data_tokenize(CLI::App& data, Cli& cli);
 void add_data_render(CLI::App& data, Cli& cli);
 void add_data_stats(CLI::App& data, Cli& cli);
 void add_data_merge(CLI::App& data, Cli& cli);
+void add_data_pack(CLI::App& data, Cli& cli);
 void add_data_show(CLI::App& data, Cli& cli);
 
 }  // namespace mtrain

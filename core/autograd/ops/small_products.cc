@@ -81,36 +81,55 @@ Tensor SmallProducts::measure(Run& run, const Tensor& x, SmallOperand operand) c
   return amax;
 }
 
+SmallScale SmallProducts::scale() const {
+  switch (rule_.recipe) {
+    case SmallRecipe::blockwise:
+      return SmallScale::power_of_two;
+    case SmallRecipe::mxfp8:
+      return SmallScale::e8m0;
+    case SmallRecipe::nvfp4:
+      return SmallScale::nvfp4;
+    default:
+      return SmallScale::tensor;
+  }
+}
+
 SmallProducts::Codes SmallProducts::quantise(Run& run, const Operand& operand, SmallOperand kind, Along along,
                                              int64_t draw) const {
   require_kernel(run, run.kernels().quantise, "quantise");
   const Tensor& x = operand.x;
   bool gradient = kind == SmallOperand::gradient, weight = kind == SmallOperand::weight;
-  Codes out{run.empty(x.shape(), DType::bf16), {}};
+  int64_t group = rule_.recipe == SmallRecipe::blockwise ? kBlock
+                  : rule_.recipe == SmallRecipe::mxfp8   ? kMxGroup
+                                                         : kFp4Group;
+  bool square = weight && rule_.recipe != SmallRecipe::mxfp8;  // the same codes whichever dimension is added up
   QuantiseArgs args{.x = x.raw(),
-                    .values = out.values.data<bf16>(),
+                    .values = nullptr,
                     .codes = nullptr,
                     .scales = nullptr,
                     .amax = nullptr,
                     .factor = nullptr,
                     .rows = x.size(0),
                     .cols = x.size(1),
+                    .tile_rows = square || along == Along::rows ? group : 1,
+                    .tile_cols = square || along == Along::cols ? group : 1,
                     .format = gradient ? rule_.backward : rule_.forward,
-                    .dtype = x.dtype()};
-  int64_t group = rule_.recipe == SmallRecipe::blockwise ? kBlock
-                  : rule_.recipe == SmallRecipe::mxfp8   ? kMxGroup
-                                                         : kFp4Group;
-  bool square = weight && rule_.recipe != SmallRecipe::mxfp8;  // the same codes whichever dimension is added up
-  args.tile_rows = square || along == Along::rows ? group : 1;
-  args.tile_cols = square || along == Along::cols ? group : 1;
-  if (by_tensor(rule_.recipe))
-    args.scale = SmallScale::tensor;
-  else if (rule_.recipe == SmallRecipe::blockwise)
-    args.scale = SmallScale::power_of_two;
-  else if (rule_.recipe == SmallRecipe::mxfp8)
-    args.scale = SmallScale::e8m0;
-  else
-    args.scale = SmallScale::nvfp4;
+                    .scale = scale(),
+                    .dtype = x.dtype(),
+                    .sum_rows = along == Along::rows};
+  Codes out;
+  if (run.kernels().multiplies(args.scale)) {
+    out.layout = layout_of(args);
+    out.packed = run.empty({out.layout.code_bytes()}, DType::u8);
+    args.packed = out.packed.data<uint8_t>();
+    if (int64_t bytes = out.layout.scale_bytes(); bytes > 0) {
+      out.scales = run.empty({bytes}, DType::u8);
+      args.packed_scales = out.scales.raw();
+    }
+  } else {
+    out.values = run.empty(x.shape(), DType::bf16);
+    args.values = out.values.data<bf16>();
+  }
   if (operand.amax.defined()) {
     out.factor = run.empty({1}, DType::f32);
     args.amax = operand.amax.data<float>();
@@ -128,6 +147,36 @@ SmallProducts::Codes SmallProducts::quantise(Run& run, const Operand& operand, S
   return out;
 }
 
+namespace {
+
+/// C[M,N] (+)= A Bᵀ + bias + addend on the unit, of two operands whose lines are the rows and the columns of C.
+template <class Codes>
+void multiply(Run& run, const Codes& a, const Codes& b, const Tensor& c, bool accumulate, const Tensor& bias,
+              const Tensor& addend) {
+  MT_CHECK_EQ(a.layout.sum, b.layout.sum);
+  auto bytes = [](const Tensor& t) -> const void* { return t.defined() ? t.raw() : nullptr; };
+  run.kernels().small_gemm(run.stream(), {.product = {.a = a.packed.raw(),
+                                                      .b = b.packed.raw(),
+                                                      .c = c.raw(),
+                                                      .bias = bytes(bias),
+                                                      .addend = bytes(addend),
+                                                      .m = a.layout.lines,
+                                                      .n = b.layout.lines,
+                                                      .k = a.layout.sum,
+                                                      .ldc = b.layout.lines,
+                                                      .beta = accumulate ? 1.0f : 0.0f,
+                                                      .c_dtype = c.dtype(),
+                                                      .bias_dtype = bias.defined() ? bias.dtype() : DType::f32,
+                                                      .scale_a = scale_of(a.factor),
+                                                      .scale_b = scale_of(b.factor)},
+                                          .a = a.layout,
+                                          .b = b.layout,
+                                          .a_scales = bytes(a.scales),
+                                          .b_scales = bytes(b.scales)});
+}
+
+}  // namespace
+
 SmallProducts::Operand SmallProducts::rotate(Run& run, const Tensor& x, SmallOperand kind) const {
   require_kernel(run, run.kernels().hadamard, "hadamard");
   Tensor y = run.empty({(x.size(0) + kHadamard - 1) / kHadamard * kHadamard, x.size(1)}, x.dtype());
@@ -141,6 +190,7 @@ void SmallProducts::forward(Run& run, const Operand& x, const Operand& w, const 
                             const Tensor& y) const {
   Codes left = quantise(run, x, SmallOperand::input, Along::cols, 0),
         right = quantise(run, w, SmallOperand::weight, Along::cols, 0);
+  if (left.packed.defined()) return multiply(run, left, right, y, false, b, addend);
   linear_forward(run, left.values, right.values, b, addend, y, scale_of(left.factor), scale_of(right.factor));
 }
 
@@ -148,6 +198,7 @@ void SmallProducts::input_gradient(Run& run, const Operand& dy, const Operand& w
                                    int64_t draw) const {
   Codes left = quantise(run, dy, SmallOperand::gradient, Along::cols, draw),
         right = quantise(run, w, SmallOperand::weight, Along::rows, 0);
+  if (left.packed.defined()) return multiply(run, left, right, dx, accumulate, {}, {});
   linear_input_gradient(run, left.values, right.values, dx, accumulate, scale_of(left.factor), scale_of(right.factor));
 }
 
@@ -158,6 +209,7 @@ void SmallProducts::weight_gradient(Run& run, const Operand& dy, const Operand& 
           x_used = rotated ? rotate(run, x.x, SmallOperand::input) : x;
   Codes left = quantise(run, dy_used, SmallOperand::gradient, Along::rows, draw),
         right = quantise(run, x_used, SmallOperand::input, Along::rows, 0);
+  if (left.packed.defined()) return multiply(run, left, right, dw, accumulate, {}, {});
   linear_weight_gradient(run, left.values, right.values, dw, accumulate, scale_of(left.factor), scale_of(right.factor));
 }
 

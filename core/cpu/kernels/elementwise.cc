@@ -61,6 +61,25 @@ void cast(Stream& stream, const CastArgs& args) {
   });
 }
 
+void copy_blocks(Stream& stream, const CopyBlocksArgs& args) {
+  with_float_type(args.dtype, [&]<class T>(T) {
+    auto src = static_cast<const T*>(args.src);
+    auto dst = static_cast<T*>(args.dst);
+    int64_t n = args.count;
+    for_blocks(cpu_stream(stream), args.outer * args.inner, rows_per_task(n), [&](int64_t begin, int64_t end) {
+      for (int64_t block = begin; block < end; ++block) {
+        int64_t i = block / args.inner, j = block % args.inner;
+        const T* from = src + i * args.src_outer + j * args.src_inner;
+        T* to = dst + i * args.dst_outer + j * args.dst_inner;
+        if (args.accumulate)
+          cast_row(SerialTeam{}, from, to, n, 1.0f, true);
+        else
+          std::memcpy(static_cast<void*>(to), from, sizeof(T) * static_cast<size_t>(n));
+      }
+    });
+  });
+}
+
 void dropout(Stream& stream, const DropoutArgs& args) {
   with_float_type(args.dtype, [&]<class T>(T) {
     auto x = static_cast<const T*>(args.x);

@@ -22,6 +22,7 @@ void fill_kernels(KernelTable& table) {
   table.cross_entropy_backward = cross_entropy_backward;
   table.add = add;
   table.cast = cast;
+  table.copy_blocks = copy_blocks;
   table.column_sum = column_sum;
   table.dropout = dropout;
   table.amax = amax;

@@ -29,6 +29,7 @@ void cross_entropy(Stream&, const CrossEntropyArgs&);
 void cross_entropy_backward(Stream&, const CrossEntropyBackwardArgs&);
 void add(Stream&, const AddArgs&);
 void cast(Stream&, const CastArgs&);
+void copy_blocks(Stream&, const CopyBlocksArgs&);
 void column_sum(Stream&, const ColumnSumArgs&);
 void dropout(Stream&, const DropoutArgs&);
 void amax(Stream&, const AmaxArgs&);

@@ -1,9 +1,10 @@
 // Matrices into small floating-point types. Work goes by bands of as many rows as a tile has; within a band every
 // column has its scale in an array, so that one loop of vector code serves every shape of tiles.
-#include "mtrain/kernel/quantise.h"
+#include "mtrain/kernel/quantise_patch.h"
 
 #include <cstring>
 
+#include "mtrain/base/error.h"
 #include "mtrain/base/rng.h"
 #include "mtrain/cpu/kernels/launch.h"
 
@@ -12,19 +13,14 @@ namespace {
 
 constexpr int64_t kHadamardRows = 16;
 
-/// The bits of |x|: in the order of magnitudes, infinity and NaN last.
-MT_HD uint32_t magnitude(float x) {
-  return detail::bits_of(x) & 0x7FFFFFFFu;
-}
-
 template <class T>
 uint32_t largest_magnitude(const T* x, int64_t n) {
   constexpr int64_t kLanesHere = 64;
   uint32_t lane[kLanesHere] = {}, top = 0;
   int64_t i = 0;
   for (; i + kLanesHere <= n; i += kLanesHere)
-    for (int64_t j = 0; j < kLanesHere; ++j) lane[j] = std::max(lane[j], magnitude(to_float(x[i + j])));
-  for (; i < n; ++i) top = std::max(top, magnitude(to_float(x[i])));
+    for (int64_t j = 0; j < kLanesHere; ++j) lane[j] = std::max(lane[j], magnitude_bits(to_float(x[i + j])));
+  for (; i < n; ++i) top = std::max(top, magnitude_bits(to_float(x[i])));
   for (uint32_t l : lane) top = std::max(top, l);
   return top;
 }
@@ -36,6 +32,7 @@ class Quantiser {
       : stream_(stream), a_(a), x_(static_cast<const T*>(a.x)), rng_(a.seed, a.name_key, a.step) {}
 
   void run() {
+    if (a_.packed) return patches();
     if (a_.scale == SmallScale::nvfp4) global_ = nvfp4_global(*a_.amax);
     if (a_.scale == SmallScale::tensor) return whole();
     if (a_.factor) *a_.factor = a_.scale == SmallScale::nvfp4 ? global_.decode : 1.0f;
@@ -43,6 +40,23 @@ class Quantiser {
   }
 
  private:
+  /// With the layout of a unit: what a GPU runs, patch by patch.
+  void patches() {
+    if (!patch_takes(a_.scale, a_.tile_rows, a_.tile_cols)) throw_no_patch(a_.tile_rows, a_.tile_cols);
+    SmallScaling all = whole_scaling<Format>(a_);
+    if (a_.factor) *a_.factor = all.decode;
+    SmallLayout layout = layout_of(a_);
+    int64_t down = (a_.rows + kPatch - 1) / kPatch, across = (a_.cols + kPatch - 1) / kPatch;
+    size_t bytes = (sizeof(PatchMemory<T>) + 63) / 64 * 64;
+    std::byte* memory = stream_.scratch(bytes * static_cast<size_t>(stream_.threads()));
+    for_uneven_tasks(stream_, down * across, [&](int64_t task, int thread) {
+      auto& mine = *reinterpret_cast<PatchMemory<T>*>(memory + static_cast<size_t>(thread) * bytes);
+      QuantisePatch<Format, T, SerialTeam, QuantiseArgs>{
+          {}, a_, layout, all, task / across * kPatch, task % across * kPatch, mine}
+          .run();
+    });
+  }
+
   void whole() {
     SmallScaling s = tensor_scaling(*a_.amax, Format::kMax, a_.headroom);
     if (a_.factor) *a_.factor = s.decode;
@@ -78,7 +92,7 @@ class Quantiser {
     std::memset(top, 0, sizeof(uint32_t) * static_cast<size_t>(a_.cols));
     for (int64_t r = begin; r < end; ++r) {
       const T* row = x_ + r * a_.cols;
-      SerialTeam{}.each(a_.cols, [&](int64_t c) { top[c] = std::max(top[c], magnitude(to_float(row[c]))); });
+      SerialTeam{}.each(a_.cols, [&](int64_t c) { top[c] = std::max(top[c], magnitude_bits(to_float(row[c]))); });
     }
   }
 
@@ -88,21 +102,10 @@ class Quantiser {
       int64_t begin = t * a_.tile_cols, end = std::min(a_.cols, begin + a_.tile_cols);
       uint32_t most = 0;
       for (int64_t c = begin; c < end; ++c) most = most < top[c] ? top[c] : most;
-      SmallScaling s = scaling(detail::float_of(most));
+      SmallScaling s = tile_scaling<Format>(a_.scale, detail::float_of(most), global_.encode);
       for (int64_t c = begin; c < end; ++c) encode[c] = s.encode;
       for (int64_t c = begin; c < end; ++c) decode[c] = s.decode;
       if (a_.scales) a_.scales[band * tiles + t] = s.decode;
-    }
-  }
-
-  SmallScaling scaling(float amax) const {
-    switch (a_.scale) {
-      case SmallScale::power_of_two:
-        return power_of_two_scaling(amax, Format::kMax);
-      case SmallScale::e8m0:
-        return e8m0_scaling(amax, Format::kMax);
-      default:
-        return nvfp4_scaling(amax, global_.encode);
     }
   }
 
@@ -161,7 +164,7 @@ void amax(Stream& stream, const AmaxArgs& args) {
       partial[begin / kElementBlock] = largest_magnitude(x + begin, end - begin);
     });
   });
-  uint32_t top = args.accumulate ? magnitude(*args.amax) : 0;
+  uint32_t top = args.accumulate ? magnitude_bits(*args.amax) : 0;
   for (int64_t b = 0; b < blocks; ++b) top = std::max(top, partial[b]);
   *args.amax = detail::float_of(top);
 }

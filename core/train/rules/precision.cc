@@ -60,6 +60,8 @@ constexpr Rule kRules[] = {
     {"residual-dtype", "mixed_precision.residual_dtype", "mixed_precision.residual_dtype == 'fp32'",
      "mixed_precision.dtype in ['bf16', 'fp16']", "everything is fp32 already", "",
      "mixed_precision.residual_dtype; mixed_precision.dtype"},
+    {"tf32-backend", "mixed_precision.tf32", "mixed_precision.tf32", "dist.backend == 'cuda'",
+     "the backend is {dist.backend}", "TF32 is a GPU's", "mixed_precision.tf32=false; dist.backend='cuda'"},
     {"loss-scale-dtype", "mixed_precision.loss_scale", "mixed_precision.loss_scale > 0",
      "mixed_precision.dtype == 'fp16'", "only fp16 has a loss scale, and dtype is {mixed_precision.dtype}",
      "fp32 and bf16 have the range to do without", "mixed_precision.loss_scale=0; mixed_precision.dtype"},

@@ -46,7 +46,7 @@ void ModelSection::bind(Fields& f) {
       .min(1)
       .resume(impossible)
       .renamed_from({"make_vocab_size_divisible_by"});
-  f("init_from", init_from, "Hugging Face folder (config.json, *.safetensors) that gives the start values")
+  f("init_from", init_from, "what gives the start values: a Hugging Face folder (config.json, *.safetensors), or a run's folder or checkpoint")
       .example("/models/Llama-3.2-1B")
       .renamed_from({"pretrained_checkpoint"});
   bind_recompute(*this, f);

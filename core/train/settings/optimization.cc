@@ -102,6 +102,9 @@ void MixedPrecisionSection::bind(Fields& f) {
       .one_of({"compute", "fp32"})
       .needs("a residual stream of its own type")
       .renamed_from({"fp32_residual_connection"});
+  f("tf32", tf32, "fp32: products on a GPU may round their operands to 10 bits of fraction (TF32), which is several times as fast")
+      .resume(safe)
+      .renamed_from({"allow_tf32"});
   bind_loss_scale(f);
   bind_fp8(f);
 }

@@ -30,6 +30,7 @@ struct OptimizerSection {
 
 struct MixedPrecisionSection {
   std::string dtype = "fp32", params_dtype = "fp32", grads_dtype = "fp32", residual_dtype = "compute";
+  bool tf32 = false;
   double loss_scale = 0, initial_loss_scale = 65536, min_loss_scale = 1;
   int64_t loss_scale_window = 1000, loss_scale_hysteresis = 1;
   std::string fp8 = "none", fp8_recipe = "tensorwise", fp8_amax_algo = "max", fp4 = "none";

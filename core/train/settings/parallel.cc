@@ -21,7 +21,6 @@ void DistSection::bind(Fields& f) {
       .renamed_from({"distributed_backend"});
   f("nccl_algo", nccl_algo, "algorithms that NCCL may use; empty: its own choice")
       .one_of({"Ring", "Tree", "CollnetDirect", "CollnetChain", "NVLS", "NVLSTree", "^NVLS"})
-      .needs("NCCL communication")
       .resume(safe);
   f("timeout_minutes", timeout_minutes, "a rank that is waited for longer than this, be it saving, has failed")
       .exclusive_min(0)

@@ -167,6 +167,11 @@ void ProfilingSection::bind(Fields& f) {
       .resume(safe)
       .renamed_from({"profile_step_start"});
   f("end", end, "steps before it stops").min(0).unit("steps").resume(safe).renamed_from({"profile_step_end"});
+  f("peak_tflops", peak_tflops,
+    "what a device can do at most, which the share of use (mfu) is of; 0: as its type is sold, or measured where that is unknown")
+      .min(0)
+      .unit("TFLOP/s")
+      .resume(safe);
   f("ranks", ranks, "ranks that take part")
       .min(0)
       .needs("several ranks")

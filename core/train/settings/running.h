@@ -52,6 +52,7 @@ struct ProfilingSection {
   std::string type = "none";
   int64_t start = 10, end = 12;
   std::vector<int64_t> ranks = {0};
+  double peak_tflops = 0;
   void bind(Fields& f);
 };
 

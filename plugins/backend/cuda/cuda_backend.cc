@@ -13,7 +13,8 @@ namespace {
 constexpr size_t kPinnedLimit = size_t{64} << 20;
 }
 
-CudaBackend::CudaBackend() : kernels_(cuda_kernels()), pool_(api_), pinned_(api_, kPinnedLimit) {}
+CudaBackend::CudaBackend(bool tf32)
+    : tf32_(tf32), kernels_(cuda_kernels()), pool_(api_), pinned_(api_, kPinnedLimit) {}
 
 CudaBackend::~CudaBackend() {
   if (ordering_) api_.free_event(ordering_);
@@ -23,6 +24,15 @@ const Verdict& CudaBackend::verdict() const {
   std::lock_guard lock(mutex_);
   if (!verdict_) verdict_ = std::make_unique<Verdict>(judge(ask_machine()));
   return *verdict_;
+}
+
+const KernelTable& CudaBackend::kernels() const {
+  std::call_once(asked_, [&] {
+    int devices = verdict().probe.devices;
+    kernels_.small_scales = devices > 0 ? ~0u : 0;
+    for (int device = 0; device < devices; ++device) kernels_.small_scales &= small_scales_of(architecture_of(device));
+  });
+  return kernels_;
 }
 
 // `then` starts what it is given from now on after what `first` has been given so far.

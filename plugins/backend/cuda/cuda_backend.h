@@ -17,7 +17,7 @@ class CudaStream;
 
 class CudaBackend : public DeviceBackend {
  public:
-  CudaBackend();
+  explicit CudaBackend(bool tf32 = false);
   ~CudaBackend() override;
 
   std::string_view name() const override { return "cuda"; }
@@ -28,9 +28,12 @@ class CudaBackend : public DeviceBackend {
   void deallocate(Device device, void* data, size_t bytes) override;
   size_t free_memory(Device device) const override;
   std::unique_ptr<Stream> stream(Device device) override;
-  const KernelTable& kernels() const override { return kernels_; }
+  const KernelTable& kernels() const override;
+  bool host_memory() const override { return false; }
   void copy(Stream& stream, void* to, const void* from, size_t bytes) override;
   void fill_zero(Stream& stream, void* data, size_t bytes) override;
+
+  bool tf32() const { return tf32_; }
 
   /// For CudaStream: memory in a stream's own order. take() throws Error(config) where there is none for `use`.
   void* take(size_t bytes, cudaStream_t stream, const char* use);
@@ -45,10 +48,12 @@ class CudaBackend : public DeviceBackend {
   const Verdict& verdict() const;
   void order(cudaStream_t first, cudaStream_t then);
 
+  bool tf32_;
   mutable std::mutex mutex_;
   mutable std::unique_ptr<Verdict> verdict_;
   mutable RuntimeApi api_;
-  KernelTable kernels_;
+  mutable std::once_flag asked_;  // what the device's unit for small types takes
+  mutable KernelTable kernels_;
   DevicePool pool_;
   PinnedPool pinned_;
   std::vector<CudaStream*> streams_;  // living ones; the first is the one that tensors' memory is ordered on

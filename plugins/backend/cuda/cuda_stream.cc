@@ -16,11 +16,8 @@ constexpr size_t kNormSlots = 65536;
 CudaStream::CudaStream(CudaBackend& backend, int device)
     : backend_(backend), pending_(launches(), kAdamWBatch, kNormBatch, kNormSlots) {
   MT_CUDA(cudaSetDevice(device));
-  int major = 0, minor = 0;
   MT_CUDA(cudaDeviceGetAttribute(&processors_, cudaDevAttrMultiProcessorCount, device));
-  MT_CUDA(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
-  MT_CUDA(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device));
-  architecture_ = 10 * major + minor;
+  architecture_ = architecture_of(device);
   MT_CUDA(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
   MT_CUDA(cudaEventCreateWithFlags(&ordering_, cudaEventDisableTiming));
   gemm_ = std::make_unique<GemmPlans>();
@@ -37,7 +34,7 @@ CudaStream::~CudaStream() {
     cudaStreamDestroy(lane.stream);
   }
   cudaStreamSynchronize(stream_);
-  for (Memory* m : {&scratch_, &workspace_, &uploaded_, &norms_})
+  for (Memory* m : {&scratch_, &workspace_, &uploaded_, &norms_, &operands_, &scalars_})
     if (m->data) backend_.give(m->data, stream_);
   backend_.closed(*this);
   cudaEventDestroy(ordering_);
@@ -112,6 +109,9 @@ void* CudaStream::grown(Memory& memory, size_t bytes, const char* use) {
 void* CudaStream::scratch(size_t bytes) {
   return grown(scratch_, std::max<size_t>(bytes, 1), "kernels' scratch memory");
 }
+
+void* CudaStream::operands(size_t bytes) { return grown(operands_, std::max<size_t>(bytes, 1), "operands of products"); }
+float* CudaStream::scalars() { return static_cast<float*>(grown(scalars_, 2 * sizeof(float), "scalars of products")); }
 
 void CudaStream::upload(void* to, const void* from, size_t bytes) {
   auto* target = static_cast<char*>(to);

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "attention.h"
+#include "cuda_backend.h"
 #include "device_pool.h"
 #include "gemm.h"
 #include "kernels/kernels.h"
@@ -19,14 +20,13 @@
 
 namespace mtrain::cuda {
 
-class CudaBackend;
-
 class CudaStream final : public Stream {
  public:
   CudaStream(CudaBackend& backend, int device);
   ~CudaStream() override;
 
   void synchronize() override;
+  void* native() override { return handle(); }
   /// The queue's end: what is given to it from here on comes after everything before.
   cudaStream_t handle() {
     settle();
@@ -48,6 +48,12 @@ class CudaStream final : public Stream {
   void join_lanes();
   /// At least `bytes` for kernels that are queued until the next call, which may hand out the same memory.
   void* scratch(size_t bytes);
+  /// Memory like scratch(), for operands that are made for one product.
+  void* operands(size_t bytes);
+  /// Two floats on the device, for the next call on the main stream.
+  float* scalars();
+  /// Whether products of fp32 may round their operands to TF32.
+  bool tf32() const { return backend_.tf32(); }
   /// Host values to the device, in the order of the stream; the host's memory may be changed on return.
   void upload(void* to, const void* from, size_t bytes);
   /// A copy on the device of a few host values, valid until the next call.
@@ -75,7 +81,7 @@ class CudaStream final : public Stream {
   CudaBackend& backend_;
   cudaStream_t stream_ = nullptr;
   int processors_ = 1, architecture_ = 0;
-  Memory scratch_, workspace_, uploaded_, norms_;
+  Memory scratch_, workspace_, uploaded_, norms_, operands_, scalars_;
   std::array<Lane, ProductLanes::kLanes> lanes_;
   ProductLanes placing_;
   cudaEvent_t ordering_ = nullptr;

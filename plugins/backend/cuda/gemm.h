@@ -1,5 +1,5 @@
 // Matrix products through cuBLASLt, with plans kept per shape: the library's choice of algorithm takes longer than a
-// small product. Sums are in float (no TF32), results deterministic. For one thread at a time.
+// small product. Sums are in float, results deterministic. For one thread at a time.
 #pragma once
 #include <compare>
 #include <cstdint>
@@ -14,6 +14,8 @@ class CudaStream;
 
 /// KernelTable::gemm.
 void gemm(CudaStream& stream, const GemmArgs& args);
+/// KernelTable::small_gemm. Shapes that the library has nothing for are multiplied as bf16.
+void small_gemm(CudaStream& stream, const SmallGemmArgs& args);
 
 struct GemmPlan;
 
@@ -22,11 +24,21 @@ class GemmPlans {
  public:
   static constexpr size_t kMaxPlans = 1024;
   static constexpr size_t kWorkspace = size_t{32} << 20;
+  /// Operands are codes of a small type.
+  struct Small {
+    bool on = false, square_a = false, square_b = false;
+    SmallFloat a = SmallFloat::e4m3, b = SmallFloat::e4m3;
+    SmallScale scale = SmallScale::tensor;
+    auto operator<=>(const Small&) const = default;
+  };
   struct Key {
     int64_t m, n, k, lda, ldb, ldc, batch, stride_a, stride_b, stride_c;
     bool transpose_a, transpose_b, bias, reads_c;
     int align_a, align_b, align_c, align_d;  // bytes, at most 256
     DType dtype, c_dtype;
+    bool device_scalars = false;  // alpha and beta lie on the device
+    bool tf32 = false;            // fp32 operands may be rounded to 10 bits
+    Small small = {};
     auto operator<=>(const Key&) const = default;
   };
 

@@ -106,6 +106,13 @@ ProbeAnswers ask_machine() {
   return a;
 }
 
+int architecture_of(int device) {
+  int major = 0, minor = 0;
+  MT_CUDA(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
+  MT_CUDA(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device));
+  return 10 * major + minor;
+}
+
 std::vector<std::string> describe_devices(int devices) {
   std::vector<std::string> lines;
   for (int i = 0; i < devices; ++i) {

@@ -43,5 +43,7 @@ Verdict judge(const ProbeAnswers& answers);
 ProbeAnswers ask_machine();
 /// "NVIDIA H200, 139.8 GiB, compute capability 9.0" for each device.
 std::vector<std::string> describe_devices(int devices);
+/// 90 for compute capability 9.0.
+int architecture_of(int device);
 
 }  // namespace mtrain::cuda

@@ -29,12 +29,20 @@ void norm(Stream& stream, const SquaredNormArgs& args) {
 }
 
 void product(Stream& stream, const GemmArgs& args) { gemm(cuda_stream(stream), args); }
+void small_product(Stream& stream, const SmallGemmArgs& args) { small_gemm(cuda_stream(stream), args); }
 void attend(Stream& stream, const AttentionArgs& args) { attention(cuda_stream(stream), args); }
 void attend_backward(Stream& stream, const AttentionBackwardArgs& args) {
   attention_backward(cuda_stream(stream), args);
 }
 
 }  // namespace
+
+uint32_t small_scales_of(int architecture) {
+  auto bit = [](SmallScale scale) { return 1u << static_cast<int>(scale); };
+  if (architecture >= 100) return bit(SmallScale::tensor) | bit(SmallScale::e8m0) | bit(SmallScale::nvfp4);
+  if (architecture >= 90) return bit(SmallScale::tensor) | bit(SmallScale::power_of_two);
+  return architecture >= 89 ? bit(SmallScale::tensor) : 0;
+}
 
 KernelTable cuda_kernels() {
   KernelTable table;
@@ -60,12 +68,17 @@ KernelTable cuda_kernels() {
   MT_LAUNCHED(cross_entropy_backward, CrossEntropyBackwardArgs);
   MT_LAUNCHED(add, AddArgs);
   MT_LAUNCHED(cast, CastArgs);
+  MT_LAUNCHED(copy_blocks, CopyBlocksArgs);
   MT_LAUNCHED(column_sum, ColumnSumArgs);
   MT_LAUNCHED(dropout, DropoutArgs);
+  MT_LAUNCHED(amax, AmaxArgs);
+  MT_LAUNCHED(quantise, QuantiseArgs);
+  MT_LAUNCHED(hadamard, HadamardArgs);
 #undef MT_LAUNCHED
   table.adamw = update;
   table.squared_norm = norm;
   table.gemm = product;
+  table.small_gemm = small_product;
   table.attention = attend;
   table.attention_backward = attend_backward;
   return table;

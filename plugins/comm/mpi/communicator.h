@@ -14,7 +14,7 @@ class MpiCommunicator : public Communicator {
 
   int rank() const override { return group_->rank(); }
   int size() const override { return group_->size(); }
-  std::string_view kind() const override { return "mpi"; }
+  std::string_view kind() const override { return transport_kind(); }
   const std::string& name() const override { return group_->name; }
   std::span<const int> world_ranks() const override { return group_->world_ranks; }
   RankActivity* activity() const override { return group_->job->activity(); }

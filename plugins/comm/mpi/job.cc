@@ -150,7 +150,9 @@ void Job::part() noexcept {
     } else {
       control_.send(&word, 1, leader, kPartTag, batch);
       done_within(batch, kGrace);
-      std::this_thread::sleep_for(5 * kGrace);
+      Batch never;  // a transport may learn of its end only where it looks
+      control_.recv(&word, 1, leader, kPartTag, never);
+      done_within(never, 5 * kGrace);
     }
   } catch (const std::exception&) {
     // MPI itself is broken; what is left is to end.

@@ -18,6 +18,8 @@ void check(int code, const char* call) {
 }
 }  // namespace
 
+std::string_view transport_kind() { return "mpi"; }
+
 struct Batch::State {
   std::vector<MPI_Request> requests;  // MPI_REQUEST_NULL once through
   std::vector<int> peers;

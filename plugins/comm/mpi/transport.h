@@ -1,14 +1,18 @@
 // The door to MPI: nonblocking messages of bytes and the life of the process's MPI session. The only part
-// that knows mpi.h. Everything is for one thread at a time, as MPI_THREAD_SERIALIZED asks. Failing MPI calls
+// that knows mpi.h; plugins/comm/tcp puts another transport in its place. Everything is for one thread at a time, as MPI_THREAD_SERIALIZED asks. Failing MPI calls
 // throw Error(peer).
 #pragma once
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string_view>
 #include <vector>
 
 namespace mtrain::mpi {
+
+/// "mpi": what a communicator over it is called.
+std::string_view transport_kind();
 
 /// Messages under way. Their memory must stay until done(), or cancel() for those received.
 class Batch {

@@ -1,10 +1,13 @@
 // The gpt dataset: prepared token files in the sample order of Megatron's GPTDataset, one file or a blend of
 // several.
 #include <algorithm>
+#include <array>
 #include <memory>
 #include <numeric>
 
 #include "mtrain/base/error.h"
+#include "mtrain/base/hash.h"
+#include "mtrain/config/tree.h"
 #include "mtrain/data/gpt_source.h"
 #include "mtrain/data/tokenizer.h"
 #include "mtrain/plugin/plugin.h"
@@ -12,10 +15,45 @@
 namespace mtrain {
 namespace {
 
+/// Fill in the middle.
+struct FimSettings {
+  double rate = 0, spm_rate = 0.5, fragment_rate = 0.5;
+  std::string cut = "characters", prefix, middle, suffix, pad, fragment, no_prefix;
+
+  void bind(Fields& f) {
+    f("rate", rate, "share of the documents of a sample that are cut in three and written middle last; 0: none")
+        .min(0)
+        .max(1)
+        .renamed_from({"fim_rate"});
+    f("spm_rate", spm_rate, "share of those written suffix, prefix, middle; the others: prefix, suffix, middle")
+        .min(0)
+        .max(1)
+        .renamed_from({"fim_spm_rate"});
+    f("cut", cut, "where a document is cut: between any characters, which encodes its parts anew, or between tokens")
+        .one_of({"characters", "tokens"});
+    f("prefix", prefix, "the special token before the prefix").example("<|fim_prefix|>");
+    f("middle", middle, "the special token before the middle").example("<|fim_middle|>");
+    f("suffix", suffix, "the special token before the suffix").example("<|fim_suffix|>");
+    f("pad", pad, "the special token that fills a sample which became shorter; empty: the end of document")
+        .example("<|fim_pad|>");
+    f("fragment", fragment, "a token that divides a document into fragments, each rearranged by itself; empty: none")
+        .example("<|file_sep|>")
+        .renamed_from({"fim_split_sample"});
+    f("fragment_rate", fragment_rate, "share of the fragments that are rearranged")
+        .min(0)
+        .max(1)
+        .renamed_from({"fim_fragment_rate"});
+    f("no_prefix", no_prefix, "documents that begin so stay as they are").renamed_from({"fim_no_prefix"});
+  }
+};
+
 struct GptConfig {
   std::string path, valid_path, test_path, split = "969,30,1";
-  std::vector<std::string> paths;
-  std::vector<double> weights;
+  std::vector<std::string> paths, valid_paths, test_paths;
+  std::vector<double> weights, valid_weights, test_weights;
+  FimSettings fim;
+  std::string order = "megatron";
+  Node phases;
   bool reset_position_ids = false, reset_attention_mask = false, eod_mask_loss = false, drop_last = true;
 
   void bind(Fields& f) {
@@ -26,68 +64,209 @@ struct GptConfig {
     f("weights", weights,
       "the share of each of paths; without it they are mixed by their sizes, each sample once")
         .example("[0.3, 0.7]");
+    f("order", order,
+      "megatron: its order, which depends on the number of samples of the whole run; open: epochs shuffled one by one, so that "
+      "train.steps and the weights of what is still to come may change when a run goes on")
+        .one_of({"megatron", "open"});
+    f("phases", phases, "order open: other weights for the first samples of the run, phase by phase; then come those of weights")
+        .example("[{samples: 64000, weights: [0.9, 0.1]}]")
+        .merge_replace();
     f("split", split, "shares of the documents for train, valid and test").example("969,30,1");
     f("valid_path", valid_path, "a pair for validation; then split is not applied");
+    f("valid_paths", valid_paths, "several pairs for validation, blended as paths are, instead of valid_path")
+        .example("[data/books_valid, data/web_valid]");
+    f("valid_weights", valid_weights, "the share of each of valid_paths").example("[0.5, 0.5]");
     f("test_path", test_path, "a pair for testing; then split is not applied");
+    f("test_paths", test_paths, "several pairs for testing, blended as paths are, instead of test_path")
+        .example("[data/books_test, data/web_test]");
+    f("test_weights", test_weights, "the share of each of test_paths").example("[0.5, 0.5]");
     f("reset_position_ids", reset_position_ids, "count positions from 0 again after each end of document");
     f("reset_attention_mask", reset_attention_mask, "let no token attend to an earlier document");
     f("eod_mask_loss", eod_mask_loss, "leave the token after an end of document out of the loss");
     f("drop_last", drop_last, "leave out a last validation sample that the data cannot fill")
         .renamed_from({"drop_last_partial_validation_sequence"});
+    f.section("fim", fim);
   }
 };
 
 using File = std::shared_ptr<const IndexedFile>;
 
+/// What a split, or all of them, are read from.
+struct Blend {
+  std::string name;  // of the setting: "path", "valid_path"
+  std::vector<File> files;
+  std::vector<double> weights;  // none: mixed by their sizes
+};
+
 class GptDataset final : public Dataset {
  public:
   GptDataset(const GptConfig& config, DatasetContext& context) : config_(config), context_(context) {
     check_settings();
-    if (!config.path.empty()) train_.push_back(open(config.path));
-    for (const auto& path : config.paths) train_.push_back(open(path));
-    if (!config.valid_path.empty()) valid_ = open(config.valid_path);
-    if (!config.test_path.empty()) test_ = open(config.test_path);
+    phases_ = read_phases();
+    if (config.fim.rate > 0) fim_ = make_fim();
+    blends_ = {open_blend("path", config.path, config.paths, config.weights),
+               open_blend("valid_path", config.valid_path, config.valid_paths, config.valid_weights),
+               open_blend("test_path", config.test_path, config.test_paths, config.test_weights)};
   }
 
   std::unique_ptr<SampleSource> split(Split which, int64_t num_samples) const override {
     MT_USER_CHECK(which == Split::train || num_samples != 0, ErrorClass::config,
                   cat("no samples wanted of the ", name(which), " split"), "");
-    if (own_files()) {
-      if (which == Split::valid) return whole(valid_, which, num_samples, "dataset.valid_path");
-      if (which == Split::test) return whole(test_, which, num_samples, "dataset.test_path");
-    }
-    if (config_.paths.empty()) return source(train_[0], range_of(train_[0], which), which, num_samples);
-    return config_.weights.empty() ? blend_by_size(which, num_samples) : blend_by_weight(which, num_samples);
+    const Blend& blend = blends_[own_files() ? static_cast<size_t>(which) : 0];
+    MT_USER_CHECK(
+        !blend.files.empty(), ErrorClass::config,
+        cat("there is no ", name(which), " data: dataset.", blend.name, " is not set"),
+        "set it, or leave those of valid and test both out so that dataset.split divides the documents");
+    if (blend.files.size() == 1)
+      return ordered(blend.files[0], range_of(blend.files[0], which), which, num_samples);
+    return blend.weights.empty() ? blend_by_size(blend, which, num_samples)
+                                 : blend_by_weight(blend, which, num_samples);
   }
 
-  std::string identity() const override {
+  std::string identity() const override { return identity_until(INT64_MAX); }
+
+  std::string identity_until(int64_t consumed) const override {
     std::vector<std::string> files, weights;
-    for (const auto& file : train_) files.push_back(file->identity());
-    for (const auto& file : {valid_, test_}) files.push_back(file ? file->identity() : "null");
-    for (double weight : config_.weights) weights.push_back(shortest(weight));
+    for (const auto& file : blends_[0].files) files.push_back(file->identity());
+    for (size_t i : {size_t{1}, size_t{2}}) files.push_back(identity_of(blends_[i]));
+    if (!open_order())
+      for (double weight : config_.weights) weights.push_back(shortest(weight));
     auto flag = [](bool value) { return value ? "true" : "false"; };
-    return cat("{\"dataset\":\"gpt\",\"files\":[", join(files, ","), "],\"weights\":[", join(weights, ","),
-               "],\"split\":\"", own_files() ? "" : config_.split, "\",\"seed\":", context_.seed,
-               ",\"seq_length\":", context_.seq_length,
+    return cat("{\"dataset\":\"gpt\",\"files\":[", join(files, ","), "],\"weights\":[", join(weights, ","), "],\"split\":\"",
+               own_files() ? "" : config_.split, "\",\"seed\":", context_.seed, ",\"seq_length\":", context_.seq_length,
                ",\"reset_position_ids\":", flag(config_.reset_position_ids),
                ",\"reset_attention_mask\":", flag(config_.reset_attention_mask),
-               ",\"eod_mask_loss\":", flag(config_.eod_mask_loss), "}");
+               ",\"eod_mask_loss\":", flag(config_.eod_mask_loss), fim_identity(), order_identity(consumed), "}");
   }
 
  private:
-  bool own_files() const { return !config_.valid_path.empty() || !config_.test_path.empty(); }
+  /// Whether the splits are files of their own.
+  bool own_files() const { return !blends_[1].files.empty() || !blends_[2].files.empty(); }
+
+  /// "null", a file, or a list of files and weights.
+  static std::string identity_of(const Blend& blend) {
+    if (blend.files.empty()) return "null";
+    if (blend.files.size() == 1) return blend.files[0]->identity();
+    std::vector<std::string> parts;
+    for (const auto& file : blend.files) parts.push_back(file->identity());
+    for (double weight : blend.weights) parts.push_back(shortest(weight));
+    return cat("[", join(parts, ","), "]");
+  }
+
+  Blend open_blend(const std::string& name, const std::string& path, const std::vector<std::string>& paths,
+                   const std::vector<double>& weights) const {
+    MT_USER_CHECK(
+        path.empty() || paths.empty(), ErrorClass::config,
+        cat("dataset.", name, " and dataset.", name, "s are both set"),
+        cat("give the prefix of one prepared pair as dataset.", name, ", or several as dataset.", name, "s"));
+    const std::string weights_name = name.substr(0, name.size() - 4) + "weights";
+    MT_USER_CHECK(weights.empty() || weights.size() == paths.size(), ErrorClass::config,
+                  cat("dataset.", weights_name, " has ", weights.size(), " values for ", paths.size(),
+                      " dataset.", name, "s"),
+                  "give one weight for each path");
+    if (!weights.empty()) normalize_weights(weights);
+    Blend blend{name, {}, weights};
+    if (!path.empty()) blend.files.push_back(open(path));
+    for (const auto& one : paths) blend.files.push_back(open(one));
+    return blend;
+  }
+
+  bool open_order() const { return config_.order == "open"; }
+
+  /// The weights of the first `total` samples of a blend, of whose training the phases are. Neighbours with the same weights are
+  /// one phase.
+  std::vector<BlendPhase> phases_until(const Blend& from, int64_t total) const {
+    std::vector<BlendPhase> out;
+    auto add = [&](int64_t samples, const std::vector<double>& weights) {
+      samples = std::min(samples, total);
+      total -= samples;
+      if (samples <= 0) return;
+      if (!out.empty() && out.back().weights == weights)
+        out.back().samples += samples;
+      else
+        out.push_back({samples, weights});
+    };
+    if (&from == &blends_[0])
+      for (const auto& phase : phases_) add(phase.samples, phase.weights);
+    if (!from.weights.empty()) add(total, normalize_weights(from.weights));
+    return out;
+  }
+
+  std::string order_identity(int64_t consumed) const {
+    if (!open_order()) return {};
+    std::vector<std::string> mix;
+    for (const auto& phase : phases_until(blends_[0], consumed)) {
+      std::vector<std::string> weights;
+      for (double weight : phase.weights) weights.push_back(shortest(weight));
+      mix.push_back(cat("[", phase.samples, ",", join(weights, ","), "]"));
+    }
+    return cat(",\"order\":\"open\",\"mix\":[", join(mix, ","), "]");
+  }
+
+  std::vector<BlendPhase> read_phases() const {
+    std::vector<BlendPhase> out;
+    if (config_.phases.is_null()) return out;
+    const std::string hint = "write a list like [{samples: 64000, weights: [0.9, 0.1]}], one weight for each of dataset.paths";
+    MT_USER_CHECK(config_.phases.is_list() && open_order() && !config_.weights.empty(), ErrorClass::config,
+                  !config_.phases.is_list() ? cat("dataset.phases is no list: ", brief(config_.phases))
+                                            : "dataset.phases needs dataset.order=open and dataset.weights",
+                  hint);
+    for (const auto& item : config_.phases.items()) {
+      const Node *samples = item.get("samples"), *weights = item.get("weights");
+      const std::string place = item.loc() ? cat(item.loc().text(), ": ") : "";
+      MT_USER_CHECK(samples && weights && weights->is_list() && weights->size() == config_.paths.size() && item.size() == 2,
+                    ErrorClass::config, cat(place, "dataset.phases: ", brief(item), " is no phase"), hint);
+      BlendPhase phase{samples->as_int(), {}};
+      MT_USER_CHECK(phase.samples > 0, ErrorClass::config, cat(place, "dataset.phases: a phase of ", phase.samples, " samples"),
+                    hint);
+      for (const auto& weight : weights->items()) phase.weights.push_back(weight.as_double());
+      phase.weights = normalize_weights(phase.weights);
+      out.push_back(std::move(phase));
+    }
+    return out;
+  }
+
+  std::string fim_identity() const {
+    const FimSettings& f = config_.fim;
+    if (!fim_) return {};
+    return cat(",\"fim\":[", shortest(f.rate), ",", shortest(f.spm_rate), ",", shortest(f.fragment_rate), ",\"", f.cut, "\",\"",
+               sha256(cat(f.prefix, '\n', f.middle, '\n', f.suffix, '\n', f.pad, '\n', f.fragment, '\n', f.no_prefix)), "\"]");
+  }
+
+  int32_t special_id(const std::string& text, const char* setting) const {
+    std::vector<std::string> known;
+    for (const auto& token : context_.tokenizer->special_tokens()) {
+      if (token.text == text) return token.id;
+      known.push_back(token.text);
+    }
+    auto near = nearest(text, known, 3);
+    throw Error(ErrorClass::config,
+                text.empty() ? cat(setting, " is not set, and dataset.fim.rate is")
+                             : cat(setting, ": '", printable(text, 60), "' is no special token of the tokenizer"),
+                near.empty() ? "name one of the tokenizer's special tokens" : cat("did you mean ", join(near, " or "), "?"));
+  }
+
+  std::shared_ptr<const FimTransform> make_fim() const {
+    const FimSettings& f = config_.fim;
+    MT_USER_CHECK(context_.tokenizer, ErrorClass::config, "dataset.fim needs a tokenizer", "set tokenizer.type");
+    FimConfig out{.rate = f.rate,
+                  .spm_rate = f.spm_rate,
+                  .by_token = f.cut == "tokens",
+                  .fragment_rate = f.fragment_rate,
+                  .no_prefix = f.no_prefix};
+    out.prefix = special_id(f.prefix, "dataset.fim.prefix");
+    out.middle = special_id(f.middle, "dataset.fim.middle");
+    out.suffix = special_id(f.suffix, "dataset.fim.suffix");
+    out.eod = context_.tokenizer->eod();
+    out.pad = f.pad.empty() && out.eod ? *out.eod : special_id(f.pad, "dataset.fim.pad");
+    if (!f.fragment.empty()) out.fragment = special_id(f.fragment, "dataset.fim.fragment");
+    return std::make_shared<const FimTransform>(*context_.tokenizer, std::move(out), context_.seed);
+  }
 
   void check_settings() const {
-    MT_USER_CHECK(
-        config_.path.empty() != config_.paths.empty(), ErrorClass::config,
-        config_.path.empty() ? "dataset.path is not set" : "dataset.path and dataset.paths are both set",
-        "give the prefix of one prepared pair as dataset.path, or several as dataset.paths");
-    MT_USER_CHECK(config_.weights.empty() || config_.weights.size() == config_.paths.size(),
-                  ErrorClass::config,
-                  cat("dataset.weights has ", config_.weights.size(), " values for ", config_.paths.size(),
-                      " dataset.paths"),
-                  "give one weight for each path");
-    if (!config_.weights.empty()) normalize_weights(config_.weights);
+    MT_USER_CHECK(!config_.path.empty() || !config_.paths.empty(), ErrorClass::config,
+                  "dataset.path is not set",
+                  "give the prefix of one prepared pair as dataset.path, or several as dataset.paths");
     split_ranges(config_.split, 0);
     MT_USER_CHECK(
         context_.seed <= UINT32_MAX, ErrorClass::config,
@@ -120,8 +299,8 @@ class GptDataset final : public Dataset {
 
   SequenceRange range_of(const File& file, Split which) const {
     const int64_t count = file->num_sequences();
-    auto ranges = own_files() ? std::array<SequenceRange, 3>{{{0, count}, {0, 0}, {0, 0}}}
-                              : split_ranges(config_.split, count);
+    if (own_files()) return {0, count};
+    auto ranges = split_ranges(config_.split, count);
     SequenceRange range = ranges[static_cast<size_t>(which)];
     if (range.begin == range.end) {
       auto size = [&](size_t i) { return ranges[i].end - ranges[i].begin; };
@@ -136,12 +315,11 @@ class GptDataset final : public Dataset {
     return range;
   }
 
-  std::unique_ptr<SampleSource> whole(const File& file, Split which, int64_t num_samples,
-                                      const char* key) const {
-    MT_USER_CHECK(
-        file != nullptr, ErrorClass::config, cat("there is no ", name(which), " data: ", key, " is not set"),
-        "set it, or leave both valid_path and test_path out so that dataset.split divides the documents");
-    return source(file, {0, file->num_sequences()}, which, num_samples);
+  /// A file's samples in the order that is set.
+  std::unique_ptr<SampleSource> ordered(const File& file, SequenceRange range, Split which, int64_t num_samples) const {
+    if (!open_order() || num_samples == kOneEpoch) return source(file, range, which, num_samples);
+    return std::make_unique<EpochSource>(source(file, range, which, kOneEpoch), num_samples, context_.seed,
+                                         cat("gpt.", name(which)));
   }
 
   std::unique_ptr<SampleSource> source(const File& file, SequenceRange range, Split which,
@@ -166,53 +344,70 @@ class GptDataset final : public Dataset {
                            .reset_position_ids = config_.reset_position_ids,
                            .reset_attention_mask = config_.reset_attention_mask,
                            .eod_mask_loss = config_.eod_mask_loss,
-                           .vocab_size = context_.tokenizer ? context_.tokenizer->vocab_size() : 0};
+                           .vocab_size = context_.tokenizer ? context_.tokenizer->vocab_size() : 0,
+                           .fim = fim_};
     return std::make_unique<GptSource>(file, std::move(index), config);
   }
 
-  std::unique_ptr<SampleSource> blend_by_weight(Split which, int64_t num_samples) const {
+  std::unique_ptr<SampleSource> blend_by_weight(const Blend& from, Split which, int64_t num_samples) const {
     MT_USER_CHECK(num_samples != kOneEpoch, ErrorClass::config,
                   cat("one epoch of a weighted blend is not defined (the ", name(which), " split)"),
-                  "leave dataset.weights out, or ask for a number of samples");
-    auto weights = normalize_weights(config_.weights);
+                  "leave the weights out, or ask for a number of samples");
+    if (open_order()) return blend_by_phase(from, which, num_samples);
+    auto weights = normalize_weights(from.weights);
     int64_t size = 0;
     for (double weight : weights) size += blend_share(num_samples, weight);
     BlendIndex index = blend(weights, size);
     std::vector<int64_t> used(weights.size(), 0);
     for (int16_t d : index.dataset) ++used[static_cast<size_t>(d)];
     std::vector<std::unique_ptr<SampleSource>> sources;
-    for (size_t d = 0; d < train_.size(); ++d) {
+    for (size_t d = 0; d < from.files.size(); ++d) {
       // Rounding every share up lets many small datasets draw more of the large ones than their surplus
       // covers.
       auto share = std::max({int64_t{1}, used[d], blend_share_with_surplus(num_samples, weights[d])});
-      sources.push_back(source(train_[d], range_of(train_[d], which), which, share));
+      sources.push_back(source(from.files[d], range_of(from.files[d], which), which, share));
     }
     return std::make_unique<BlendSource>(std::move(sources), std::move(index));
   }
 
-  std::unique_ptr<SampleSource> blend_by_size(Split which, int64_t num_samples) const {
+  std::unique_ptr<SampleSource> blend_by_phase(const Blend& from, Split which, int64_t num_samples) const {
+    BlendIndex index = blend_phases(phases_until(from, num_samples));
+    std::vector<int64_t> used(from.files.size(), 1);
+    for (int16_t d : index.dataset) ++used[static_cast<size_t>(d)];
+    std::vector<std::unique_ptr<SampleSource>> sources;
+    for (size_t d = 0; d < from.files.size(); ++d)
+      sources.push_back(ordered(from.files[d], range_of(from.files[d], which), which, used[d]));
+    return std::make_unique<BlendSource>(std::move(sources), std::move(index));
+  }
+
+  std::unique_ptr<SampleSource> blend_by_size(const Blend& from, Split which, int64_t num_samples) const {
     std::vector<std::unique_ptr<SampleSource>> sources;
     std::vector<int64_t> sizes;
     std::vector<double> weights;
-    for (const File& file : train_) {
+    for (const File& file : from.files) {
       sources.push_back(source(file, range_of(file, which), which, kOneEpoch));
       sizes.push_back(sources.back()->size());
       weights.push_back(static_cast<double>(sizes.back()));
     }
-    if (num_samples == kOneEpoch)
-      return std::make_unique<BlendSource>(std::move(sources), blend_exhaustive(sizes));
+    if (num_samples == kOneEpoch || open_order()) {
+      auto all = std::make_unique<BlendSource>(std::move(sources), blend_exhaustive(sizes));
+      if (num_samples == kOneEpoch) return all;
+      return std::make_unique<EpochSource>(std::move(all), num_samples, context_.seed, cat("gpt.", name(which)));
+    }
     const int64_t total = std::accumulate(sizes.begin(), sizes.end(), int64_t{0});
     MT_USER_CHECK(num_samples <= total, ErrorClass::data,
-                  cat("the ", name(which), " split of dataset.paths has ", total, " samples, but ",
+                  cat("the ", name(which), " split of dataset.", from.name, "s has ", total, " samples, but ",
                       num_samples, " are wanted"),
-                  "give dataset.weights, with which the data repeats, or ask for fewer samples");
+                  cat("give dataset.", from.name.substr(0, from.name.size() - 4),
+                      "weights, with which the data repeats, or ask for fewer samples"));
     return std::make_unique<BlendSource>(std::move(sources), blend(normalize_weights(weights), num_samples));
   }
 
   const GptConfig config_;
   const DatasetContext context_;
-  std::vector<File> train_;
-  File valid_, test_;
+  std::array<Blend, 3> blends_;  // of train, valid and test
+  std::vector<BlendPhase> phases_;
+  std::shared_ptr<const FimTransform> fim_;
 };
 
 }  // namespace

@@ -20,6 +20,7 @@ class ByteTokenizer final : public Tokenizer {
   std::string name() const override { return "byte"; }
   int64_t vocab_size() const override { return kEndOfDocument + 1; }
   std::optional<int32_t> eod() const override { return kEndOfDocument; }
+  std::vector<SpecialToken> special_tokens() const override { return {{"<|endoftext|>", kEndOfDocument}}; }
   std::string identity() const override { return "byte: 256 bytes, end of document 256"; }
 
   void encode_to(std::string_view text, std::vector<int32_t>& ids) const override {

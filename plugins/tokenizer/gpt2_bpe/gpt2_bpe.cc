@@ -123,6 +123,7 @@ PipelineParts read(const Gpt2Config& config, const TokenizerContext& context) {
   parts.added.sort();
   parts.eod = token_named(parts, config.eod, "tokenizer.eod");
   parts.name = "gpt2_bpe";
+  parts.folder = vocab.parent_path();
   parts.identity = cat("gpt2_bpe: ", parts.tokens->count(), " tokens, files ", std::hex,
                        hash_bytes(vocab_text), " ", hash_bytes(merges_text), std::dec, ", eod ", config.eod);
   return parts;

@@ -39,6 +39,7 @@ tokenize::PipelineParts read(const HfConfig& config, const TokenizerContext& con
   auto parts = hf::read_tokenizer_json(text, file.string());
   hf::find_special_names(file, config.eod, parts);
   parts.name = "hf";
+  parts.folder = file.parent_path();
   const uint64_t digest = tokenize::hash_bytes({text.data(), text.size()});
   parts.identity = cat("hf: ", parts.tokens->count(), " tokens, file ", std::hex, digest, std::dec, ", eod ",
                        parts.eod ? std::to_string(*parts.eod) : "none");

@@ -161,10 +161,11 @@ PreTokenizerPtr read_pre_tokenizer(const JsonItem& item, bool as_bytes) {
     if (length < 1) item.fail("'length' must be at least 1");
     return split_every(length);
   }
+  if (type == "UnicodeScripts") return split_scripts();
   unknown_type(
       item,
       "Sequence, ByteLevel, Split, Whitespace, WhitespaceSplit, BertPreTokenizer, Metaspace, Punctuation, "
-      "Digits, CharDelimiterSplit or FixedLength");
+      "Digits, CharDelimiterSplit, FixedLength or UnicodeScripts");
 }
 
 void read_decoder(const JsonItem& item, std::vector<DecodeStepPtr>& out) {

@@ -144,6 +144,7 @@ LoadedModel read(const SentencePieceConfig& config, const TokenizerContext& cont
   else if (parts.eod)
     parts.after.push_back(*parts.eod);
   parts.name = "sentencepiece";
+  parts.folder = path.parent_path();
   parts.identity = cat("sentencepiece: ", file.pieces.size(), " pieces, file ", std::hex, hash_bytes(bytes),
                        std::dec, config.extra_ids ? cat(", ", config.extra_ids, " extra") : "");
   return out;

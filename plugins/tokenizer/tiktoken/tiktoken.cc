@@ -26,7 +26,7 @@ struct TiktokenConfig {
         .resume(ResumeClass::impossible)
         .renamed_from({"tokenizer_model"});
     f("pattern", pattern,
-      "how text is cut into words: gpt2, llama3 (also cl100k), qwen2, or a regular expression")
+      "how text is cut into words: gpt2, llama3 (also cl100k), qwen2, o200k, or a regular expression")
         .resume(ResumeClass::impossible)
         .renamed_from({"tiktoken_pattern"});
     f("special_tokens", special_tokens,
@@ -44,6 +44,7 @@ std::string pattern_of(const std::string& name) {
   if (name == "gpt2" || name == "r50k" || name == "p50k")
     return std::string(pattern_text(KnownPattern::gpt2));
   if (name == "llama3" || name == "cl100k") return std::string(pattern_text(KnownPattern::llama3));
+  if (name == "o200k") return std::string(pattern_text(KnownPattern::o200k));
   if (name == "qwen2") return std::string(pattern_text(KnownPattern::qwen2));
   return name;
 }
@@ -106,6 +107,7 @@ PipelineParts read(const TiktokenConfig& config, const TokenizerContext& context
     if (special == "<|begin_of_text|>") parts.bos = token_named(parts, special, "");
   if (parts.bos) parts.before.push_back(*parts.bos);
   parts.name = "tiktoken";
+  parts.folder = file.parent_path();
   parts.identity = cat("tiktoken: ", parts.tokens->count(), " tokens, file ", std::hex, hash_bytes(text),
                        ", words ", hash_bytes(pattern_of(config.pattern)), ", special ",
                        hash_bytes(join(config.special_tokens, "\n")), std::dec, ", eod ", eod);

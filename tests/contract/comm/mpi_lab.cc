@@ -6,7 +6,7 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "../../../plugins/comm/mpi/communicator.h"
+#include "communicator.h"
 #include "contract/comm/lab.h"
 
 namespace mtrain::contract {
@@ -41,7 +41,7 @@ class MpiLab final : public CommLab {
     return *world_;
   }
   static int size_given() {
-    for (const char* variable : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"})
+    for (const char* variable : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "WORLD_SIZE"})
       if (const char* text = std::getenv(variable)) return std::atoi(text);
     return 1;
   }

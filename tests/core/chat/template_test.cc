@@ -88,6 +88,11 @@ TEST_CASE("filters and methods") {
   CHECK(render("{{ 'a\nb\n\nc' | indent(2) }}") == "a\n  b\n\n  c");
   CHECK(render("{{ 'a b  c'.split() }} {{ 'a,b,c'.split(',', 1) }} {{ 'Ab'.lower() }} {{ 'ab cd' | title }}") ==
         "['a', 'b', 'c'] ['a', 'b,c'] ab Ab Cd");
+  // Python 3.11 and jinja2 3.1.
+  CHECK(render("{{ 'stra\u00dfe' | upper }} {{ '\u0391\u03a3'.lower() }} {{ \"\u00e9a-\u00e9b it'S\" | title }}") ==
+        "STRASSE \u03b1\u03c2 \u00c9a-\u00c9b It's");
+  CHECK(render("{{ \"it's \u01c6 \u4e2da\".title() }} {{ '\u00c9COLE' | capitalize }} {{ '\u0130' | lower | length }}") ==
+        "It'S \u01c5 \u4e2dA \u00c9cole 2");
   CHECK(render("{{ 'a-b'.replace('-', '+') }} {{ 'abc'.startswith('ab') }} {{ {'a': 1}.get('b', 2) }}") == "a+b True 2");
   CHECK(render("{{ '12' | int + 1 }} {{ 'x' | int(7) }} {{ 2.567 | round(1) }} {{ [1, 2] | first }}{{ [1, 2] | last }}") == "13 7 2.6 12");
 }

@@ -179,6 +179,26 @@ TEST_CASE("cast agrees with the scalar conversion on every 16-bit value and near
   }
 }
 
+TEST_CASE("copy_blocks moves or adds each block and leaves the rest alone") {
+  each_level_and_dtype([]<class T>(T, Level& level) {
+    constexpr int64_t kOuter = 5, kInner = 3, kCount = 70, kStep = 77, kSize = kOuter * kInner * kStep;
+    auto x = Buffer<T>::random(kSize, "x");
+    for (bool accumulate : {false, true}) {
+      Buffer<T> y(kSize, 0.5);
+      level.kernels.copy_blocks(*level.stream, {x.data(), y.data(), kOuter, kInner, kCount, kInner * kStep, kStep, kStep,
+                                                kOuter * kStep, accumulate, DTypeOf<T>::value});
+      check_close(
+          y,
+          [&](int64_t at) {
+            int64_t block = at / kStep, e = at % kStep, j = block / kOuter, i = block % kOuter;
+            if (e >= kCount) return 0.5;
+            return x[i * kInner * kStep + j * kStep + e] + (accumulate ? 0.5 : 0.0);
+          },
+          "blocks");
+    }
+  });
+}
+
 TEST_CASE("dropout keeps what the named random stream says, by global index") {
   each_level_and_dtype([]<class T>(T, Level& level) {
     for (int64_t n : kCounts)

@@ -3,6 +3,8 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <array>
 #include <chrono>
 #include <map>
 #include <random>
@@ -20,14 +22,14 @@ struct Made {
   std::vector<BpeMerge> merges;
   std::map<std::pair<int32_t, int32_t>, BpeMerge> by_pair;
 
-  explicit Made(uint32_t seed, int count, int letters) {
+  explicit Made(uint32_t seed, int count, int letters, int first_letter = 'a') {
     std::mt19937 random(seed);
     for (int b = 0; b < 256; ++b) {
       const char c = static_cast<char>(b);
       tokens.add({&c, 1}, b, "test");
     }
     std::vector<int32_t> pool;
-    for (int i = 0; i < letters; ++i) pool.push_back('a' + i);
+    for (int i = 0; i < letters; ++i) pool.push_back(first_letter + i);
     while (static_cast<int>(merges.size()) < count) {
       const int32_t a = pool[random() % pool.size()], b = pool[random() % pool.size()];
       std::string joined = std::string(tokens.text(a)) + std::string(tokens.text(b));
@@ -40,6 +42,15 @@ struct Made {
       }
       merges.push_back({a, b, id, static_cast<uint32_t>(merges.size())});
       by_pair[{a, b}] = merges.back();
+    }
+  }
+
+  /// The same merges in any order.
+  void shuffle(std::mt19937& random) {
+    std::shuffle(merges.begin(), merges.end(), random);
+    for (size_t i = 0; i < merges.size(); ++i) {
+      merges[i].rank = static_cast<uint32_t>(i);
+      by_pair[{merges[i].left, merges[i].right}] = merges[i];
     }
   }
 
@@ -69,10 +80,10 @@ std::vector<int32_t> encode(const Bpe& bpe, const std::string& word) {
   return out.ids;
 }
 
-std::string random_word(std::mt19937& random, size_t size, int letters) {
+std::string random_word(std::mt19937& random, size_t size, int letters, int first_letter = 'a') {
   std::string out(size, 'a');
   for (auto& c : out)
-    c = static_cast<char>('a' + static_cast<int>(random() % static_cast<uint32_t>(letters)));
+    c = static_cast<char>(first_letter + static_cast<int>(random() % static_cast<uint32_t>(letters)));
   return out;
 }
 
@@ -94,6 +105,40 @@ TEST_CASE("words of every length are merged by rank, the leftmost first") {
   }
 }
 
+TEST_CASE("longest matches that are taken back give what merging gives") {
+  std::mt19937 random(6);
+  std::array<int32_t, 256> bytes;
+  for (int b = 0; b < 256; ++b) bytes[static_cast<size_t>(b)] = b;
+  for (bool shuffled : {false, true}) {  // shuffled: merges before those of their parts
+    int sure = 0, all = 0;
+    for (uint32_t seed = 0; seed < 200; ++seed) {
+      const int letters = 1 + static_cast<int>(seed % 4);
+      Made made(seed, letters == 1 ? 12 : 20 + static_cast<int>(random() % 80), letters, 0xE0);
+      if (shuffled) made.shuffle(random);
+      auto greedy = GreedyBpe::make(made.tokens, made.merges, bytes);
+      REQUIRE(greedy);
+      for (int i = 0; i < 200; ++i, ++all) {
+        const std::string word = random_word(random, 1 + random() % 40, letters, 0xE0);
+        REQUIRE(GreedyBpe::takes(word));
+        WordTokens out;
+        out.add(7, 1);
+        const bool known = greedy->encode(word, out);
+        REQUIRE((out.ids.front() == 7 && out.ids.size() == out.bytes.size()));
+        out.ids.erase(out.ids.begin());
+        if (known) REQUIRE(out.ids == made.by_definition(word));
+        if (!known) REQUIRE(out.ids.empty());
+        sure += known;
+      }
+    }
+    MESSAGE(sure << " of " << all << " words");
+    CHECK(sure > (shuffled ? all / 20 : all * 9 / 10));
+  }
+  CHECK_FALSE(GreedyBpe::takes(""));
+  CHECK(GreedyBpe::takes("a\xE3\x81"));
+  CHECK_FALSE(GreedyBpe::takes("\xE3\x81\x82\xE3\x81\x82\xE3\x81\x82\xE3\x81\x82 "));
+  CHECK_FALSE(GreedyBpe::takes("\xE3 \x81\x82\xE3\x81\x82\xE3\x81\x82\xE3\x81\x82\xE3\x81\x82"));
+}
+
 TEST_CASE("windows of a long word join as if it were merged whole") {
   std::mt19937 random(4);
   for (uint32_t seed = 0; seed < 6; ++seed) {
@@ -112,16 +157,18 @@ TEST_CASE("windows of a long word join as if it were merged whole") {
 }
 
 TEST_CASE("one hundred megabytes in one word") {
-  Made made(5, 20, 1);
-  Bpe bpe(made.tokens, made.merges, {.by_bytes = true}, "test");
-  const std::string word(size_t{100} << 20, 'a');
-  const auto begin = std::chrono::steady_clock::now();
-  WordTokens out;
-  bpe.encode(word, out);
-  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  MESSAGE("100 MiB took " << seconds << " s");
-  CHECK(seconds < 240);  // a machine under load, or sanitizers
-  CHECK(out.ids.size() < word.size());
+  for (int letter : {int{'a'}, 0xE0}) {  // merged in windows, and by longest matches
+    Made made(5, 20, 1, letter);
+    Bpe bpe(made.tokens, made.merges, {.by_bytes = true}, "test");
+    const std::string word(size_t{100} << 20, static_cast<char>(letter));
+    const auto begin = std::chrono::steady_clock::now();
+    WordTokens out;
+    bpe.encode(word, out);
+    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    MESSAGE("100 MiB took " << seconds << " s");
+    CHECK(seconds < 240);  // a machine under load, or sanitizers
+    CHECK(out.ids.size() < word.size());
+  }
 }
 
 TEST_CASE("characters without a token") {

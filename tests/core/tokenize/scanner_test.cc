@@ -31,7 +31,7 @@ std::string odd_text(std::mt19937& random) {
       "a",      "B",      "ll", "re", "s",  "S",  "t",      "D",      "ſ",      "é",      "ß",
       "中",     "한",     "ไ",  "𝒜",  "1",  "23", "٣",      "Ⅷ",      "½",      "'",      "’",
       "'s",     "'LL",    " ",  "  ", "\t", "\n", "\r\n",   "\u00A0", "\u2003", "\u0085", "\u3000",
-      "\u180E", "\u200D", ".",  "--", "(",  "_",  "\u0301", "😀",      "\u00B4", "$"};
+      "\u180E", "\u200D", "\u01C5", "\u02B0", "/", ".",  "--", "(",  "_",  "\u0301", "😀",      "\u00B4", "$"};
   std::string out;
   const size_t count = random() % 24;
   for (size_t i = 0; i < count; ++i) out += kPieces[random() % kPieces.size()];
@@ -42,7 +42,7 @@ std::string odd_text(std::mt19937& random) {
 
 TEST_CASE("each scanner cuts as its regular expression does") {
   std::mt19937 random(7);
-  for (auto pattern : {KnownPattern::gpt2, KnownPattern::llama3, KnownPattern::qwen2}) {
+  for (auto pattern : {KnownPattern::gpt2, KnownPattern::llama3, KnownPattern::qwen2, KnownPattern::o200k}) {
     const std::string text(pattern_text(pattern));
     CHECK(recognize_pattern(text) == pattern);
     auto scanner = split_known(pattern);
@@ -58,7 +58,7 @@ TEST_CASE("each scanner cuts as its regular expression does") {
 
 TEST_CASE("scanners take any bytes and lose none") {
   std::mt19937 random(8);
-  for (auto pattern : {KnownPattern::gpt2, KnownPattern::llama3, KnownPattern::qwen2})
+  for (auto pattern : {KnownPattern::gpt2, KnownPattern::llama3, KnownPattern::qwen2, KnownPattern::o200k})
     for (int i = 0; i < 2000; ++i) {
       std::string sample;
       for (size_t n = random() % 40; n > 0; --n) sample += static_cast<char>(random() % 256);
@@ -112,4 +112,24 @@ TEST_CASE("regular expressions that are none, or never end, are told") {
   Regex slow("(a+)+$", "test");
   CHECK_THROWS_WITH_AS(slow.each(std::string(64, 'a') + "b", [](size_t, size_t) {}),
                        doctest::Contains("gives up"), Error);
+}
+
+TEST_CASE("scripts are cut as the library tokenizers 0.23.3 does") {
+  using Texts = std::vector<std::string>;
+  const std::vector<std::pair<std::string, Texts>> cases = {
+      {"どこで生れたか。Yes", {"どこで生れたか", "。", "Yes"}},
+      {" abc", {"abc"}},
+      {"  ", {}},
+      {"", {}},
+      {"abc 日本語カー text", {"abc ", "日本語カー ", "text"}},
+      {"Αβγ абв, 12 אב", {"Αβγ ", "абв", ", 12 ", "אב"}},
+      {"١٢ ab\u0301c한국어ไทย!", {"١٢ ", "ab", "\u0301", "c", "한국어", "ไทย", "!"}},
+      {"\u0378a", {"a"}},
+      {"a\u0378ж", {"a\u0378", "ж"}},
+      {"ー長", {"ー長"}},
+      {"\u200Dx", {"\u200D", "x"}}};
+  for (const auto& [text, wanted] : cases) {
+    INFO(text);
+    CHECK(words_by(*split_scripts(), text) == wanted);
+  }
 }

@@ -3,6 +3,8 @@
 #include <doctest/doctest.h>
 #include <sys/wait.h>
 
+#include <algorithm>
+#include <cstring>
 #include <nlohmann/json.hpp>
 
 #include "data_files.h"
@@ -18,11 +20,12 @@ struct Outcome {
   std::string out, err;
 };
 
-Outcome run(const ScratchFolder& scratch, const std::string& arguments, const std::string& fault = {}) {
+Outcome run(const ScratchFolder& scratch, const std::string& arguments, const std::string& fault = {},
+            const std::string& input = "/dev/null") {
   auto out = scratch / "stdout", err = scratch / "stderr";
   std::string command =
       cat("cd '", scratch.path().string(), "' && MTRAIN_FAULT='", fault, "' exec '", MT_BINARY_DIR,
-          "/bin/mtrain' ", arguments, " >'", out.string(), "' 2>'", err.string(), "' </dev/null");
+          "/bin/mtrain' ", arguments, " >'", out.string(), "' 2>'", err.string(), "' <'", input, "'");
   int status = std::system(command.c_str());
   return {WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status), read_file(out), read_file(err)};
 }
@@ -54,13 +57,101 @@ TEST_CASE("prepare and inspect say what they did") {
   CHECK(run(scratch, "-q data prepare -i x.jsonl -o z -t byte").out.empty());
 }
 
+TEST_CASE("verify names each kind of damage and where it is") {
+  ScratchFolder scratch;
+  put(scratch / "x.jsonl", "{\"text\":\"hello\"}\n{\"text\":\"\"}\n{\"text\":\"you\"}\n");
+  REQUIRE(run(scratch, "data prepare -i x.jsonl -o x -t byte --append-eod").status == 0);
+  const std::string idx = read_file(scratch / "x.idx"), bin = read_file(scratch / "x.bin");
+  auto good = run(scratch, "data verify x -t byte --eod");
+  CHECK(good.status == 0);
+  CHECK(good.out == "x: valid, 3 documents, 10 tokens, ids 101 to 256\n");
+  // Two sequences (lengths at 34, offsets at 42), four bounds at 58.
+  struct Damage {
+    size_t at;  // of the .idx; npos: of the .bin, at 2
+    uint64_t value;
+    size_t bytes;
+    const char* says;
+  };
+  for (const Damage& damage :
+       {Damage{0, 'X', 1, "x.idx: offset 0: does not begin with \"MMIDIDX\""},
+        {9, 2, 8, "offset 9: version 2"},
+        {17, 9, 1, "offset 17: element type code 9"},
+        {17, 7, 1, "offset 17: holds fp32 values"},
+        {18, 3, 8, "offset 18: 3 sequences and 4 document bounds take"},
+        {18, UINT64_MAX / 8, 8, "more bytes than can be counted"},
+        {34, UINT32_MAX, 4, "offset 34: sequence 0 has the length -1"},
+        {34, 7, 4, "offset 50: sequence 1 starts at byte 12 of the .bin, but the ones before it end at 14"},
+        {38, 5, 4, "x.bin has 20 bytes, but its index describes 22"},
+        {50, 0, 8, "offset 50: sequence 1 starts at byte 0"},
+        {58, 1, 8, "offset 58: document 0 starts at sequence 1, not 0"},
+        {74, 0, 8, "offset 74: document 2 starts at sequence 0, before document 1 at 1"},
+        {66, 3, 8, "offset 66: document 1 starts at sequence 3 of 2"},
+        {82, 1, 8, "offset 82: the last document ends at sequence 1, but there are 2"},
+        {std::string::npos, 300, 2, "x.bin: document 0, token 1: id 300 is outside the vocabulary of 257"},
+        {std::string::npos, 256, 2, ""}}) {
+    CAPTURE(damage.says);
+    std::string bad_idx = idx, bad_bin = bin;
+    if (damage.at == std::string::npos)
+      std::memcpy(bad_bin.data() + 2, &damage.value, damage.bytes);
+    else
+      std::memcpy(bad_idx.data() + damage.at, &damage.value, damage.bytes);
+    put(scratch / "x.idx", bad_idx);
+    put(scratch / "x.bin", bad_bin);
+    auto got = run(scratch, "data verify x -t byte");
+    CHECK(got.status == (*damage.says ? 11 : 0));
+    CHECK_MESSAGE(got.err.find(damage.says) != std::string::npos, got.err);
+  }
+  put(scratch / "x.idx", idx);
+  for (size_t cut = 0; cut < idx.size(); ++cut) {
+    put(scratch / "x.idx", idx.substr(0, cut));
+    CHECK_THROWS_AS(IndexedFile(scratch / "x"), Error);
+  }
+  put(scratch / "x.idx", idx);
+  put(scratch / "x.bin", bin.substr(0, 18));
+  CHECK(run(scratch, "data verify x").err.find("x.bin has 18 bytes, but its index describes 20") !=
+        std::string::npos);
+  put(scratch / "x.bin", bin.substr(0, 18) + "aa");
+  auto ends = run(scratch, "data verify x -t byte --eod");
+  CHECK(ends.status == 11);
+  CHECK(ends.err.find("id 24929 is outside") != std::string::npos);
+  put(scratch / "x.bin", bin.substr(0, 18) + std::string("a\0", 2));
+  ends = run(scratch, "data verify x -t byte --eod");
+  CHECK(ends.err.find("document 2 ends with id 97, not with the end of document 256") != std::string::npos);
+  // All pairs are looked at.
+  put(scratch / "x.bin", bin);
+  put(scratch / "y.idx", "MMIDIDX");
+  put(scratch / "y.bin", "");
+  auto both = run(scratch, "data verify y x nowhere --json");
+  CHECK(both.status == 11);
+  CHECK(std::count(both.out.begin(), both.out.end(), '\n') == 3);
+  CHECK(nlohmann::json::parse(both.out.substr(0, both.out.find('\n')))["valid"] == false);
+  CHECK(both.out.find("\"tokens\":10") != std::string::npos);
+  CHECK(run(scratch, "data verify x --eod").status == 2);
+}
+
+TEST_CASE("prepare reads standard input, names the fields' pairs, and tells of broken lines") {
+  ScratchFolder scratch;
+  put(scratch / "x.jsonl", "{\"a\":\"hello\",\"b\":\"you. Me.\"}\n{\"a\":\"x\"}\n");
+  auto got = run(scratch,
+                 "data prepare -i - --format jsonl -o o -t byte --json-keys a,b --bad-lines skip --workers 3 "
+                 "--split-sentences",
+                 {}, "x.jsonl");
+  CHECK_MESSAGE(got.err.empty(), got.err);
+  CHECK(got.out.find(
+            "wrote o_a_sentence.bin and .idx, o_b_sentence.bin and .idx: 1 documents, 3 sentences") == 0);
+  CHECK(got.out.find("standard input:2: has no field 'b'") != std::string::npos);
+  CHECK(IndexedFile(scratch / "o_b_sentence").num_sequences() == 2);
+  CHECK(run(scratch, "data prepare -i - -o p -t byte").status == 10);
+}
+
 TEST_CASE("stats, merge and show tell of pairs") {
   ScratchFolder scratch;
   put(scratch / "x.jsonl", "{\"text\":\"hello\"}\n{\"text\":\"you\"}\n{\"text\":\"you\"}\n");
   REQUIRE(run(scratch, "data prepare -i x.jsonl -o x -t byte --append-eod").status == 0);
   auto stats = run(scratch, "data stats x --duplicates");
   CHECK(stats.status == 0);
-  for (const char* part : {"shortest 4, median 4, longest 6", "4-7         3  ####", "1 documents have been there before"})
+  for (const char* part :
+       {"shortest 4, median 4, longest 6", "4-7         3  ####", "1 documents have been there before"})
     CHECK_MESSAGE(stats.out.find(part) != std::string::npos, stats.out);
   CHECK(nlohmann::json::parse(run(scratch, "data stats x --json").out)["histogram"][3]["tokens"] == 14);
   auto merged = run(scratch, "data merge x x -o xx");
@@ -76,10 +167,12 @@ TEST_CASE("stats, merge and show tell of pairs") {
 
 TEST_CASE("render is a filter from conversations to text, tokens and what is learnt of them") {
   ScratchFolder scratch;
-  put(scratch / "t.jinja", "{% for m in messages %}<{{ m.role }}>{{ m.content }};{% endfor %}"
-                           "{% if add_generation_prompt %}<assistant>{% endif %}");
-  put(scratch / "x.jsonl", "{\"messages\": [{\"role\": \"user\", \"content\": \"h\u00e9\"}, "
-                           "{\"role\": \"assistant\", \"content\": \"ok\"}]}\n");
+  put(scratch / "t.jinja",
+      "{% for m in messages %}<{{ m.role }}>{{ m.content }};{% endfor %}"
+      "{% if add_generation_prompt %}<assistant>{% endif %}");
+  put(scratch / "x.jsonl",
+      "{\"messages\": [{\"role\": \"user\", \"content\": \"h\u00e9\"}, "
+      "{\"role\": \"assistant\", \"content\": \"ok\"}]}\n");
   auto done = run(scratch, "data render x.jsonl --template t.jinja -t byte");
   REQUIRE_MESSAGE(done.status == 0, done.err);
   auto json = nlohmann::json::parse(done.out);
@@ -105,8 +198,9 @@ TEST_CASE("tokenize is a filter from texts to tokens") {
   put(scratch / "x.jsonl", "{\"text\":\"h\\u00e9\"}\n\n{\"text\":\"\"}");
   auto done = run(scratch, "data tokenize -t byte -i x.jsonl");
   CHECK(done.status == 0);
-  CHECK(done.out == "{\"ids\": [104, 195, 169], \"offsets\": [[0, 1], [1, 2], [1, 2]], \"decoded\": \"h\xC3\xA9\"}\n"
-                    "{\"ids\": [], \"offsets\": [], \"decoded\": \"\"}\n");
+  CHECK(done.out ==
+        "{\"ids\": [104, 195, 169], \"offsets\": [[0, 1], [1, 2], [1, 2]], \"decoded\": \"h\xC3\xA9\"}\n"
+        "{\"ids\": [], \"offsets\": [], \"decoded\": \"\"}\n");
   put(scratch / "x.jsonl", "{\"text\":\"a\"}\n{\"text\":1}\n");
   done = run(scratch, "data tokenize -t byte -i x.jsonl");
   CHECK(done.status == 11);
@@ -144,7 +238,7 @@ TEST_CASE("each kind of failure has its status and one message") {
     CHECK_MESSAGE(got.err.find(c.says) != std::string::npos, got.err);
     CHECK(got.out.empty());
   }
-  CHECK(run(scratch, "data prepare -i x.jsonl -o o -t byte --on-bad skip").status == 0);
+  CHECK(run(scratch, "data prepare -i x.jsonl -o o -t byte --bad-lines skip").status == 0);
   CHECK(run(scratch, "data prepare --help").out.find("--append-eod") != std::string::npos);
 }
 

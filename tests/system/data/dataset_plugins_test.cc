@@ -150,6 +150,80 @@ TEST_CASE("gpt blends by weight, and by size when there are no weights") {
                [&] { by_size->split(Split::train, 98); });
 }
 
+TEST_CASE("in open order steps and later weights may change, and nothing comes twice in an epoch") {
+  Plugins plugins;
+  ScratchFolder scratch;
+  write_documents(scratch / "a", 100, 11);       // 0 … 99
+  write_documents(scratch / "b", 100, 11, 100);  // 100 … 199
+  DatasetContext context{
+      .seq_length = 10, .seed = 7, .base_directory = scratch.path(), .tokenizer = plugins.byte.get()};
+  auto made = [&](const std::string& more) {
+    return plugins.dataset("gpt", cat("{paths: [a, b], split: '1', order: open, ", more, "}"), context);
+  };
+  auto before = made("weights: [3, 1]");
+  auto after = made("weights: [1, 3], phases: [{samples: 40, weights: [3, 1]}]");
+  const auto first = first_tokens(*before->split(Split::train, 40), 10, 40);
+  const auto longer = first_tokens(*before->split(Split::train, 80), 10, 80);
+  CHECK(std::vector<int32_t>(longer.begin(), longer.begin() + 40) == first);
+  const auto changed = first_tokens(*after->split(Split::train, 120), 10, 120);
+  CHECK(std::vector<int32_t>(changed.begin(), changed.begin() + 40) == first);
+  // One in eleven samples begins with an end of document.
+  auto from_a = [](auto begin, auto end) { return std::count_if(begin, end, [](int32_t t) { return t < 100; }); };
+  CHECK(from_a(changed.begin(), changed.begin() + 40) >= 22);
+  CHECK(from_a(changed.begin() + 40, changed.end()) <= 22);
+  // 50 samples of a, 70 of b: within an epoch of each.
+  auto source = after->split(Split::train, 120);
+  std::set<std::vector<int32_t>> seen;
+  for (int64_t i = 0; i < 120; ++i) {
+    std::vector<int32_t> tokens(10), targets(10), positions(10);
+    Sample sample{tokens, targets, positions, {}};
+    source->get(i, sample);
+    CHECK(seen.insert(tokens).second);
+  }
+  CHECK(before->identity_until(40) == after->identity_until(40));
+  CHECK(before->identity_until(41) != after->identity_until(41));
+  CHECK(before->identity_until(20) == after->identity_until(20));
+  CHECK(before->identity() != after->identity());
+  auto megatron = plugins.dataset("gpt", "{paths: [a, b], split: '1', weights: [3, 1]}", context);
+  CHECK(megatron->identity_until(5) == megatron->identity());
+  auto one = plugins.dataset("gpt", "{path: a, split: '1', order: open}", context);
+  auto epochs = first_tokens(*one->split(Split::train, 200), 10, 200);
+  CHECK(std::vector<int32_t>(epochs.begin(), epochs.begin() + 100) != std::vector<int32_t>(epochs.begin() + 100, epochs.end()));
+  for (const char* bad : {"weights: [3, 1], phases: {}", "weights: [3, 1], phases: [{samples: 3}]", "phases: [{samples: 3, weights: [1, 1]}]",
+                          "weights: [3, 1], phases: [{samples: 0, weights: [1, 1]}]", "weights: [3, 1], phases: [{samples: 3, weights: [1]}]"})
+    expect_error(ErrorClass::config, {"dataset.phases", "samples: 64000"}, [&] { made(bad); });
+}
+
+TEST_CASE("gpt rearranges documents for fill in the middle, the same each time") {
+  Plugins plugins;
+  ScratchFolder scratch;
+  write_documents(scratch / "x", 50, 20);
+  DatasetContext context{
+      .seq_length = 19, .seed = 7, .base_directory = scratch.path(), .tokenizer = plugins.byte.get()};
+  const std::string marks = "prefix: <|endoftext|>, middle: <|endoftext|>, suffix: <|endoftext|>";
+  auto fim = plugins.dataset("gpt", cat("{path: x, split: '1', fim: {rate: 1, cut: tokens, ", marks, "}}"), context);
+  auto plain = plugins.dataset("gpt", "{path: x, split: '1'}", context);
+  CHECK(fim->identity() != plain->identity());
+  auto source = fim->split(Split::train, 100), as_it_is = plain->split(Split::train, 100);
+  int changed = 0;
+  for (int64_t i = 0; i < 49; ++i) {
+    std::vector<int32_t> tokens(19), targets(19), positions(19), again(19), before(19);
+    Sample sample{tokens, targets, positions, {}}, second{again, targets, positions, {}}, third{before, targets, positions, {}};
+    as_it_is->get(i, third);
+    source->get(i, second);
+    source->get(i, sample);
+    CHECK(tokens == again);
+    for (size_t t = 0; t + 1 < 19; ++t) REQUIRE(targets[t] == tokens[t + 1]);
+    changed += tokens != before ? 1 : 0;
+  }
+  CHECK(changed == 49);  // each begins with a mark
+  expect_error(ErrorClass::config, {"dataset.fim.prefix is not set"},
+               [&] { plugins.dataset("gpt", "{path: x, fim: {rate: 0.5}}", context); });
+  expect_error(ErrorClass::config, {"dataset.fim.middle", "'<mid>' is no special token"}, [&] {
+    plugins.dataset("gpt", "{path: x, fim: {rate: 0.5, prefix: <|endoftext|>, middle: <mid>, suffix: <|endoftext|>}}", context);
+  });
+}
+
 TEST_CASE("gpt tells what is wrong and what to do") {
   Plugins plugins;
   ScratchFolder scratch;

@@ -54,6 +54,24 @@ TEST_CASE("--nproc and mpirun train what threads train, and mpirun says how many
   CHECK_MESSAGE(has(other.err, "3 ranks were started, and dist.nproc is 2"), other.err);
 }
 
+TEST_CASE("ranks that meet at MASTER_ADDR, as torchrun starts them, train what threads train, and are told what is missing") {
+  Scratch scratch("mtrain-meet");
+  std::string recipe = scratch.write("job.yaml", job_recipe()), meet = MT_SOURCE_DIR "/tests/contract/comm/meet.sh";
+  Outcome threads = cli({recipe, "-q", "dist.nproc=3", "dist.zero=1", run_dir(scratch / "threads")});
+  REQUIRE_MESSAGE(threads.status == 0, threads.err);
+  Outcome met = run({.arguments = {meet, "-n", "3", mtrain_binary(), recipe, "dist.zero=1", run_dir(scratch / "met")}});
+  REQUIRE_MESSAGE(met.status == 0, met.err);
+  CHECK_MESSAGE(has(met.out, "3 ranks (tcp)"), met.out);
+  CHECK(digest(scratch / "met") == digest(scratch / "threads"));
+  std::string odd = "if [ $RANK = 1 ]; then set -- \"$@\" optimizer.lr=1; fi; exec \"$0\" \"$@\"";
+  Outcome differ = run({.arguments = {meet, "-n", "3", "/bin/sh", "-c", odd, mtrain_binary(), recipe, run_dir(scratch / "odd")}});
+  CHECK_MESSAGE(differ.status == 10, differ.err);
+  CHECK_MESSAGE(has(differ.err, "the ranks of this job are not alike"), differ.err);
+  Outcome lost = cli({recipe, "-q", "dist.nproc=2", "dist.comm=tcp", run_dir(scratch / "lost")}, {"RANK=0", "WORLD_SIZE=2"});
+  CHECK_MESSAGE(lost.status == 10, lost.err);
+  CHECK_MESSAGE(has(lost.err, "MASTER_ADDR"), lost.err);
+}
+
 TEST_CASE("--nproc tells faults once and hands signals on") {
   MT_NEEDS_MPI();
   Scratch scratch("mtrain-launch-signals");

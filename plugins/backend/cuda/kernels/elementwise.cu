@@ -76,6 +76,28 @@ struct Dropout {
   }
 };
 
+/// Blocks are a multiple of N, or N is 1: a pack lies in one block.
+template <class T>
+struct CopyBlocks {
+  const T* src;
+  T* dst;
+  int64_t inner, count, src_outer, src_inner, dst_outer, dst_inner;
+  bool accumulate;
+  template <int N>
+  __device__ void at(int64_t k) const {
+    Split place = split(k, count), block = split(place.quotient, inner);
+    int64_t i = block.quotient, j = block.remainder, e = place.remainder;
+    auto in = load<N>(src + i * src_outer + j * src_inner + e);
+    T* to = dst + i * dst_outer + j * dst_inner + e;
+    if (accumulate) {
+      auto before = load<N>(to);
+#pragma unroll
+      for (int n = 0; n < N; ++n) in.item[n] = rounded<T>(to_float(before.item[n]) + to_float(in.item[n]));
+    }
+    store(to, in);
+  }
+};
+
 }  // namespace
 
 cudaError_t add(const Launch& launch, const AddArgs& a) {
@@ -98,6 +120,25 @@ cudaError_t cast(const Launch& launch, const CastArgs& a) {
       Cast<S, D> f{static_cast<const S*>(a.src), static_cast<D*>(a.dst), a.scale, a.accumulate};
       return each_element<kN>(launch, a.count, aligned(16, a.src, a.dst), f);
     });
+  });
+}
+
+cudaError_t copy_blocks(const Launch& launch, const CopyBlocksArgs& a) {
+  return with_float_type(a.dtype, [&]<class T>(T) {
+    constexpr int kN = kPack<T>;
+    auto whole = [](auto... strides) { return ((strides % kN == 0) && ...); };
+    bool vector =
+        whole(a.count, a.src_outer, a.src_inner, a.dst_outer, a.dst_inner) && aligned(16, a.src, a.dst);
+    CopyBlocks<T> f{static_cast<const T*>(a.src),
+                    static_cast<T*>(a.dst),
+                    a.inner,
+                    a.count,
+                    a.src_outer,
+                    a.src_inner,
+                    a.dst_outer,
+                    a.dst_inner,
+                    a.accumulate};
+    return each_element<kN>(launch, a.outer * a.inner * a.count, vector, f);
   });
 }
 

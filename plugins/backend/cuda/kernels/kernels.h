@@ -39,8 +39,17 @@ cudaError_t cross_entropy(const Launch&, const CrossEntropyArgs&);
 cudaError_t cross_entropy_backward(const Launch&, const CrossEntropyBackwardArgs&);
 cudaError_t add(const Launch&, const AddArgs&);
 cudaError_t cast(const Launch&, const CastArgs&);
+cudaError_t copy_blocks(const Launch&, const CopyBlocksArgs&);
 cudaError_t column_sum(const Launch&, const ColumnSumArgs&);
 cudaError_t dropout(const Launch&, const DropoutArgs&);
+cudaError_t amax(const Launch&, const AmaxArgs&);
+/// Tiles of 16 neighbours or a multiple along one dimension, sides that divide 128.
+cudaError_t quantise(const Launch&, const QuantiseArgs&);
+cudaError_t hadamard(const Launch&, const HadamardArgs&);
+/// What packed codes are worth, with the scales of their tiles: [lines, padded_sum].
+cudaError_t small_values(const Launch&, const SmallLayout&, const void* codes, const void* scales, bf16* values);
+/// out[0] = alpha * scale_a * scale_b, out[1] = beta, in device memory.
+cudaError_t joined_scales(const Launch&, const GemmArgs&, float beta, float* out);
 /// Many tensors in one launch. REQUIRES: at most kAdamWBatch, `value` of one dtype or null.
 constexpr int kAdamWBatch = 32;
 cudaError_t adamw(const Launch&, const AdamWArgs* list, int count);

@@ -30,7 +30,7 @@ __global__ void __launch_bounds__(kTile* kTile) tiles(GemmArgs g) {
   }
   if (row >= g.m || col >= g.n) return;
   C* c = static_cast<C*>(g.c) + blockIdx.z * g.stride_c + row * g.ldc + col;
-  float value = g.alpha * sum;
+  float value = g.alpha * ((g.scale_a ? *g.scale_a : 1.0f) * (g.scale_b ? *g.scale_b : 1.0f)) * sum;
   if (g.beta != 0) value += g.beta * to_float(*c);
   if (g.bias)
     value += g.bias_dtype == DType::f32    ? static_cast<const float*>(g.bias)[col]

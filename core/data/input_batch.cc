@@ -1,0 +1,250 @@
+#include "mtrain/data/input_batch.h"
+
+#include <algorithm>
+
+#include "mtrain/base/error.h"
+
+namespace mtrain {
+namespace {
+
+constexpr size_t kBatchBytes = size_t{1} << 18;
+
+bool blank(std::string_view line) {
+  return line.find_first_not_of(" \t\r\v\f") == std::string_view::npos;
+}
+
+bool is_input_stream(const fs::path& path) {
+  std::error_code ignored;
+  return path == "-" || fs::is_fifo(path, ignored);
+}
+
+/// By the name without ".gz" or ".zst"; by_extension when it does not say.
+InputFormat format_of_name(fs::path path) {
+  auto extension = [&] {
+    auto out = path.extension().string();
+    std::transform(out.begin(), out.end(), out.begin(), [](unsigned char c) { return std::tolower(c); });
+    return out;
+  };
+  if (extension() == ".gz" || extension() == ".zst") path.replace_extension();
+  const std::string name = extension();
+  if (name == ".jsonl" || name == ".ndjson") return InputFormat::jsonl;
+  return name == ".txt" || name == ".text" || name == ".md" ? InputFormat::text : InputFormat::by_extension;
+}
+
+InputFormat format_of(const fs::path& path, InputFormat wanted) {
+  if (wanted != InputFormat::by_extension) return wanted;
+  const InputFormat format = format_of_name(path);
+  MT_USER_CHECK(format != InputFormat::by_extension, ErrorClass::config,
+                path == "-"
+                    ? std::string("cannot tell whether standard input is text or JSON lines")
+                    : cat("cannot tell from its name whether ", path.string(), " is text or JSON lines"),
+                "say --format text or --format jsonl");
+  return format;
+}
+
+std::vector<fs::path> files_below(const fs::path& folder, InputFormat wanted) {
+  std::vector<fs::path> out;
+  std::error_code error;
+  for (fs::recursive_directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
+    if (at->path().filename().string().starts_with('.')) {
+      if (at->is_directory()) at.disable_recursion_pending();
+      continue;
+    }
+    if (!at->is_regular_file()) continue;
+    const InputFormat format = format_of_name(at->path());
+    if (format != InputFormat::by_extension && (wanted == InputFormat::by_extension || wanted == format))
+      out.push_back(at->path());
+  }
+  MT_USER_CHECK(!error, ErrorClass::io,
+                cat("cannot read the folder ", folder.string(), ": ", error.message()), "");
+  MT_USER_CHECK(!out.empty(), ErrorClass::data,
+                cat("the folder ", folder.string(), " holds no text or JSON lines"),
+                "files count that end in .txt, .text, .md, .jsonl or .ndjson, and these with .gz or .zst");
+  std::sort(out.begin(), out.end());
+  return out;
+}
+
+}  // namespace
+
+std::vector<fs::path> input_files(const PrepareOptions& options) {
+  std::vector<fs::path> out;
+  for (const auto& input : options.inputs) {
+    std::error_code ignored;
+    if (!fs::is_directory(input, ignored)) {
+      out.push_back(input);
+      continue;
+    }
+    auto files = files_below(input, options.format);
+    out.insert(out.end(), files.begin(), files.end());
+  }
+  MT_USER_CHECK(!out.empty(), ErrorClass::config, "no input file", "name at least one: --input FILE");
+  return out;
+}
+
+/// One input.
+class BatchReader::Source {
+ public:
+  Source(const fs::path& path, const PrepareOptions& options)
+      : options_(options), reader_(path, options.max_document_bytes) {}
+  virtual ~Source() = default;
+  /// Adds items until the batch is full; false when the input has ended.
+  virtual bool fill(InputBatch& batch) = 0;
+  const LineReader& reader() const { return reader_; }
+
+ protected:
+  static bool full(const InputBatch& batch) { return batch.bytes.size() >= kBatchBytes; }
+
+  const PrepareOptions& options_;
+  LineReader reader_;
+};
+
+class BatchReader::Lines final : public BatchReader::Source {
+ public:
+  using Source::Source;
+  bool fill(InputBatch& batch) override {
+    batch.json = true;
+    std::string_view line;
+    while (!full(batch)) {
+      if (!reader_.next(line)) return false;
+      if (blank(line)) continue;
+      batch.items.push_back({batch.bytes.size(), line.size(), reader_.line_number()});
+      batch.bytes.append(line);
+    }
+    return true;
+  }
+};
+
+class BatchReader::Text final : public BatchReader::Source {
+ public:
+  using Source::Source;
+  bool fill(InputBatch& batch) override {
+    while (!full(batch)) {
+      if (!next(batch)) return false;
+    }
+    return true;
+  }
+
+ private:
+  /// Adds one document; false when there is none, or when a broken line ends the work.
+  bool next(InputBatch& batch) {
+    const size_t begin = batch.bytes.size();
+    batch.bytes.append(pending_);
+    int64_t first = pending_line_;
+    bool begun = !pending_.empty(), gap = false;
+    pending_.clear();
+    std::string_view line;
+    while (reader_.next(line)) {
+      if (!accept(line, batch)) {
+        if (options_.on_bad != OnBad::skip) return false;
+        continue;
+      }
+      const bool is_blank = blank(line);
+      if (begun && !is_blank && ends_before_line(batch.bytes.size() - begin, gap)) {
+        append(pending_, line);
+        pending_line_ = reader_.line_number();
+        batch.items.push_back({begin, batch.bytes.size() - begin, first});
+        return true;
+      }
+      if (first == 0) first = reader_.line_number();
+      begun = begun || !is_blank;
+      gap = begun && is_blank;
+      append(batch.bytes, line);
+      check_size(batch.bytes.size() - begin);
+    }
+    if (begun)
+      batch.items.push_back({begin, batch.bytes.size() - begin, first});
+    else
+      batch.bytes.resize(begin);  // nothing but blank lines is no document
+    pending_line_ = 0;
+    return begun;
+  }
+
+  /// Whether the line is to be taken, mended or not.
+  bool accept(std::string_view& line, InputBatch& batch) {
+    size_t at = 0;
+    if (valid_utf8(line, &at)) return true;
+    const bool mend = options_.on_bad == OnBad::replace;
+    batch.bad.push_back({reader_.line_number(), mend, cat("is no valid UTF-8 at byte ", at, " of the line"),
+                         "convert the file to UTF-8, or use --bad-lines replace or --bad-lines skip"});
+    if (mend) line = repaired_ = repair_utf8(line);
+    return mend;
+  }
+
+  bool ends_before_line(size_t size, bool gap) const {
+    if (options_.document_bytes > 0 && size >= options_.document_bytes) return true;
+    return options_.split_on == SplitOn::lines || (options_.split_on == SplitOn::blank_lines && gap);
+  }
+  void append(std::string& text, std::string_view line) const {
+    text.append(line);
+    if (reader_.had_end()) text += '\n';
+  }
+  void check_size(size_t size) const {
+    MT_USER_CHECK(size <= options_.max_document_bytes, ErrorClass::data,
+                  cat(reader_.place(), ": the document is longer than the limit of ",
+                      human_bytes(options_.max_document_bytes)),
+                  "split it: --split-on blank-lines, --split-on lines or --document-bytes 65536; or raise "
+                  "--max-document-bytes");
+  }
+
+  std::string pending_, repaired_;  // pending_: the first line of the next document
+  int64_t pending_line_ = 0;
+};
+
+BatchReader::BatchReader(const PrepareOptions& options) : options_(options), inputs_(input_files(options)) {
+  bool known = true;
+  for (const auto& input : inputs_) {
+    json_only_ = json_only_ && format_of(input, options.format) == InputFormat::jsonl;
+    if (is_input_stream(input)) {
+      known = false;
+      continue;
+    }
+    open(input);
+    std::error_code ignored;
+    total_ += fs::file_size(input, ignored);
+  }
+  if (!known) total_ = 0;
+}
+
+BatchReader::~BatchReader() = default;
+
+std::unique_ptr<BatchReader::Source> BatchReader::open(const fs::path& path) const {
+  if (format_of(path, options_.format) == InputFormat::jsonl) return std::make_unique<Lines>(path, options_);
+  return std::make_unique<Text>(path, options_);
+}
+
+void BatchReader::fill(InputBatch& batch) {
+  while (batch.items.empty() && batch.bad.empty()) {
+    if (!source_) {
+      if (next_input_ == inputs_.size()) return;
+      source_ = open(inputs_[next_input_++]);
+    }
+    batch.source = source_->reader().name();
+    batch.json = false;
+    const bool more = source_->fill(batch);
+    batch.file_bytes = file_bytes_before_ + source_->reader().file_bytes();
+    batch.text_bytes = text_bytes_before_ + source_->reader().text_bytes();
+    if (more) continue;
+    file_bytes_before_ = batch.file_bytes;
+    text_bytes_before_ = batch.text_bytes;
+    source_.reset();
+  }
+}
+
+bool BatchReader::next(InputBatch& batch) {
+  if (fault_) std::rethrow_exception(fault_);
+  batch = {};
+  batch.bytes.reserve(kBatchBytes + kBatchBytes / 4);
+  batch.file_bytes = file_bytes_before_;
+  batch.text_bytes = text_bytes_before_;
+  try {
+    fill(batch);
+  } catch (...) {
+    fault_ = std::current_exception();
+    if (batch.items.empty() && batch.bad.empty()) throw;
+  }
+  if (batch.items.empty() && batch.bad.empty()) return false;
+  batch.bytes.append(InputBatch::kPadding, '\0');
+  return true;
+}
+
+}  // namespace mtrain

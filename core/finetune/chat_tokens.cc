@@ -1,0 +1,25 @@
+#include "mtrain/finetune/chat_tokens.h"
+
+namespace mtrain::finetune {
+
+ChatTokens encode_chat(const chat::Text& text, const Tokenizer& tokenizer) {
+  std::vector<std::string> texts;
+  const std::vector<SpecialToken> special = tokenizer.special_tokens();
+  for (const auto& token : special) texts.push_back(token.text);
+  ChatTokens out;
+  std::vector<TextSpan> spans;
+  for (const auto& piece : chat::split_special(text, texts)) {
+    if (piece.special >= 0) {
+      out.ids.push_back(special[static_cast<size_t>(piece.special)].id);
+      out.first_byte.push_back(piece.bytes.begin);
+      continue;
+    }
+    spans.clear();
+    auto part = std::string_view(text.bytes).substr(piece.bytes.begin, piece.bytes.end - piece.bytes.begin);
+    tokenizer.encode_with(part, {}, out.ids, &spans);
+    for (const auto& span : spans) out.first_byte.push_back(piece.bytes.begin + span.begin);
+  }
+  return out;
+}
+
+}  // namespace mtrain::finetune

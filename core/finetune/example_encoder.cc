@@ -1,0 +1,200 @@
+#include "mtrain/finetune/example_encoder.h"
+
+#include <algorithm>
+#include <atomic>
+#include <iomanip>
+#include <sstream>
+#include <thread>
+
+#include "mtrain/base/file.h"
+#include "mtrain/base/hash.h"
+#include "mtrain/finetune/chat_tokens.h"
+
+namespace mtrain::finetune {
+namespace {
+
+std::tm parse_date(const std::string& text) {
+  std::tm out{};
+  std::istringstream in(text);
+  in >> std::get_time(&out, "%Y-%m-%d");
+  out.tm_isdst = 0;
+  std::tm normal = out;
+  const bool real = !in.fail() && in.peek() == std::istringstream::traits_type::eof() && ::timegm(&normal) != -1 &&
+                    normal.tm_mday == out.tm_mday && normal.tm_mon == out.tm_mon;
+  MT_USER_CHECK(real, ErrorClass::config, cat("dataset.date: '", printable(text, 40), "' is no date"), "write it as 2024-07-26");
+  return normal;  // with its day of the week
+}
+
+/// "bos_token" and its kin by the tokenizer's own ids, where the template's files do not say.
+void add_special_names(const Tokenizer& tokenizer, std::map<std::string, std::string>& special) {
+  const auto tokens = tokenizer.special_tokens();
+  auto add = [&](const char* name, std::optional<int32_t> id) {
+    for (const auto& token : tokens)
+      if (id && token.id == *id) special.emplace(name, token.text);
+  };
+  add("bos_token", tokenizer.bos());
+  add("eos_token", tokenizer.eod());
+  add("pad_token", tokenizer.pad());
+}
+
+bool has_template_file(const fs::path& folder) {
+  std::error_code ignored;
+  if (folder.empty()) return false;
+  if (fs::exists(folder / "chat_template.jinja", ignored)) return true;
+  if (!fs::exists(folder / "tokenizer_config.json", ignored)) return false;
+  return read_file(folder / "tokenizer_config.json").find("\"chat_template\"") != std::string::npos;
+}
+
+}  // namespace
+
+ExampleEncoder::ExampleEncoder(const Tokenizer& tokenizer, const EncoderOptions& options)
+    : tokenizer_(tokenizer), options_(options), date_(parse_date(options.date)) {
+  fs::path path = options.template_path.empty() ? tokenizer.folder() : options.base_directory / options.template_path;
+  if (options.template_path.empty() && !has_template_file(path)) return;
+  file_ = chat::read_template(path, options.template_name);
+  add_special_names(tokenizer, file_.special);
+  template_ = std::make_unique<const chat::ChatTemplate>(file_.source, file_.name);
+}
+
+std::string ExampleEncoder::identity() const {
+  static constexpr const char* kNames[] = {"assistant", "last", "all"};
+  std::string special;
+  for (const auto& [name, text] : file_.special) special += cat(name, '=', text, '\n');
+  return cat("template ", template_ ? sha256(cat(file_.source, '\n', special)) : "none", ", date ", options_.date, ", train_on ",
+             kNames[static_cast<size_t>(options_.train_on)]);
+}
+
+/// Which bytes are learnt: the assistant's stretches, less the words of messages that must not be.
+void ExampleEncoder::mark_learnt(const chat::RenderedChat& chat, const Example& example, std::vector<uint8_t>& learnt) const {
+  learnt.assign(chat.text.bytes.size() + 1, options_.train_on == TrainOn::all ? 1 : 0);
+  if (options_.train_on == TrainOn::all) return;
+  auto message_of = [&](size_t byte) -> size_t {
+    const chat::Origin origin = chat.text.origins[byte];
+    return origin == chat::kTemplate || origin == chat::kOtherInput || origin > example.spoken.size() ? SIZE_MAX : origin - 1u;
+  };
+  for (const auto& stretch : chat.assistant) {
+    size_t speaker = SIZE_MAX;
+    for (size_t b = stretch.begin; b < stretch.end && speaker == SIZE_MAX; ++b) speaker = message_of(b);
+    for (size_t b = stretch.begin; b < stretch.end; ++b) {
+      if (size_t own = message_of(b); own != SIZE_MAX) speaker = own;
+      learnt[b] = speaker == SIZE_MAX || example.spoken[speaker] ? 1 : 0;
+    }
+  }
+  if (options_.train_on == TrainOn::last && !chat.assistant.empty())
+    std::fill(learnt.begin(), learnt.begin() + static_cast<std::ptrdiff_t>(chat.assistant.back().begin), uint8_t{0});
+}
+
+TokenizedExample ExampleEncoder::chat(const Example& example) const {
+  MT_USER_CHECK(template_, ErrorClass::config, cat(example.place, ": is a conversation, and there is no chat template"),
+                "set dataset.template_path: a file of Jinja, a tokenizer_config.json, or a model's folder with either");
+  chat::ChatInput input;
+  input.messages = chat::messages_from_json(example.messages);
+  if (!example.tools.empty()) input.tools = chat::from_json(example.tools);
+  input.special = file_.special;
+  input.now = date_;
+  const chat::RenderedChat rendered = template_->render_masked(input);
+  std::vector<uint8_t> learnt;
+  mark_learnt(rendered, example, learnt);
+  ChatTokens tokens = encode_chat(rendered.text, tokenizer_);
+  TokenizedExample out{std::move(tokens.ids), {}};
+  out.trained.reserve(out.ids.size());
+  for (size_t byte : tokens.first_byte) out.trained.push_back(learnt[std::min(byte, learnt.size() - 1)]);
+  return out;
+}
+
+/// One text, as generation will see it. A token with a part of the answer in it is the answer's, as in TRL.
+TokenizedExample ExampleEncoder::prompted(const Example& example) const {
+  std::string text;
+  std::vector<size_t> ends;
+  for (const auto& segment : example.texts) ends.push_back((text += segment.text).size());
+  TokenizedExample out;
+  std::vector<TextSpan> spans;
+  const auto special = tokenizer_.special_tokens();
+  tokenizer_.encode_with(text, {.add_special = true}, out.ids, &spans);
+  auto is_special = [&](int32_t id) {
+    return std::any_of(special.begin(), special.end(), [id](const SpecialToken& t) { return t.id == id; });
+  };
+  // What stands around a text (empty spans of special tokens) is not learnt, but for the end.
+  for (size_t i = 0; i < out.ids.size(); ++i) {
+    const bool empty = spans[i].begin == spans[i].end, around = empty && is_special(out.ids[i]);
+    const size_t last = empty ? spans[i].begin : spans[i].end - 1;
+    auto of = static_cast<size_t>(std::upper_bound(ends.begin(), ends.end(), last) - ends.begin());
+    const bool trained = !around && example.texts[std::min(of, ends.size() - 1)].trained;
+    out.trained.push_back(trained || options_.train_on == TrainOn::all ? 1 : 0);
+  }
+  if (const auto eod = tokenizer_.eod()) {
+    if (out.ids.empty() || out.ids.back() != *eod) out.ids.push_back(*eod), out.trained.push_back(0);
+    out.trained.back() = example.texts.back().trained || options_.train_on == TrainOn::all ? 1 : 0;
+  }
+  return out;
+}
+
+TokenizedExample ExampleEncoder::segments(const Example& example) const {
+  TokenizedExample out;
+  for (const auto& segment : example.texts) {
+    tokenizer_.encode_to(segment.text, out.ids);
+    out.trained.resize(out.ids.size(), segment.trained || options_.train_on == TrainOn::all ? 1 : 0);
+  }
+  return out;
+}
+
+void ExampleEncoder::check_ids(const TokenizedExample& example) const {
+  const int64_t limit = tokenizer_.vocab_size();
+  for (size_t i = 0; i < example.ids.size(); ++i)
+    MT_USER_CHECK(example.ids[i] >= 0 && example.ids[i] < limit, ErrorClass::data,
+                  cat("token ", i, " is id ", example.ids[i], ", outside the vocabulary of ", limit),
+                  "the data was made with another tokenizer: choose that one");
+}
+
+TokenizedExample ExampleEncoder::encode(const Example& example) const {
+  TokenizedExample out;
+  switch (example.kind) {
+    case Example::Kind::chat:
+      out = chat(example);
+      break;
+    case Example::Kind::prompted:
+      out = prompted(example);
+      break;
+    case Example::Kind::segments:
+      out = segments(example);
+      break;
+    case Example::Kind::tokens:
+      out = {example.ids, example.trained};
+      break;
+  }
+  check_ids(out);
+  return out;
+}
+
+std::vector<TokenizedExample> ExampleEncoder::encode_all(std::span<const Example> examples,
+                                                         const std::function<void(const Example&, const Error&)>& rejected,
+                                                         int threads) const {
+  std::vector<TokenizedExample> out(examples.size());
+  std::vector<std::optional<Error>> faults(examples.size());
+  std::atomic<size_t> next = 0;
+  std::exception_ptr bug;  // of one thread; guarded by `failed`
+  std::atomic<bool> failed = false;
+  auto work = [&] {
+    for (size_t i; !failed && (i = next.fetch_add(1)) < examples.size();) {
+      try {
+        out[i] = encode(examples[i]);
+      } catch (const Error& error) {
+        faults[i].emplace(error);
+      } catch (...) {
+        if (!failed.exchange(true)) bug = std::current_exception();
+      }
+    }
+  };
+  size_t count = threads > 0 ? static_cast<size_t>(threads) : std::max(1u, std::thread::hardware_concurrency());
+  count = std::min(count, examples.size() / 16 + 1);  // a thread is worth some records
+  std::vector<std::thread> helpers;
+  for (size_t i = 1; i < count; ++i) helpers.emplace_back(work);
+  work();
+  for (auto& helper : helpers) helper.join();
+  if (bug) std::rethrow_exception(bug);
+  for (size_t i = 0; i < examples.size(); ++i)
+    if (faults[i]) rejected(examples[i], *faults[i]);
+  return out;
+}
+
+}  // namespace mtrain::finetune

@@ -1,0 +1,153 @@
+#include "mtrain/finetune/messages.h"
+
+#include <nlohmann/json.hpp>
+
+#include "mtrain/base/text.h"
+
+namespace mtrain::finetune {
+namespace {
+
+/// Who speaks, as data sets call it -> as chat templates call it.
+const std::map<std::string, std::string> kRoles = {
+    {"human", "user"},         {"gpt", "assistant"},          {"chatgpt", "assistant"},  {"bot", "assistant"},
+    {"model", "assistant"},    {"observation", "tool"},       {"function_call", "call"}, {"tool_call", "call"},
+    {"tool_response", "tool"}, {"function_response", "tool"}, {"ipython", "tool"}};
+
+/// OpenAI's and LLaMA-Factory's parts of a content, where all of them are text.
+Json joined_parts(const Json& parts) {
+  std::string text;
+  for (const auto& part : parts) {
+    if (!part.is_object())
+      throw RecordFault{"has a part of a content that is no object", "wanted {\"type\": \"text\", \"text\": …}"};
+    auto found = part.contains("text") ? part.find("text") : part.find("value");
+    if (part.value("type", "text") != "text" || found == part.end() || !found->is_string())
+      throw RecordFault{cat("has a part of a content of type '", printable(part.value("type", "?"), 40), "'"),
+                        "models of text learn from parts of type text only"};
+    text += found->get<std::string>();
+  }
+  return text;
+}
+
+/// {"name", "arguments"} -> the form in which chat templates want a call.
+Json call_of(const Json& call) {
+  if (!call.is_object() || !call.contains("name"))
+    throw RecordFault{"calls a function without a name", "wanted {\"name\": …, \"arguments\": {…}}"};
+  Json arguments = call.value("arguments", Json::object());
+  if (arguments.is_string()) {
+    Json parsed = Json::parse(arguments.get_ref<const std::string&>(), nullptr, false);
+    if (parsed.is_object()) arguments = parsed;
+  }
+  return {{"type", "function"}, {"function", {{"name", call["name"]}, {"arguments", arguments}}}};
+}
+
+/// What a speaker "function_call" says: JSON of one call or a list of them.
+Json calls_of(const std::string& text) {
+  Json parsed = Json::parse(text, nullptr, false);
+  Json calls = Json::array();
+  if (parsed.is_object()) calls.push_back(call_of(parsed));
+  if (parsed.is_array())
+    for (const auto& call : parsed) calls.push_back(call_of(call));
+  if (calls.empty()) throw RecordFault{"has a function call that is no JSON object", "wanted {\"name\": …, \"arguments\": {…}}"};
+  return calls;
+}
+
+bool is_zero(const Json& value) {
+  return value.is_boolean() ? !value.get<bool>() : value.is_number() && value.get<double>() == 0;
+}
+
+std::string known_role(const std::string& text, const FormatOptions& options) {
+  if (auto own = options.roles.find(text); own != options.roles.end()) return own->second;
+  if (auto found = kRoles.find(text); found != kRoles.end()) return found->second;
+  return text;
+}
+
+}  // namespace
+
+const Json* find_field(const Json& record, const char* name, const Columns& columns) {
+  auto mapped = columns.find(name);
+  auto found = record.find(mapped == columns.end() ? std::string(name) : mapped->second);
+  return found == record.end() || found->is_null() ? nullptr : &*found;
+}
+
+Conversation::Conversation(const FormatOptions& options)
+    : options_(options), messages_(std::make_unique<Json>(Json::array())), tools_(std::make_unique<Json>()) {}
+Conversation::Conversation(Conversation&&) noexcept = default;
+Conversation::~Conversation() = default;
+
+size_t Conversation::size() const {
+  return messages_->size();
+}
+
+void Conversation::add(const Json& message, bool may_train) {
+  if (!message.is_object()) throw RecordFault{"has a message that is no object", "wanted {\"role\": …, \"content\": …}"};
+  const Json* who = find_field(message, "from", options_.columns);
+  const Json* words = find_field(message, "value", options_.columns);
+  if (!who) who = find_field(message, "role", options_.columns), words = find_field(message, "content", options_.columns);
+  if (!who || !who->is_string())
+    throw RecordFault{
+        cat("has a message that does not say who speaks: ", printable(message.dump(), 80)),
+        "wanted {\"role\": …, \"content\": …} or {\"from\": …, \"value\": …}; dataset.columns says where they have other "
+        "names"};
+  const auto own_names = {"from", "value", "role", "content"};
+  Json out;
+  const std::string role = known_role(who->get<std::string>(), options_);
+  out["role"] = role == "call" ? "assistant" : role;
+  if (words && words->is_array()) out["content"] = joined_parts(*words);
+  if (words && words->is_string()) out["content"] = *words;
+  if (role == "call") {
+    if (!words || !words->is_string()) throw RecordFault{"has a function call that is no text", ""};
+    out["content"] = "";
+    out["tool_calls"] = calls_of(words->get<std::string>());
+  }
+  for (const auto& [key, value] : message.items()) {
+    bool known = &value == who || &value == words || out.contains(key);
+    for (const char* own : own_names) known = known || key == own;
+    if (!known) out[key] = value;
+  }
+  for (const char* weight : {"weight", "train", "loss_weight"}) {
+    auto given = out.find(weight);
+    if (given == out.end()) continue;
+    may_train = may_train && !is_zero(*given);
+    out.erase(given);
+  }
+  if (!out.contains("content") && !out.contains("tool_calls"))
+    throw RecordFault{cat("has a message of '", printable(role, 40), "' without content"), "wanted a text"};
+  messages_->push_back(std::move(out));
+  spoken_.push_back(may_train);
+}
+
+void Conversation::add_all(const Json& list, const std::string& what, bool may_train) {
+  if (!list.is_array()) throw RecordFault{cat("has no list in '", printable(what, 60), "'"), "wanted a list of messages"};
+  for (const auto& message : list) add(message, may_train);
+}
+
+void Conversation::add_text(const char* role, const std::string& text, bool may_train) {
+  messages_->push_back({{"role", role}, {"content", text}});
+  spoken_.push_back(may_train);
+}
+
+void Conversation::set_tools(const Json& tools) {
+  Json list = tools;
+  if (tools.is_string()) {
+    if (tools.get_ref<const std::string&>().find_first_not_of(" \t\r\n") == std::string::npos) return;
+    list = Json::parse(tools.get_ref<const std::string&>(), nullptr, false);
+  }
+  if (list.is_discarded() || !list.is_array())
+    throw RecordFault{"has tools that are no list", "wanted [{\"type\": \"function\", …}]"};
+  *tools_ = Json::array();
+  for (const auto& tool : list)
+    tools_->push_back(tool.is_object() && tool.contains("name") && !tool.contains("function")
+                         ? Json{{"type", "function"}, {"function", tool}}
+                         : tool);
+}
+
+Example Conversation::finish() && {
+  Example out;
+  out.kind = Example::Kind::chat;
+  out.messages = messages_->dump();
+  if (!tools_->empty()) out.tools = tools_->dump();
+  out.spoken = std::move(spoken_);
+  return out;
+}
+
+}  // namespace mtrain::finetune

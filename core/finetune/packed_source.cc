@@ -1,0 +1,71 @@
+#include "mtrain/finetune/packed_source.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "mtrain/base/error.h"
+#include "mtrain/data/permutation.h"
+
+namespace mtrain::finetune {
+
+void ExampleStore::add(const TokenizedExample& example) {
+  MT_CHECK(example.ids.size() >= 2 && example.ids.size() == example.trained.size(), "an example of ", example.ids.size());
+  ids_.insert(ids_.end(), example.ids.begin(), example.ids.end());
+  trained_.insert(trained_.end(), example.trained.begin(), example.trained.end());
+  begin_.push_back(static_cast<int64_t>(ids_.size()));
+}
+
+std::span<const int32_t> ExampleStore::ids(int64_t example) const {
+  const auto at = static_cast<size_t>(example);
+  return std::span(ids_).subspan(static_cast<size_t>(begin_[at]), static_cast<size_t>(begin_[at + 1] - begin_[at]));
+}
+
+std::span<const uint8_t> ExampleStore::trained(int64_t example) const {
+  const auto at = static_cast<size_t>(example);
+  return std::span(trained_).subspan(static_cast<size_t>(begin_[at]), static_cast<size_t>(begin_[at + 1] - begin_[at]));
+}
+
+size_t lay_example(std::span<const int32_t> ids, std::span<const uint8_t> trained, size_t at, Sample& out) {
+  const size_t count = ids.size() - 1;
+  MT_CHECK(at + count <= out.tokens.size(), "an example of ", count, " at ", at, " of ", out.tokens.size());
+  out.starts.push_back(static_cast<int32_t>(at));
+  for (size_t i = 0; i < count; ++i) {
+    out.tokens[at + i] = ids[i];
+    out.targets[at + i] = trained[i + 1] ? ids[i + 1] : kIgnoredTarget;
+    out.positions[at + i] = static_cast<int32_t>(i);
+  }
+  return at + count;
+}
+
+void lay_padding(size_t at, int32_t pad_id, Sample& out) {
+  if (at == out.tokens.size()) return;
+  const auto offset = static_cast<std::ptrdiff_t>(at);
+  out.starts.push_back(static_cast<int32_t>(at));
+  std::fill(out.tokens.begin() + offset, out.tokens.end(), pad_id);
+  std::fill(out.targets.begin() + offset, out.targets.end(), kIgnoredTarget);
+  std::iota(out.positions.begin() + offset, out.positions.end(), 0);
+}
+
+PackedSource::PackedSource(std::shared_ptr<const ExampleStore> store, std::shared_ptr<const Packs> packs, SampleOrder order,
+                           int32_t pad_id)
+    : store_(std::move(store)), packs_(std::move(packs)), order_(order), pad_id_(pad_id) {
+  const int64_t epoch = packs_->size();
+  MT_CHECK(epoch > 0, "no packs");
+  const int64_t epochs =
+      order.num_samples == Dataset::kOneEpoch ? 1 : std::max<int64_t>(1, (order.num_samples + epoch - 1) / epoch);
+  size_ = epochs * epoch;
+}
+
+void PackedSource::get(int64_t index, Sample& out) const {
+  MT_CHECK(index >= 0 && index < size_, "sample ", index, " of ", size_);
+  const int64_t count = packs_->size(), epoch = index / count;
+  int64_t pack = index % count;
+  if (order_.shuffle_seed)
+    pack = Permutation(count, *order_.shuffle_seed, name_key("finetune.order"), static_cast<uint64_t>(epoch))(pack);
+  out.starts.clear();
+  size_t at = 0;
+  for (int32_t item : (*packs_)[pack]) at = lay_example(store_->ids(item), store_->trained(item), at, out);
+  lay_padding(at, pad_id_, out);
+}
+
+}  // namespace mtrain::finetune

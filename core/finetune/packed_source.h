@@ -1,0 +1,62 @@
+// PackedSource: samples of seq_length tokens that hold one or several examples each. Immutable; get() is safe from any thread.
+//
+// An example of n ids takes n - 1 places: each id but the last is an input, each but the first a target. Every example is a
+// sequence of its own, with positions from 0, and so is the padding behind them, none of whose targets counts: what the model
+// computes for an example depends neither on its neighbours nor on the padding.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "mtrain/data/dataset.h"
+#include "mtrain/finetune/example.h"
+#include "mtrain/finetune/packing.h"
+
+namespace mtrain::finetune {
+
+/// Tokenized examples end to end. Value.
+class MT_API ExampleStore {
+ public:
+  /// REQUIRES: at least two ids.
+  void add(const TokenizedExample& example);
+  int64_t size() const { return static_cast<int64_t>(begin_.size()) - 1; }
+  int64_t num_tokens() const { return begin_.back(); }
+  std::span<const int32_t> ids(int64_t example) const;
+  std::span<const uint8_t> trained(int64_t example) const;
+  /// Places it takes in a sample.
+  int32_t length(int64_t example) const { return static_cast<int32_t>(ids(example).size()) - 1; }
+
+ private:
+  std::vector<int32_t> ids_;
+  std::vector<uint8_t> trained_;
+  std::vector<int64_t> begin_{0};
+};
+
+/// How samples follow each other. Without a shuffle they come in order, epoch after epoch.
+struct SampleOrder {
+  int64_t num_samples = Dataset::kOneEpoch;
+  std::optional<uint64_t> shuffle_seed;  // a new order for each epoch
+};
+
+class MT_API PackedSource final : public SampleSource {
+ public:
+  /// REQUIRES: every pack fits a sample of seq_length; there is at least one.
+  PackedSource(std::shared_ptr<const ExampleStore> store, std::shared_ptr<const Packs> packs, SampleOrder order, int32_t pad_id);
+  int64_t size() const override { return size_; }
+  void get(int64_t index, Sample& out) const override;
+
+ private:
+  std::shared_ptr<const ExampleStore> store_;
+  std::shared_ptr<const Packs> packs_;
+  SampleOrder order_;
+  int32_t pad_id_;
+  int64_t size_;
+};
+
+/// Lays one example into a sample from place `at` on; gives the place behind it.
+MT_API size_t lay_example(std::span<const int32_t> ids, std::span<const uint8_t> trained, size_t at, Sample& out);
+/// Fills the rest of a sample with padding.
+MT_API void lay_padding(size_t at, int32_t pad_id, Sample& out);
+
+}  // namespace mtrain::finetune

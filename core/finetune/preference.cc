@@ -1,0 +1,228 @@
+#include "mtrain/finetune/preference.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "mtrain/base/error.h"
+#include "mtrain/base/hash.h"
+#include "mtrain/finetune/messages.h"
+#include "mtrain/finetune/record_file.h"
+
+namespace mtrain::finetune {
+namespace {
+
+constexpr size_t kBlock = 1024;
+
+const Json& needed(const Json& record, const char* name, const FormatOptions& options) {
+  if (const Json* found = find_field(record, name, options.columns)) return *found;
+  throw RecordFault{cat("has no field '", name, "'"),
+                    "wanted chosen and rejected, or a label; dataset.columns says where they have other names"};
+}
+
+/// A conversation's messages: of a list, or one message by itself.
+Json messages_of(const Json& value) {
+  if (value.is_object()) return Json::array({value});
+  if (value.is_array()) return value;
+  throw RecordFault{cat("has ", value.type_name(), " where messages are wanted"), "wanted a message or a list of them"};
+}
+
+/// What comes before the answers: none where they begin with it themselves.
+Json context_of(const Json& record, const FormatOptions& options) {
+  for (const char* name : {"prompt", "conversations", "messages"})
+    if (const Json* found = find_field(record, name, options.columns); found && found->is_array()) return *found;
+  return Json::array();
+}
+
+Example answer(const Json& record, const Json& context, const Json& words, size_t alike, const FormatOptions& options) {
+  Conversation out(options);
+  if (const Json* system = find_field(record, "system", options.columns);
+      system && system->is_string() && !system->get<std::string>().empty())
+    out.add_text("system", system->get<std::string>(), false);
+  out.add_all(context, "prompt", false);
+  for (size_t i = 0; i < words.size(); ++i) out.add(words[i], i >= alike);
+  if (out.empty()) throw RecordFault{"has an answer without messages", ""};
+  if (const Json* tools = find_field(record, "tools", options.columns)) out.set_tools(*tools);
+  return std::move(out).finish();
+}
+
+Example text_answer(const Json& prompt, const Json& words) {
+  if (!prompt.is_string() || !words.is_string())
+    throw RecordFault{"has a prompt and an answer that are not both texts", "wanted texts, or lists of messages"};
+  Example out;
+  out.kind = Example::Kind::prompted;
+  out.texts = {{prompt.get<std::string>(), false}, {words.get<std::string>(), true}};
+  return out;
+}
+
+Preference read_pair(const Json& record, const FormatOptions& options) {
+  const Json &chosen = needed(record, "chosen", options), &rejected = needed(record, "rejected", options);
+  if (chosen.is_string()) {
+    const Json& prompt = needed(record, "prompt", options);
+    return {text_answer(prompt, chosen), text_answer(prompt, rejected)};
+  }
+  const Json good = messages_of(chosen), bad = messages_of(rejected), context = context_of(record, options);
+  size_t alike = 0;  // messages that both begin with are the prompt, unless it was given
+  while (context.empty() && alike < std::min(good.size(), bad.size()) && good[alike] == bad[alike]) ++alike;
+  return {answer(record, context, good, alike, options), answer(record, context, bad, alike, options)};
+}
+
+Preference read_label(const Json& record, const FormatOptions& options) {
+  const Json& label = needed(record, "label", options);
+  if (!label.is_boolean()) throw RecordFault{"has a label that is neither true nor false", ""};
+  Preference out;
+  out.good = label.get<bool>();
+  const Json *completion = find_field(record, "completion", options.columns),
+             *prompt = find_field(record, "prompt", options.columns);
+  if (completion && completion->is_string()) {
+    out.chosen = text_answer(prompt ? *prompt : Json(""), *completion);
+    return out;
+  }
+  const Json context = completion ? context_of(record, options) : Json::array();
+  const Json words = completion ? messages_of(*completion) : context_of(record, options);
+  if (words.empty()) throw RecordFault{"has a label but neither messages nor a completion", ""};
+  out.chosen = answer(record, context, words, completion ? 0 : words.size() - 1, options);
+  return out;
+}
+
+}  // namespace
+
+void PreferenceSettings::bind(Fields& f) {
+  records.bind(f);
+  f("format", format, "pairs: chosen and rejected answers; labels: answers that are good or bad")
+      .one_of({"auto", "pairs", "labels"});
+  f("too_long", too_long, "at a record whose answers do not fit a sample together").one_of({"drop", "fail"});
+}
+
+Preference read_preference(const Json& record, const std::string& format, const FormatOptions& options,
+                           const std::string& place) {
+  Preference out = format == "labels" ? read_label(record, options) : read_pair(record, options);
+  out.chosen.place = place;
+  if (out.rejected) out.rejected->place = place;
+  return out;
+}
+
+std::string PreferenceFile::summary(int64_t seq_length) const {
+  std::string out = cat(printable(path.string()), " (", format, "): ", size(), " of ", records + bad, " records");
+  if (!pairs) out += cat(", ", std::count(good.begin(), good.end(), true), " of them good");
+  if (too_long > 0) out += cat("; ", too_long, " left out for having more than ", seq_length, " tokens");
+  if (untrained > 0) out += cat("; ", untrained, " left out because an answer is empty");
+  if (bad > 0) out += cat("; ", bad, " broken ones left out");
+  return out;
+}
+
+namespace {
+
+/// Reads a file in blocks, as sft does, but keeps or drops both answers of a pair together.
+class PreferenceLoader {
+ public:
+  PreferenceLoader(PreferenceFile& file, const PreferenceSettings& settings, const ExampleEncoder& encoder, int64_t seq_length)
+      : file_(file),
+        settings_(settings),
+        encoder_(encoder),
+        seq_length_(seq_length),
+        options_(settings.records.format_options()),
+        bad_(settings.records.on_bad == "skip", settings.records.max_bad) {}
+
+  void run() {
+    read_records(file_.path, bad_, [&](Json& record, const std::string& place) {
+      ++file_.records;
+      take_record(record, place);
+      if (block_.size() == kBlock) take_block();
+    });
+    take_block();
+    file_.bad = bad_.skipped();
+    file_.answers = std::make_shared<const ExampleStore>(std::move(store_));
+  }
+
+ private:
+  void take_record(const Json& record, const std::string& place) {
+    if (file_.format.empty()) {
+      const bool label = find_field(record, "label", options_.columns) != nullptr;
+      const bool pair = find_field(record, "chosen", options_.columns) != nullptr;
+      MT_USER_CHECK(settings_.format != "auto" || label != pair, ErrorClass::data,
+                    cat(place, ": has ", label ? "both a label and chosen" : "neither a label nor chosen and rejected"),
+                    "set dataset.format to pairs or labels, and dataset.columns where the fields have other names");
+      file_.format = settings_.format != "auto" ? settings_.format : pair ? "pairs" : "labels";
+      file_.pairs = file_.format == "pairs";
+    }
+    try {
+      block_.push_back(read_preference(record, file_.format, options_, place));
+    } catch (const RecordFault& fault) {
+      bad_.reject(place, fault.what, fault.hint);
+    }
+  }
+
+  void take_block() {
+    std::vector<Example> examples;
+    for (auto& preference : block_) {
+      examples.push_back(std::move(preference.chosen));
+      if (preference.rejected) examples.push_back(std::move(*preference.rejected));
+    }
+    const size_t each = file_.pairs ? 2 : 1;
+    std::vector<bool> rejected(block_.size());
+    auto encoded = encoder_.encode_all(examples, [&](const Example& example, const Error& error) {
+      if (error.error_class() != ErrorClass::data) throw error;
+      const size_t record = static_cast<size_t>(&example - examples.data()) / each;
+      if (!rejected[record]) bad_.reject(example.place, error.message(), error.hint());
+      rejected[record] = true;
+    });
+    for (size_t i = 0; i < block_.size(); ++i)
+      if (!rejected[i]) take(std::span(encoded).subspan(i * each, each), block_[i].good, examples[i * each].place);
+    block_.clear();
+  }
+
+  void take(std::span<const TokenizedExample> answers, bool good, const std::string& place) {
+    int64_t places = 0;
+    for (const auto& answer : answers) {
+      places += static_cast<int64_t>(answer.ids.size()) - 1;
+      if (answer.ids.size() >= 2 && std::count(answer.trained.begin() + 1, answer.trained.end(), 1) > 0) continue;
+      ++file_.untrained;
+      return;
+    }
+    if (places > seq_length_) {
+      MT_USER_CHECK(settings_.too_long == "drop", ErrorClass::data,
+                    cat(place, ": has ", places, " tokens; a sample takes ", seq_length_),
+                    "raise model.seq_length, or set dataset.too_long=drop");
+      ++file_.too_long;
+      return;
+    }
+    for (const auto& answer : answers) store_.add(answer);
+    file_.places.push_back(place);
+    if (!file_.pairs) file_.good.push_back(good);
+  }
+
+  PreferenceFile& file_;
+  const PreferenceSettings& settings_;
+  const ExampleEncoder& encoder_;
+  int64_t seq_length_;
+  FormatOptions options_;
+  BadRecords bad_;
+  std::vector<Preference> block_;
+  ExampleStore store_;
+};
+
+}  // namespace
+
+PreferenceFile load_preference_file(const fs::path& path, const PreferenceSettings& settings, const ExampleEncoder& encoder,
+                                    int64_t seq_length) {
+  PreferenceFile out;
+  out.path = path;
+  PreferenceLoader(out, settings, encoder, seq_length).run();
+  MT_USER_CHECK(out.size() > 0, ErrorClass::data, cat("nothing is left of ", out.summary(seq_length)),
+                "look at what the records become: mtrain data show");
+  out.digest = sha256(MappedFile(path).bytes());
+  return out;
+}
+
+Packs preference_packs(const PreferenceFile& file, const std::vector<int32_t>& chosen) {
+  Packs out;
+  for (int32_t record : chosen) {
+    const int32_t first = file.pairs ? 2 * record : record;
+    out.items.push_back(first);
+    if (file.pairs) out.items.push_back(first + 1);
+    out.begin.push_back(static_cast<int64_t>(out.items.size()));
+  }
+  return out;
+}
+
+}  // namespace mtrain::finetune

@@ -1,0 +1,52 @@
+// Preference data: answers that somebody liked and disliked. Read, encoded and laid out; the objective that learns from them is a
+// trainer's. Stateless functions over values; a PreferenceFile is immutable once made.
+//
+//   pairs   {prompt, chosen, rejected}: texts, or lists of messages; {chosen, rejected}: conversations that begin alike;
+//           {conversations or messages, chosen, rejected}: the answers as messages
+//   labels  {messages, label} or {prompt, completion, label}: true where the answer is good
+#pragma once
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "mtrain/finetune/sft_data.h"
+
+namespace mtrain::finetune {
+
+struct MT_API PreferenceSettings {
+  RecordSettings records;
+  std::string format = "auto", too_long = "drop";
+  void bind(Fields& f);
+};
+
+/// One record: what is learnt of each answer is the answer alone.
+struct Preference {
+  Example chosen;                   // or the only answer
+  std::optional<Example> rejected;  // of a pair
+  bool good = true;                 // of a label
+};
+
+/// Throws RecordFault. `format`: "pairs" or "labels".
+MT_API Preference read_preference(const Json& record, const std::string& format, const FormatOptions& options,
+                                  const std::string& place);
+
+struct MT_API PreferenceFile {
+  fs::path path;
+  std::string format, digest;
+  int64_t records = 0, bad = 0, too_long = 0, untrained = 0;
+  bool pairs = true;
+  std::shared_ptr<const ExampleStore> answers;  // pairs: 2i chosen, 2i + 1 rejected; labels: i
+  std::vector<bool> good;                       // labels: of each
+  std::vector<std::string> places;              // of each record that is left
+  int64_t size() const { return static_cast<int64_t>(places.size()); }
+  std::string summary(int64_t seq_length) const;
+};
+
+/// As load_sft_file. A record whose answers do not fit one sample together is dropped, or an error.
+MT_API PreferenceFile load_preference_file(const fs::path& path, const PreferenceSettings& settings,
+                                           const ExampleEncoder& encoder, int64_t seq_length);
+/// Samples of these records: chosen and rejected are two sequences of one sample.
+MT_API Packs preference_packs(const PreferenceFile& file, const std::vector<int32_t>& chosen);
+
+}  // namespace mtrain::finetune

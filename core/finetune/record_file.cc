@@ -1,0 +1,123 @@
+#include "mtrain/finetune/record_file.h"
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "mtrain/base/error.h"
+#include "mtrain/base/text.h"
+#include "mtrain/data/line_reader.h"
+
+namespace mtrain::finetune {
+namespace {
+
+constexpr int kMaxDepth = 64;
+constexpr uint64_t kMaxRecordBytes = uint64_t{64} << 20;
+constexpr const char* kHint = "wanted is one object a line, or one list of objects";
+
+/// What a record must not be, whatever its fields mean.
+struct BadJson {
+  std::string what;
+};
+
+/// The parser's words without its name for the place.
+std::string reason(const nlohmann::json::parse_error& error) {
+  std::string_view what = error.what();
+  size_t detail = what.find("; last read"), begin = what.rfind(": ", detail == what.npos ? what.size() : detail);
+  if (begin == what.npos) return printable(what, 100);
+  return printable(what.substr(begin + 2, detail == what.npos ? detail : detail - begin - 2), 100);
+}
+
+/// Refuses what nests too deeply and fields that are there twice; hands out the objects at `record_depth`.
+class Watch {
+ public:
+  Watch(int record_depth, std::function<void(Json&)> each) : record_depth_(record_depth), each_(std::move(each)) {}
+
+  bool operator()(int depth, Json::parse_event_t event, Json& parsed) {
+    using Event = Json::parse_event_t;
+    if (depth > kMaxDepth) throw BadJson{cat("is nested deeper than ", kMaxDepth)};
+    if (event == Event::object_start) open(depth);
+    if (event == Event::key && !names_[static_cast<size_t>(depth) - 1].insert(parsed.get<std::string>()).second)
+      throw BadJson{cat("has the field '", printable(parsed.get<std::string>(), 60), "' twice")};
+    if (depth != record_depth_) return true;
+    if (event == Event::value || event == Event::array_end) throw BadJson{cat("is ", parsed.type_name(), ", not an object")};
+    if (event != Event::object_end) return true;
+    each_(parsed);
+    return record_depth_ == 0;  // what a list has given is not kept
+  }
+
+ private:
+  void open(int depth) {
+    if (names_.size() <= static_cast<size_t>(depth)) names_.resize(static_cast<size_t>(depth) + 1);
+    names_[static_cast<size_t>(depth)].clear();
+  }
+  int record_depth_;
+  std::function<void(Json&)> each_;
+  std::vector<std::set<std::string>> names_;  // of the open object of each depth
+};
+
+bool blank(std::string_view line) {
+  return line.find_first_not_of(" \t\r\v\f") == std::string_view::npos;
+}
+
+void read_lines(const fs::path& path, BadRecords& bad, const OnRecord& each) {
+  LineReader reader(path, kMaxRecordBytes);
+  std::string_view line;
+  while (reader.next(line)) {
+    if (blank(line)) continue;
+    Json record;
+    try {
+      Watch watch(0, [](Json&) {});
+      record = Json::parse(line, std::ref(watch));
+      if (!record.is_object()) throw BadJson{cat("is ", record.type_name(), ", not an object")};
+    } catch (const nlohmann::json::parse_error& error) {
+      bad.reject(reader.place(), cat("is no valid JSON at byte ", error.byte, ": ", reason(error)), kHint);
+      continue;
+    } catch (const BadJson& fault) {
+      bad.reject(reader.place(), fault.what, kHint);
+      continue;
+    }
+    each(record, reader.place());
+  }
+}
+
+void read_list(const fs::path& path, std::istream& in, const OnRecord& each) {
+  int64_t number = 0;
+  auto place = [&] { return cat(printable(path.string()), ": record ", number); };
+  Watch watch(1, [&](Json& record) {
+    each(record, place());
+    ++number;
+  });
+  try {
+    Json all = Json::parse(in, std::ref(watch));
+  } catch (const nlohmann::json::parse_error& error) {
+    throw Error(ErrorClass::data, cat(place(), " is no valid JSON at byte ", error.byte, " of the file: ", reason(error)), kHint);
+  } catch (const BadJson& fault) {
+    throw Error(ErrorClass::data, cat(place(), " ", fault.what), kHint);
+  }
+}
+
+}  // namespace
+
+void BadRecords::reject(const std::string& place, const std::string& fault, const std::string& hint) {
+  if (!skip_) throw Error(ErrorClass::data, cat(place, ": ", fault), hint);
+  MT_USER_CHECK(++skipped_ <= limit_, ErrorClass::data, cat(place, ": ", fault, "; more than ", limit_, " records are broken"),
+                "mend the file, or raise dataset.max_bad");
+}
+
+void read_records(const fs::path& path, BadRecords& bad, const OnRecord& each) {
+  std::ifstream in(path, std::ios::binary);
+  std::error_code ignored;
+  MT_USER_CHECK(in.is_open() && !fs::is_directory(path, ignored), ErrorClass::io, cat("cannot read ", printable(path.string())),
+                "name a .json or .jsonl file that is there");
+  char first = ' ';
+  if (in.peek() == 0xEF) in.ignore(3);  // a byte order mark
+  const auto begin = in.tellg();
+  while (in.get(first) && (first == ' ' || first == '\t' || first == '\r' || first == '\n')) {
+  }
+  if (!in || first != '[') return read_lines(path, bad, each);
+  in.seekg(begin);
+  read_list(path, in, each);
+}
+
+}  // namespace mtrain::finetune

@@ -1,0 +1,267 @@
+#include "mtrain/finetune/record_format.h"
+
+#include <algorithm>
+#include <array>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "mtrain/base/error.h"
+#include "mtrain/base/text.h"
+#include "mtrain/finetune/messages.h"
+
+namespace mtrain::finetune {
+namespace {
+
+struct FormatInfo {
+  RecordFormat format;
+  const char* name;
+  std::vector<const char*> needed;  // fields that every record has
+};
+
+const std::vector<FormatInfo>& formats() {
+  using enum RecordFormat;
+  static const std::vector<FormatInfo> all = {{alpaca, "alpaca", {"instruction", "output"}},
+                                              {sharegpt, "sharegpt", {"conversations"}},
+                                              {openai, "openai", {"messages"}},
+                                              {prompt_completion, "prompt_completion", {"prompt", "completion"}},
+                                              {text, "text", {"text"}},
+                                              {segments, "segments", {"segments"}},
+                                              {tokens, "tokens", {"input_ids"}}};
+  return all;
+}
+
+/// What a failed detection is told with.
+std::string fields_of(std::span<const Json> records) {
+  std::vector<std::string> names;
+  for (const auto& record : records)
+    for (const auto& [key, value] : record.items())
+      if (std::find(names.begin(), names.end(), key) == names.end() && names.size() < 12) names.push_back(key);
+  return names.empty() ? "they have none" : printable(join(names, ", "), 300);
+}
+
+bool all_have(std::span<const Json> records, const char* field, const Columns& columns) {
+  return std::all_of(records.begin(), records.end(), [&](const Json& r) { return find_field(r, field, columns) != nullptr; });
+}
+
+/// Fields of another use, which no format of single answers should be read from unasked.
+void refuse_judged(std::span<const Json> records, const Columns& columns, const std::string& where) {
+  const bool pairs = all_have(records, "chosen", columns) && all_have(records, "rejected", columns);
+  const bool judged = std::all_of(records.begin(), records.end(), [&](const Json& r) {
+    const Json* label = find_field(r, "label", columns);
+    return label && label->is_boolean();
+  });
+  MT_USER_CHECK(!pairs && !judged, ErrorClass::data,
+                cat(where, pairs ? " has chosen and rejected answers" : " has answers with a label, good or bad"),
+                "read them with dataset.type=preference; or set dataset.format to learn from all of them");
+}
+
+std::string replaced(std::string text, std::string_view what, const std::string& by) {
+  for (size_t at = 0; (at = text.find(what, at)) != std::string::npos; at += by.size()) text.replace(at, what.size(), by);
+  return text;
+}
+
+int64_t integer_of(const Json& list, size_t index, const char* name) {
+  const Json& value = list[index];
+  if (!value.is_number_integer()) throw RecordFault{cat(name, "[", index, "] is no integer"), "wanted a list of token ids"};
+  int64_t out = value.get<int64_t>();
+  if (out < INT32_MIN || out > INT32_MAX || (value.is_number_unsigned() && value.get<uint64_t>() > INT32_MAX))
+    throw RecordFault{cat(name, "[", index, "] is ", value.dump(), ", beyond 32 bits"), ""};
+  return out;
+}
+
+}  // namespace
+
+std::vector<std::string> record_format_names() {
+  std::vector<std::string> out;
+  for (const auto& format : formats()) out.emplace_back(format.name);
+  return out;
+}
+
+const char* name(RecordFormat format) {
+  return formats()[static_cast<size_t>(format)].name;
+}
+
+RecordFormat detect_format(std::span<const Json> records, const Columns& columns, const std::string& where) {
+  MT_USER_CHECK(!records.empty(), ErrorClass::data, cat(where, " has no records"),
+                "wanted is one object a line, or a list of objects");
+  refuse_judged(records, columns, where);
+  std::vector<const FormatInfo*> found;
+  auto fits = [&](const FormatInfo& format) {
+    return std::all_of(format.needed.begin(), format.needed.end(),
+                       [&](const char* field) { return all_have(records, field, columns); });
+  };
+  for (const auto& format : formats())
+    if (fits(format)) found.push_back(&format);
+  if (found.size() > 1)  // many files keep the whole text beside its parts
+    std::erase_if(found, [](const FormatInfo* f) { return f->format == RecordFormat::text; });
+  if (found.size() == 1) return found[0]->format;
+  std::vector<std::string> names;
+  for (const auto* format : found) names.emplace_back(format->name);
+  throw Error(
+      ErrorClass::data,
+      cat("cannot tell the format of ", where, " by its first ", records.size(), " records: their fields are ",
+          fields_of(records), found.empty() ? "" : cat(", which fit ", join(names, " and "))),
+      cat("set dataset.format, one of ", join(found.empty() ? record_format_names() : names, ", "),
+          found.empty() ? ", and say what their fields are called here, as in dataset.columns='{prompt: question, completion: "
+                          "answer}'"
+                        : ""));
+}
+
+const Json* RecordReader::find(const Json& record, const char* name) const {
+  return find_field(record, name, options_.columns);
+}
+
+const Json& RecordReader::field(const Json& record, const char* name) const {
+  if (const Json* found = find(record, name)) return *found;
+  auto mapped = options_.columns.find(name);
+  throw RecordFault{cat("has no field '", printable(mapped == options_.columns.end() ? name : mapped->second, 60), "'"),
+                    cat("the format ", finetune::name(format_), " needs it; dataset.columns says where it has another name")};
+}
+
+std::string RecordReader::text_of(const Json& record, const char* name) const {
+  const Json& value = field(record, name);
+  if (!value.is_string()) throw RecordFault{cat("has ", value.type_name(), " in the field '", name, "'"), "wanted a text"};
+  return value.get<std::string>();
+}
+
+std::string RecordReader::text_or(const Json& record, const char* name) const {
+  return find(record, name) ? text_of(record, name) : std::string();
+}
+
+std::string alpaca_prompt(const std::string& instruction, const std::string& input, const std::string& form) {
+  static constexpr const char* kWithInput =
+      "Below is an instruction that describes a task, paired with an input that provides further context. "
+      "Write a response that appropriately completes the request.\n\n"
+      "### Instruction:\n{instruction}\n\n### Input:\n{input}\n\n### Response:";
+  static constexpr const char* kWithout =
+      "Below is an instruction that describes a task. "
+      "Write a response that appropriately completes the request.\n\n"
+      "### Instruction:\n{instruction}\n\n### Response:";
+  std::string text = !form.empty() ? form : input.empty() ? kWithout : kWithInput;
+  // The instruction last, so that "{input}" in it stays as it is.
+  const size_t at = text.find("{instruction}");
+  if (at == std::string::npos) return replaced(std::move(text), "{input}", input);
+  constexpr size_t kSize = std::string_view("{instruction}").size();
+  return replaced(text.substr(0, at), "{input}", input) + instruction + replaced(text.substr(at + kSize), "{input}", input);
+}
+
+Example RecordReader::alpaca_chat(const Json& record) const {
+  Conversation out(options_);
+  if (std::string system = text_or(record, "system"); !system.empty()) out.add_text("system", system);
+  if (const Json* history = find(record, "history"))
+    for (const auto& pair : *history) {
+      if (!pair.is_array() || pair.size() != 2 || !pair[0].is_string() || !pair[1].is_string())
+        throw RecordFault{"has a history that is no list of pairs", "wanted [[question, answer], …]"};
+      out.add_text("user", pair[0].get<std::string>());
+      out.add_text("assistant", pair[1].get<std::string>());
+    }
+  std::string question = text_of(record, "instruction"), input = text_or(record, "input");
+  out.add_text("user", input.empty() ? question : cat(question, "\n", input));
+  out.add_text("assistant", text_of(record, "output"));
+  return std::move(out).finish();
+}
+
+Example RecordReader::alpaca(const Json& record) const {
+  if (options_.chat_prompts) return alpaca_chat(record);
+  const Json* history = find(record, "history");
+  if (history && !history->empty())
+    throw RecordFault{"has a history", "earlier turns need a chat template: set dataset.template_path"};
+  std::string system = text_or(record, "system");
+  std::string prompt = alpaca_prompt(text_of(record, "instruction"), text_or(record, "input"), options_.prompt);
+  Example out;
+  out.kind = Example::Kind::prompted;
+  out.texts = {{system.empty() ? prompt : cat(system, "\n\n", prompt), false}, {text_of(record, "output"), true}};
+  return out;
+}
+
+Example RecordReader::chat(const Json& record, const char* list) const {
+  Conversation out(options_);
+  if (std::string system = text_or(record, "system"); !system.empty()) out.add_text("system", system);
+  out.add_all(field(record, list), list);
+  if (out.empty()) throw RecordFault{"has no messages", ""};
+  if (const Json* tools = find(record, "tools")) out.set_tools(*tools);
+  return std::move(out).finish();
+}
+
+Example RecordReader::prompt_completion(const Json& record) const {
+  const Json &prompt = field(record, "prompt"), &completion = field(record, "completion");
+  if (prompt.is_array() && completion.is_array()) {
+    Conversation chat(options_);
+    chat.add_all(prompt, "prompt", false);
+    chat.add_all(completion, "completion");
+    if (chat.empty()) throw RecordFault{"has no messages", ""};
+    if (const Json* tools = find(record, "tools")) chat.set_tools(*tools);
+    return std::move(chat).finish();
+  }
+  Example out;
+  out.kind = Example::Kind::prompted;
+  out.texts = {{text_of(record, "prompt"), false}, {text_of(record, "completion"), true}};
+  return out;
+}
+
+Example RecordReader::segments(const Json& record) const {
+  const Json& list = field(record, "segments");
+  if (!list.is_array()) throw RecordFault{"has no list in 'segments'", "wanted [{\"text\": …, \"label\": true}, …]"};
+  Example out;
+  out.kind = Example::Kind::segments;
+  for (const auto& item : list) {
+    const Json* label = item.is_object() ? find(item, "label") : nullptr;
+    if (!label || !label->is_boolean())
+      throw RecordFault{cat("has a segment ", out.texts.size(), " without label"),
+                        "wanted {\"text\": …, \"label\": true or false}"};
+    out.texts.push_back({text_of(item, "text"), label->get<bool>()});
+  }
+  return out;
+}
+
+Example RecordReader::tokens(const Json& ids, const Json* labels, const Json* mask) {
+  if (!ids.is_array() || (labels && !labels->is_array()) || (mask && !mask->is_array()))
+    throw RecordFault{"has token ids that are no list", "wanted {\"input_ids\": […], \"labels\": […]}"};
+  if ((labels && labels->size() != ids.size()) || (mask && mask->size() != ids.size()))
+    throw RecordFault{cat("has ", ids.size(), " input_ids but ", labels ? labels->size() : ids.size(), " labels and ",
+                          mask ? mask->size() : ids.size(), " values of attention_mask"),
+                      "they are one for one"};
+  constexpr int64_t kIgnored = -100;
+  Example out;
+  out.kind = Example::Kind::tokens;
+  for (size_t i = 0; i < ids.size(); ++i) {
+    if (mask && integer_of(*mask, i, "attention_mask") == 0) continue;  // padding
+    const int64_t id = integer_of(ids, i, "input_ids"), label = labels ? integer_of(*labels, i, "labels") : id;
+    if (label != id && label != kIgnored)
+      throw RecordFault{cat("labels[", i, "] is ", label, " where input_ids has ", id),
+                        "labels are the input_ids themselves, not shifted, or -100 where nothing is learnt"};
+    out.ids.push_back(static_cast<int32_t>(id));
+    out.trained.push_back(label == kIgnored ? 0 : 1);
+  }
+  return out;
+}
+
+Example RecordReader::read(const Json& record, const std::string& place) const {
+  auto understood = [&]() -> Example {
+    switch (format_) {
+      case RecordFormat::alpaca:
+        return alpaca(record);
+      case RecordFormat::sharegpt:
+        return chat(record, "conversations");
+      case RecordFormat::openai:
+        return chat(record, "messages");
+      case RecordFormat::prompt_completion:
+        return prompt_completion(record);
+      case RecordFormat::segments:
+        return segments(record);
+      case RecordFormat::tokens:
+        return tokens(field(record, "input_ids"), find(record, "labels"), find(record, "attention_mask"));
+      case RecordFormat::text:
+        break;
+    }
+    Example out;
+    out.kind = Example::Kind::prompted;
+    out.texts = {{text_of(record, "text"), true}};
+    return out;
+  };
+  Example out = understood();
+  out.place = place;
+  return out;
+}
+
+}  // namespace mtrain::finetune

@@ -1,0 +1,77 @@
+// Formats of fine-tuning records: which fields mean what. Stateless functions over values, but for RecordReader, which is
+// immutable once made: const members are safe from any thread.
+//
+//   alpaca             {instruction, input?, output, system?, history?: [[question, answer], …]}
+//   sharegpt           {conversations: [{from, value}, …], system?, tools?}
+//   openai             {messages: [{role, content, tool_calls?, weight?}, …], tools?}
+//   prompt_completion  {prompt, completion}: texts, or lists of messages
+//   text               {text}
+//   segments           {segments: [{text, label}, …]}
+//   tokens             {input_ids, labels?, attention_mask?}
+#pragma once
+#include <map>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "mtrain/base/export.h"
+#include "mtrain/finetune/example.h"
+
+namespace mtrain::finetune {
+
+using Json = nlohmann::ordered_json;
+
+enum class RecordFormat : uint8_t { alpaca, sharegpt, openai, prompt_completion, text, segments, tokens };
+/// Their names, in the order of the enumeration.
+MT_API std::vector<std::string> record_format_names();
+MT_API const char* name(RecordFormat format);
+
+/// A name that a format gives to a field -> the field's name in the file.
+using Columns = std::map<std::string, std::string>;
+
+struct FormatOptions {
+  Columns columns;
+  std::map<std::string, std::string> roles;  // further names: "bot" -> "assistant"
+  bool chat_prompts = false;                 // alpaca: as a chat, not by `prompt`
+  /// alpaca: the text before an answer, with {instruction} and {input}; empty: Stanford's.
+  std::string prompt;
+};
+
+/// What the fields of these records say. Throws Error(data) naming the fields and the candidates where they say nothing, or
+/// several things. `where`: the file, for messages.
+MT_API RecordFormat detect_format(std::span<const Json> records, const Columns& columns, const std::string& where);
+
+/// A fault of a record's content, without its place.
+struct RecordFault {
+  std::string what, hint;
+};
+
+class MT_API RecordReader {
+ public:
+  RecordReader(RecordFormat format, FormatOptions options) : format_(format), options_(std::move(options)) {}
+  /// Throws RecordFault.
+  Example read(const Json& record, const std::string& place) const;
+  RecordFormat format() const { return format_; }
+
+ private:
+  Example alpaca(const Json& record) const;
+  Example alpaca_chat(const Json& record) const;
+  Example chat(const Json& record, const char* list) const;
+  Example prompt_completion(const Json& record) const;
+  Example segments(const Json& record) const;
+  static Example tokens(const Json& ids, const Json* labels, const Json* mask);
+  const Json& field(const Json& record, const char* name) const;
+  const Json* find(const Json& record, const char* name) const;
+  std::string text_of(const Json& record, const char* name) const;
+  std::string text_or(const Json& record, const char* name) const;
+
+  RecordFormat format_;
+  FormatOptions options_;
+};
+
+/// The alpaca text before an answer.
+MT_API std::string alpaca_prompt(const std::string& instruction, const std::string& input, const std::string& form);
+
+}  // namespace mtrain::finetune

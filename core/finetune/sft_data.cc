@@ -1,0 +1,198 @@
+#include "mtrain/finetune/sft_data.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "mtrain/base/error.h"
+#include "mtrain/base/hash.h"
+#include "mtrain/data/gpt_index.h"
+#include "mtrain/data/permutation.h"
+#include "mtrain/finetune/record_file.h"
+
+namespace mtrain::finetune {
+namespace {
+
+constexpr size_t kBlock = 1024;       // records encoded at once
+constexpr size_t kFirstRecords = 16;  // that a format is detected by
+
+TrainOn train_on_of(const std::string& name) {
+  return name == "all" ? TrainOn::all : name == "last" ? TrainOn::last : TrainOn::assistant;
+}
+
+/// Reads a file in blocks: understood, encoded, cut, counted.
+class FileLoader {
+ public:
+  FileLoader(SftFile& file, const SftSettings& settings, const ExampleEncoder& encoder, int64_t seq_length, bool keep_places)
+      : file_(file),
+        settings_(settings),
+        encoder_(encoder),
+        capacity_(settings.packing == "offline" && settings.packed_length > 0 ? settings.packed_length : seq_length),
+        keep_places_(keep_places),
+        bad_(settings.records.on_bad == "skip", settings.records.max_bad) {}
+
+  void run() {
+    read_records(file_.path, bad_, [&](Json& record, const std::string& place) {
+      ++file_.counts.records;
+      records_.push_back(std::move(record));
+      places_.push_back(place);
+      if (records_.size() == kBlock) take_block();
+    });
+    take_block();
+    file_.counts.bad = bad_.skipped();
+    file_.examples = std::make_shared<const ExampleStore>(std::move(store_));
+  }
+
+ private:
+  void choose_format() {
+    const std::string where = printable(file_.path.string());
+    RecordFormat format{};
+    FormatOptions options = settings_.records.format_options();
+    if (settings_.format == "auto") {
+      format = detect_format(std::span(records_).first(std::min(kFirstRecords, records_.size())), options.columns, where);
+    } else {
+      auto names = record_format_names();
+      format = static_cast<RecordFormat>(std::find(names.begin(), names.end(), settings_.format) - names.begin());
+    }
+    file_.format = name(format);
+    reader_.emplace(format, std::move(options));
+  }
+
+  void take_block() {
+    if (!reader_) choose_format();
+    std::vector<Example> examples;
+    for (size_t i = 0; i < records_.size(); ++i) {
+      try {
+        examples.push_back(reader_->read(records_[i], places_[i]));
+      } catch (const RecordFault& fault) {
+        bad_.reject(places_[i], fault.what, fault.hint);
+      }
+    }
+    std::vector<bool> rejected(examples.size());
+    auto encoded = encoder_.encode_all(examples, [&](const Example& example, const Error& error) {
+      rejected[static_cast<size_t>(&example - examples.data())] = true;
+      if (error.error_class() != ErrorClass::data) throw error;
+      bad_.reject(example.place, error.message(), error.hint());
+    });
+    for (size_t i = 0; i < encoded.size(); ++i)
+      if (!rejected[i]) take(encoded[i], examples[i].place);
+    records_.clear();
+    places_.clear();
+  }
+
+  void take(TokenizedExample& example, const std::string& place) {
+    SftCounts& counts = file_.counts;
+    const auto limit = static_cast<size_t>(capacity_) + 1;
+    const bool cut = example.ids.size() > limit;
+    if (cut) {
+      MT_USER_CHECK(settings_.too_long != "fail", ErrorClass::data,
+                    cat(place, ": has ", example.ids.size(), " tokens; a sample takes ", limit),
+                    "raise model.seq_length, or set dataset.too_long to truncate or drop");
+      if (settings_.too_long == "drop") {
+        ++counts.too_long;
+        return;
+      }
+      example.ids.resize(limit);
+      example.trained.resize(limit);
+    }
+    const auto learnt = example.ids.empty() ? 0 : std::count(example.trained.begin() + 1, example.trained.end(), 1);
+    if (learnt == 0) {
+      ++counts.untrained;
+      return;
+    }
+    if (cut) ++counts.truncated;
+    counts.tokens += static_cast<int64_t>(example.ids.size());
+    counts.trained_tokens += learnt;
+    store_.add(example);
+    if (keep_places_) file_.places.push_back(place);
+  }
+
+  SftFile& file_;
+  const SftSettings& settings_;
+  const ExampleEncoder& encoder_;
+  int64_t capacity_;
+  bool keep_places_;
+  BadRecords bad_;
+  std::optional<RecordReader> reader_;
+  std::vector<Json> records_;
+  std::vector<std::string> places_;
+  ExampleStore store_;
+};
+
+std::string file_digest(const fs::path& path) {
+  MappedFile file(path);
+  file.advise_sequential();
+  return sha256(file.bytes());
+}
+
+}  // namespace
+
+std::string SftFile::summary(int64_t seq_length) const {
+  std::string out = cat(printable(path.string()), " (", format, "): ", examples->size(), " of ", counts.records + counts.bad,
+                        " records, ", counts.trained_tokens, " of ", counts.tokens, " tokens are learnt");
+  auto add = [&](int64_t count, const std::string& what) {
+    if (count > 0) out += cat("; ", count, " ", what);
+  };
+  add(counts.truncated, cat("cut to ", seq_length + 1, " tokens"));
+  add(counts.too_long, cat("left out for having more than ", seq_length + 1, " tokens"));
+  add(counts.untrained, "left out because nothing in them is learnt");
+  add(counts.bad, "broken ones left out");
+  return out;
+}
+
+SftFile load_sft_file(const fs::path& path, const SftSettings& settings, const ExampleEncoder& encoder, int64_t seq_length,
+                      bool keep_places) {
+  SftFile out;
+  out.path = path;
+  FileLoader(out, settings, encoder, seq_length, keep_places).run();
+  MT_USER_CHECK(out.examples->size() > 0, ErrorClass::data, cat("nothing to learn is left of ", out.summary(seq_length)),
+                "look at what the records become: mtrain data show");
+  out.digest = file_digest(path);
+  return out;
+}
+
+ExampleEncoder make_encoder(const SftSettings& settings, const DatasetContext& context) {
+  MT_USER_CHECK(context.tokenizer, ErrorClass::config, "records are text, and there is no tokenizer", "set tokenizer.type");
+  EncoderOptions options = settings.records.encoder_options(context.base_directory);
+  options.train_on = train_on_of(settings.train_on);
+  return {*context.tokenizer, options};
+}
+
+fs::path record_path(const std::string& path, const DatasetContext& context) {
+  return fs::path(path).is_absolute() ? fs::path(path) : context.base_directory / path;
+}
+
+std::vector<int32_t> share_of_examples(const std::string& split, Split which, int64_t count, const std::string& file) {
+  const auto ranges = split_ranges(split, count);
+  const SequenceRange range = ranges[static_cast<size_t>(which)];
+  MT_USER_CHECK(
+      range.begin < range.end, ErrorClass::data,
+      cat("the ", name(which), " split of ", file, " is empty: the shares ", split, " of ", count, " records give it none"),
+      cat("change dataset.split, or set dataset.", name(which), "_path",
+                    which == Split::valid ? "; validation.steps=0 does without" : ""));
+  const Permutation order(count, 0, name_key("finetune.split"), 0);
+  std::vector<int32_t> out;
+  for (int64_t i = range.begin; i < range.end; ++i) out.push_back(static_cast<int32_t>(order(i)));
+  std::sort(out.begin(), out.end());
+  return out;
+}
+
+Packs make_packs(const ExampleStore& examples, const std::vector<int32_t>& chosen, const SftSettings& settings,
+                 int64_t seq_length) {
+  Packs out;
+  if (settings.packing == "offline") {
+    const int64_t capacity = settings.packed_length > 0 ? settings.packed_length : seq_length;
+    std::vector<int32_t> lengths;
+    for (int32_t example : chosen) lengths.push_back(examples.length(example));
+    out = pack_first_fit_decreasing(lengths, static_cast<int32_t>(capacity));
+  } else {
+    out = pack_singly(static_cast<int64_t>(chosen.size()));
+  }
+  for (int32_t& item : out.items) item = chosen[static_cast<size_t>(item)];
+  return out;
+}
+
+int32_t padding_id(const Tokenizer& tokenizer) {
+  return tokenizer.pad().value_or(tokenizer.eod().value_or(0));
+}
+
+}  // namespace mtrain::finetune

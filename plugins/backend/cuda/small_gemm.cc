@@ -1,0 +1,103 @@
+// Products of codes on the units for FP8 and FP4. Both operands lie in lines along the sum, which every unit takes.
+#include "check.h"
+#include "cuda_stream.h"
+#include "gemm_plan.h"
+#include "mtrain/base/error.h"
+
+namespace mtrain::cuda {
+
+namespace {
+
+GemmPlans::Key key_of(const SmallGemmArgs& args, const void* read) {
+  const GemmArgs& g = args.product;
+  int64_t sum = args.a.padded_sum();
+  return {.m = g.m,
+          .n = g.n,
+          .k = sum,
+          .lda = sum,
+          .ldb = sum,
+          .ldc = g.ldc,
+          .batch = 1,
+          .stride_a = 0,
+          .stride_b = 0,
+          .stride_c = 0,
+          .transpose_a = false,
+          .transpose_b = true,
+          .bias = g.bias != nullptr,
+          .reads_c = g.beta != 0 || g.addend,
+          .align_a = alignment(g.a),
+          .align_b = alignment(g.b),
+          .align_c = alignment(read),
+          .align_d = alignment(g.c),
+          .dtype = DType::bf16,
+          .c_dtype = g.c_dtype,
+          // Where the places of scales are taken by those of tiles, those of tensors join in behind the sum.
+          .device_scalars = args.a.scale == SmallScale::nvfp4,
+          .small = {.on = true,
+                    .square_a = args.a.square(),
+                    .square_b = args.b.square(),
+                    .a = args.a.format,
+                    .b = args.b.format,
+                    .scale = args.a.scale}};
+}
+
+/// Float scales of groups whose rows of lines do not begin at 16 bytes: how the library would have them filled up is not told.
+bool ragged(const SmallLayout& layout) {
+  return layout.scale == SmallScale::power_of_two && !layout.square() && layout.lines % 4 != 0;
+}
+
+/// On the unit; false where the library has nothing for it.
+bool run(CudaStream& stream, const SmallGemmArgs& args) {
+  const GemmArgs& g = args.product;
+  if ((g.bias && g.bias_dtype != g.c_dtype) || ragged(args.a) || ragged(args.b)) return false;
+  const void* read = g.addend ? g.addend : g.c;
+  float beta = g.addend ? 1.0f : g.beta;
+  GemmPlans& plans = stream.gemm();
+  GemmPlans::Key key = key_of(args, read);
+  GemmPlan& plan = plans.find(key);
+  if (!plan.usable) return false;
+  bool tensor = args.a.scale == SmallScale::tensor;
+  const void *a_scales = tensor ? g.scale_a : args.a_scales, *b_scales = tensor ? g.scale_b : args.b_scales;
+  plan.set(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, b_scales);
+  plan.set(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, a_scales);
+  if (g.bias) plan.set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, g.bias);
+  const float *alpha = &g.alpha, *factor = &beta;
+  if (key.device_scalars) {
+    float* both = stream.scalars();
+    check(joined_scales(stream.launch(), g, beta, both), "joined_scales");
+    alpha = both, factor = both + 1;
+  }
+  auto [where, workspace] = stream.place_of(g, false, plan.choice.workspaceSize > 0 ? GemmPlans::kWorkspace : 0);
+  MT_BLAS(cublasLtMatmul(static_cast<cublasLtHandle_t>(plans.handle()), plan.desc, alpha, g.b, plan.b, g.a, plan.a,
+                         factor, read, plan.c, g.c, plan.c, &plan.choice.algo, workspace, plan.choice.workspaceSize,
+                         where));
+  return true;
+}
+
+/// What the codes are worth, multiplied as bf16.
+void emulate(CudaStream& stream, const SmallGemmArgs& args) {
+  int64_t sum = args.a.padded_sum();
+  auto count = [&](const SmallLayout& layout) { return static_cast<size_t>(layout.lines * sum); };
+  auto* a = static_cast<bf16*>(stream.operands(sizeof(bf16) * (count(args.a) + count(args.b))));
+  bf16* b = a + count(args.a);
+  check(small_values(stream.launch(), args.a, args.product.a, args.a_scales, a), "small_values");
+  check(small_values(stream.launch(), args.b, args.product.b, args.b_scales, b), "small_values");
+  GemmArgs g = args.product;
+  g.a = a, g.b = b, g.transpose_a = false, g.transpose_b = true;
+  g.k = g.lda = g.ldb = sum, g.batch = 1, g.dtype = DType::bf16;
+  gemm(stream, g);
+  stream.join_lanes();  // the operands' memory is used again
+}
+
+}  // namespace
+
+void small_gemm(CudaStream& stream, const SmallGemmArgs& args) {
+  MT_CHECK(args.a.scale == args.b.scale && args.a.sum == args.b.sum && args.a.padded_sum() == args.b.padded_sum(),
+           "operands of different sums or scales");
+  MT_CHECK(args.a.lines == args.product.m && args.b.lines == args.product.n,
+           "operands of another shape than the result");
+  if (args.product.m <= 0 || args.product.n <= 0) return;
+  if (!run(stream, args)) emulate(stream, args);
+}
+
+}  // namespace mtrain::cuda

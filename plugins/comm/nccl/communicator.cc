@@ -1,0 +1,138 @@
+#include "communicator.h"
+
+#include "mtrain/comm/failure.h"
+#include "mtrain/tensor/run.h"
+
+namespace mtrain::nccl {
+
+namespace {
+
+/// The same call on another communicator.
+Pending on(Communicator& host, const CommCall& c) {
+  auto n = static_cast<int64_t>(host.size());
+  auto buffer = [&](void* data, int64_t count) {
+    Buffer b(data, count, c.dtype);
+    b.run = c.run;
+    return b;
+  };
+  auto in = [&](int64_t count) { return ConstBuffer(buffer(const_cast<void*>(c.in), count)); };
+  auto total = [](std::span<const int64_t> counts) {
+    int64_t sum = 0;
+    for (int64_t count : counts) sum += count;
+    return sum;
+  };
+  switch (c.kind) {
+    case CommKind::all_reduce:
+      return host.start_all_reduce(buffer(c.out, c.count), c.reduce);
+    case CommKind::all_gather:
+      return host.start_all_gather(in(c.count), buffer(c.out, c.count * n));
+    case CommKind::reduce_scatter:
+      return host.start_reduce_scatter(in(c.count * n), buffer(c.out, c.count), c.reduce);
+    case CommKind::all_to_all:
+      if (!c.uneven) return host.start_all_to_all(in(c.count * n), buffer(c.out, c.count * n));
+      return host.start_all_to_all_v(in(total(c.send_counts)), c.send_counts, buffer(c.out, total(c.recv_counts)),
+                                     c.recv_counts);
+    case CommKind::broadcast:
+      return host.start_broadcast(buffer(c.out, c.count), c.peer);
+    case CommKind::send:
+      return host.start_send(in(c.count), c.peer, c.tag);
+    case CommKind::recv:
+      return host.start_recv(buffer(c.out, c.count), c.peer, c.tag);
+    case CommKind::barrier:
+    case CommKind::split:
+      break;
+  }
+  return host.start_barrier();
+}
+
+class NcclWork final : public Pending::Work {
+ public:
+  NcclWork(std::shared_ptr<Job> job, std::shared_ptr<Communicator> host, std::shared_ptr<Op> op)
+      : job_(std::move(job)), host_(std::move(host)), op_(std::move(op)) {}
+
+  bool done() override {
+    if (over_) return true;
+    job_->require_alive(*host_, op_->call);
+    job_->progress();
+    over_ = op_->issued && job_->device().done(op_->finished.get());
+    return over_;
+  }
+  // The stream waits, not the host.
+  void wait() override {
+    if (std::exchange(over_, true)) return;
+    if (!op_->issued) job_->await_issue(*op_, *host_);
+    job_->device().wait_on_stream(op_->call.run->stream().native(), op_->finished.get());
+    op_->finished.reset();
+  }
+  void drop() noexcept override {
+    if (!over_) job_->fail(cat("it dropped ", op_->place, " before it was finished"), ErrorClass::peer);
+  }
+
+ private:
+  std::shared_ptr<Job> job_;
+  std::shared_ptr<Communicator> host_;
+  std::shared_ptr<Op> op_;
+  bool over_ = false;
+};
+
+bool reduces(CommKind kind) { return kind == CommKind::all_reduce || kind == CommKind::reduce_scatter; }
+
+std::span<std::byte> bytes_of(std::span<Lane::Record> records) { return std::as_writable_bytes(records); }
+
+}  // namespace
+
+Lane& NcclCommunicator::collective_lane(int device) {
+  if (!collectives_)
+    collectives_ = &job_->add(std::make_unique<Lane>(
+        *job_, rank(), size(), name(), device, [this](const Lane::Record&, std::span<Lane::Record> all) {
+          std::span<std::byte> bytes = bytes_of(all);
+          auto each = static_cast<int64_t>(sizeof(Lane::Record));
+          ConstBuffer mine(bytes.data() + static_cast<int64_t>(rank()) * each, each, DType::u8);
+          return host_->start_all_gather(mine, Buffer(bytes.data(), static_cast<int64_t>(bytes.size()), DType::u8));
+        }));
+  return *collectives_;
+}
+
+// The sender is its first rank and tells NCCL's id.
+Lane& NcclCommunicator::message_lane(const CommCall& call, int device) {
+  Lane*& lane = messages_[{call.kind, call.peer, call.tag}];
+  if (lane) return *lane;
+  bool sends = call.kind == CommKind::send;
+  int from = sends ? rank() : call.peer, to = sends ? call.peer : rank();
+  std::string text = cat(name(), " ", from, "-", to, " tag ", call.tag);
+  lane = &job_->add(std::make_unique<Lane>(
+      *job_, sends ? 0 : 1, 2, text, device, [&](const Lane::Record&, std::span<Lane::Record> all) {
+        std::span<std::byte> first = bytes_of(all.first(1));
+        Buffer record(first.data(), static_cast<int64_t>(first.size()), DType::u8);
+        return sends ? host_->start_send(record, to, call.tag) : host_->start_recv(record, from, call.tag);
+      }));
+  return *lane;
+}
+
+// Largest and smallest values go through the host, which alone hands a NaN of any rank on.
+Pending NcclCommunicator::start(const CommCall& call) {
+  if (!call.run || (reduces(call.kind) && call.reduce != ReduceOp::sum)) return on(*host_, call);
+  int device = call.run->device().index;
+  job_->device().use(device);
+  bool message = call.kind == CommKind::send || call.kind == CommKind::recv;
+  Lane& lane = message ? message_lane(call, device) : collective_lane(device);
+  auto op = std::make_shared<Op>();
+  op->call = call;
+  op->send_counts.assign(call.send_counts.begin(), call.send_counts.end());
+  op->recv_counts.assign(call.recv_counts.begin(), call.recv_counts.end());
+  op->call.send_counts = op->call.recv_counts = {};
+  op->place = call_place(call, ++calls_, name(), world_ranks());
+  op->ready = job_->events().take();
+  op->finished = job_->events().take();
+  job_->device().record(op->ready.get(), call.run->stream().native());
+  lane.add(op);
+  job_->progress();
+  return Pending(std::make_unique<NcclWork>(job_, host_, op));
+}
+
+std::unique_ptr<Communicator> NcclCommunicator::make_split(const CommCall& call, std::string name) {
+  std::shared_ptr<Communicator> group = host_->split(call.peer, call.tag, std::move(name));
+  return group ? std::make_unique<NcclCommunicator>(job_, std::move(group)) : nullptr;
+}
+
+}  // namespace mtrain::nccl

@@ -1,0 +1,80 @@
+// Wires: messages between processes over a connection to each. A message has a channel, a tag and a sender, and goes to the
+// first request that asked for it; one that nobody asked for yet is kept. Nothing blocks, and everything moves when somebody
+// asks whether something is through. Owns the descriptors; for one thread.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <list>
+#include <memory>
+#include <vector>
+
+namespace mtrain::mpi {
+
+/// A message that is to be sent, or to be received into memory.
+struct Request {
+  uint64_t channel = 0;
+  int peer = 0;  // world rank; -1, of one to be received: any
+  uint32_t tag = 0;
+  std::byte* data = nullptr;
+  size_t bytes = 0;  // of one to be received: at most
+  size_t moved = 0;
+  bool receives = false, done = false;
+  std::vector<std::byte> kept;  // a sender that left its memory behind
+};
+
+class Wires {
+ public:
+  Wires(int rank, std::vector<int> descriptors);
+  /// Sends what is queued, within a moment.
+  ~Wires();
+  Wires(const Wires&) = delete;
+  Wires& operator=(const Wires&) = delete;
+
+  int rank() const { return rank_; }
+  int size() const { return static_cast<int>(wires_.size()); }
+  void send(std::shared_ptr<Request> request);
+  void receive(std::shared_ptr<Request> request);
+  /// Nobody wants to know any more: one to be sent is sent from a copy, one to be received is not asked for.
+  void forget(const std::shared_ptr<Request>& request);
+  /// Moves what can be moved now. A process that is told to end does.
+  void pump();
+  /// Tells all others to end with this status.
+  void tell_end(int status) noexcept;
+
+ private:
+  struct Head {
+    uint64_t channel = 0, bytes = 0;
+    uint32_t tag = 0, magic = 0;
+  };
+  struct Arrived {  // or arriving
+    Head head;
+    int from = 0;
+    std::vector<std::byte> content;
+    bool whole = false;
+    std::shared_ptr<Request> claimed;
+  };
+  struct Wire {
+    int fd = -1;
+    std::deque<std::shared_ptr<Request>> out;
+    size_t head_sent = 0, head_got = 0;
+    Head head_out, head_in;
+    size_t got = 0;                        // of the message that is arriving
+    std::shared_ptr<Request> into;         // which goes here,
+    std::shared_ptr<Arrived> kept;         // or there
+  };
+  void push(Wire& wire);
+  void pull(int from, Wire& wire);
+  void begin_message(int from, Wire& wire);
+  void end_message(Wire& wire);
+  void close(Wire& wire);
+  static void deliver(Arrived& message, Request& request);
+  static bool fits(const Request& request, const Head& head, int from);
+
+  int rank_;
+  std::vector<Wire> wires_;  // by world rank
+  std::list<std::shared_ptr<Request>> wanted_;
+  std::list<std::shared_ptr<Arrived>> arrived_;
+};
+
+}  // namespace mtrain::mpi

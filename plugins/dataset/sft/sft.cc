@@ -1,0 +1,101 @@
+// The sft dataset: conversations and instructions as samples, one record each or packed; only what an assistant says is learnt.
+#include <memory>
+
+#include "mtrain/base/error.h"
+#include "mtrain/base/hash.h"
+#include "mtrain/base/log.h"
+#include "mtrain/data/gpt_index.h"
+#include "mtrain/finetune/sft_data.h"
+#include "mtrain/plugin/plugin.h"
+
+namespace mtrain {
+namespace {
+
+using namespace finetune;
+
+class SftDataset final : public Dataset {
+ public:
+  SftDataset(const SftSettings& settings, DatasetContext& context)
+      : settings_(settings), context_(context), encoder_(make_encoder(settings, context)) {
+    const RecordSettings& r = settings.records;
+    MT_USER_CHECK(!r.path.empty(), ErrorClass::config, "dataset.path is not set",
+                  "give a file of JSON lines, or of one JSON list");
+    MT_USER_CHECK(settings.packed_length <= context.seq_length, ErrorClass::config,
+                  cat("dataset.packed_length ", settings.packed_length, " is above model.seq_length ", context.seq_length),
+                  "leave it out: packs are as long as samples then");
+    split_ranges(r.split, 0);
+    train_ = load(r.path);
+    if (!r.valid_path.empty()) valid_ = load(r.valid_path);
+    if (!r.test_path.empty()) test_ = load(r.test_path);
+  }
+
+  std::unique_ptr<SampleSource> split(Split which, int64_t num_samples) const override {
+    const SftFile& file = file_of(which);
+    std::vector<int32_t> chosen;
+    if (own_files())
+      for (int64_t i = 0; i < file.examples->size(); ++i) chosen.push_back(static_cast<int32_t>(i));
+    else
+      chosen = share_of_examples(settings_.records.split, which, file.examples->size(), printable(file.path.string()));
+    auto packs = std::make_shared<const Packs>(make_packs(*file.examples, chosen, settings_, context_.seq_length));
+    SampleOrder order{.num_samples = num_samples, .shuffle_seed = std::nullopt};
+    if (which == Split::train) order.shuffle_seed = context_.seed;
+    if (which == Split::train && context_.tell) tell_epoch(*packs, *file.examples, num_samples);
+    return std::make_unique<PackedSource>(file.examples, packs, order, padding_id(*context_.tokenizer));
+  }
+
+  std::string identity() const override {
+    std::string files;
+    for (const auto* file : {&train_, &valid_, &test_})
+      files += cat(files.empty() ? "" : ",", file->examples ? cat('"', file->digest, ' ', file->format, '"') : "null");
+    const std::string made_by =
+        cat(encoder_.identity(), '\n', settings_.records.prompt, '\n', brief(settings_.records.columns, 1 << 16), '\n',
+            brief(settings_.records.roles, 1 << 16), '\n', settings_.records.on_bad);
+    return cat("{\"dataset\":\"sft\",\"files\":[", files, "],\"split\":\"", own_files() ? "" : settings_.records.split,
+               "\",\"encoding\":\"", sha256(made_by), "\",\"packing\":\"", settings_.packing,
+               "\",\"packed_length\":", settings_.packed_length, ",\"too_long\":\"", settings_.too_long,
+               "\",\"seed\":", context_.seed, ",\"seq_length\":", context_.seq_length, "}");
+  }
+
+ private:
+  bool own_files() const { return !settings_.records.valid_path.empty() || !settings_.records.test_path.empty(); }
+
+  const SftFile& file_of(Split which) const {
+    if (which == Split::train || !own_files()) return train_;
+    const SftFile& file = which == Split::valid ? valid_ : test_;
+    MT_USER_CHECK(file.examples, ErrorClass::config,
+                  cat("there is no ", name(which), " data: dataset.", name(which), "_path is not set"),
+                  "set it, or leave both valid_path and test_path out so that dataset.split divides the records");
+    return file;
+  }
+
+  SftFile load(const std::string& path) const {
+    SftFile file = load_sft_file(record_path(path, context_), settings_, encoder_, context_.seq_length);
+    if (context_.tell) log_info(file.summary(context_.seq_length));
+    return file;
+  }
+
+  void tell_epoch(const Packs& packs, const ExampleStore& examples, int64_t num_samples) const {
+    int64_t used = 0;
+    for (int32_t item : packs.items) used += examples.length(item);
+    const double places = static_cast<double>(packs.size()) * static_cast<double>(context_.seq_length);
+    log_info(
+        "sft: ", packs.items.size(), " records in ", packs.size(), " samples, ",
+        static_cast<int64_t>(100 * static_cast<double>(used) / places), "% of their tokens used; ",
+        num_samples == kOneEpoch ? std::string("1.0") : shortest(static_cast<double>(100 * num_samples / packs.size()) / 100),
+        " epochs");
+  }
+
+  const SftSettings settings_;
+  const DatasetContext context_;
+  const ExampleEncoder encoder_;
+  SftFile train_, valid_, test_;
+};
+
+}  // namespace
+}  // namespace mtrain
+
+MT_PLUGIN("sft", "conversations and instructions, of which the answers are learnt") {
+  using namespace mtrain;
+  registry.add<Dataset, SftDataset, finetune::SftSettings>("sft",
+                                                           "conversations and instructions, of which the answers are learnt");
+}

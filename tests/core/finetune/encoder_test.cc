@@ -1,0 +1,118 @@
+#include <doctest/doctest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "../data/data_files.h"
+#include "byte_tokenizer.h"
+#include "mtrain/finetune/example_encoder.h"
+
+using namespace mtrain;
+using namespace mtrain::finetune;
+using namespace mtrain::testing;
+
+namespace {
+
+// Turns end with the tokenizer's end; </s> in a message is text.
+constexpr const char* kTemplate =
+    "{{ bos_token }}{% for m in messages %}{{ m.role[0] }}:{{ m.content }}{{ eos_token if m.role == 'assistant' else ';' }}"
+    "{% endfor %}{% if add_generation_prompt %}a:{% endif %}";
+
+Example chat_of(const char* messages, std::vector<bool> spoken = {}) {
+  Example out;
+  out.messages = messages;
+  spoken.resize(static_cast<size_t>(nlohmann::json::parse(messages).size()), true);
+  out.spoken = std::move(spoken);
+  out.place = "x:1";
+  return out;
+}
+
+constexpr const char* kTalk = R"([{"role":"user","content":"hi</s>"},{"role":"assistant","content":"yo"},
+                                 {"role":"user","content":"?"},{"role":"assistant","content":"no"}])";
+
+struct Lab {
+  explicit Lab(TrainOn train_on = TrainOn::assistant, const char* source = kTemplate) {
+    put(scratch / "t.jinja", source);
+    encoder = std::make_unique<ExampleEncoder>(
+        tokenizer, EncoderOptions{.template_path = "t.jinja", .base_directory = scratch.path(), .train_on = train_on});
+  }
+  std::string learnt(const Example& example) const {
+    TokenizedExample out = encoder->encode(example);
+    return learnt_text(out.ids, out.trained);
+  }
+  ScratchFolder scratch;
+  ByteTokenizer tokenizer;
+  std::unique_ptr<ExampleEncoder> encoder;
+};
+
+}  // namespace
+
+TEST_CASE("of a conversation the assistant's words are learnt, those of its last turn, or all") {
+  CHECK(Lab().learnt(chat_of(kTalk)) == "............yo>......no>");
+  CHECK(Lab(TrainOn::last).learnt(chat_of(kTalk)) == ".....................no>");
+  CHECK(Lab(TrainOn::all).learnt(chat_of(kTalk)) == "<u:hi</s>;a:yo>u:?;a:no>");
+  CHECK(Lab().learnt(chat_of(kTalk, {true, false})) == ".....................no>");
+  CHECK(Lab().learnt(chat_of(kTalk, {true, true, true, false})) == "............yo>.........");
+  CHECK(Lab().learnt(chat_of(R"([{"role":"user","content":"x"}])")) == ".....");
+}
+
+TEST_CASE("a template that marks what is generated is believed, turn by turn") {
+  const char* marked =
+      "{% for m in messages %}{% if m.role == 'assistant' %}{% generation %}{{ m.content }}{{ eos_token }}{% endgeneration %}"
+      "{% else %}{{ m.content }}{% endif %}{% endfor %}";
+  const char* talk = R"([{"role":"assistant","content":"aa"},{"role":"assistant","content":"bb"},{"role":"user","content":"c"}])";
+  CHECK(Lab(TrainOn::assistant, marked).learnt(chat_of(talk)) == "aa>bb>.");
+  CHECK(Lab(TrainOn::assistant, marked).learnt(chat_of(talk, {true, false, true})) == "aa>....");
+}
+
+TEST_CASE("the date that templates see is the recipe's") {
+  Lab lab(TrainOn::all, "{{ strftime_now('%d %b %Y') }}");
+  CHECK(lab.learnt(chat_of(R"([{"role":"user","content":"x"}])")) == "26 Jul 2024");
+  for (const char* bad : {"", "2024", "2024-02-30", "2024-07-26x", "yesterday"})
+    expect_error(ErrorClass::config, {"dataset.date", "2024-07-26"},
+                 [&] { ExampleEncoder(lab.tokenizer, EncoderOptions{.date = bad}); });
+}
+
+TEST_CASE("texts end with the end of document, and only the answer is learnt") {
+  ByteTokenizer tokenizer;
+  auto learnt = [&](const Example& example, TrainOn train_on = TrainOn::assistant) {
+    TokenizedExample out = ExampleEncoder(tokenizer, EncoderOptions{.train_on = train_on}).encode(example);
+    return learnt_text(out.ids, out.trained);
+  };
+  Example prompted;
+  prompted.kind = Example::Kind::prompted;
+  prompted.texts = {{"ask</s>", false}, {"say", true}};
+  CHECK(learnt(prompted) == ".......say>");
+  CHECK(learnt(prompted, TrainOn::all) == "ask</s>say>");
+  prompted.texts = {{"text", true}};
+  CHECK(learnt(prompted) == "text>");
+  prompted.texts = {{"", false}, {"", true}};
+  CHECK(learnt(prompted) == ">");
+  Example parts;
+  parts.kind = Example::Kind::segments;
+  parts.texts = {{"a", true}, {"b", false}, {"c", true}};
+  CHECK(learnt(parts) == "a.c");
+}
+
+TEST_CASE("what cannot be encoded is told") {
+  ByteTokenizer tokenizer;
+  ExampleEncoder plain(tokenizer, {});
+  CHECK_FALSE(plain.has_template());
+  expect_error(ErrorClass::config, {"x:1", "no chat template", "dataset.template_path"}, [&] { plain.encode(chat_of(kTalk)); });
+  Example ids;
+  ids.kind = Example::Kind::tokens;
+  ids.trained = {1, 1};
+  for (int32_t bad : {-1, 258}) {
+    ids.ids = {5, bad};
+    expect_error(ErrorClass::data, {"token 1", std::to_string(bad), "258"}, [&] { plain.encode(ids); });
+  }
+  Lab refusing(TrainOn::assistant,
+               "{% if messages|length > 2 %}{{ raise_exception('too many') }}{% endif %}{{ messages[0].content }}");
+  std::vector<Example> many(100, chat_of(R"([{"role":"user","content":"x"}])"));
+  many[7] = many[93] = chat_of(kTalk);
+  std::vector<size_t> rejected;
+  auto encoded = refusing.encoder->encode_all(
+      many, [&](const Example& example, const Error&) { rejected.push_back(static_cast<size_t>(&example - many.data())); }, 4);
+  CHECK(rejected == std::vector<size_t>{7, 93});
+  CHECK(encoded[7].ids.empty());
+  CHECK(encoded[99].ids == std::vector<int32_t>{'x'});
+}

@@ -1,0 +1,229 @@
+#include "fake_nccl.h"
+
+#include <array>
+#include <map>
+
+#include "fake_streams.h"
+#include "mtrain/comm/reduce.h"
+
+namespace mtrain::testing {
+
+namespace {
+
+struct Message {
+  const void* data;
+  size_t bytes;
+  std::shared_ptr<std::atomic<bool>> taken;
+};
+
+/// The ranks of one id.
+struct Group {
+  int size = 0, joined = 0;
+  struct Meeting {
+    int came = 0, left = 0;
+    bool done = false;
+    std::vector<const void*> in;
+    std::vector<void*> out;
+  };
+  std::map<uint64_t, Meeting> meetings;
+  std::map<std::pair<int, int>, std::deque<Message>> mail;
+};
+
+struct Comm {
+  std::shared_ptr<Group> group;
+  int rank = 0;
+  uint64_t calls = 0;
+  bool aborted = false;
+};
+
+/// A part of a call that messages make.
+struct Part {
+  Comm* comm;
+  FakeStream* stream;
+  bool sends;
+  void* data;
+  size_t bytes;
+  int peer;
+};
+
+// One lock for all: what is looked for is order, not speed.
+std::mutex mutex;
+std::condition_variable changed;
+std::map<uint64_t, std::shared_ptr<Group>> groups;
+std::vector<std::unique_ptr<Comm>> comms;
+std::atomic<int> error{ncclSuccess}, living{0};
+uint64_t ids = 0;
+thread_local bool grouped = false;
+thread_local std::vector<Part> parts;
+
+Comm& of(ncclComm_t comm) { return *reinterpret_cast<Comm*>(comm); }
+FakeStream& of(cudaStream_t stream) { return *reinterpret_cast<FakeStream*>(stream); }
+
+DType dtype_of(ncclDataType_t type) {
+  switch (type) {
+    case ncclFloat32: return DType::f32;
+    case ncclBfloat16: return DType::bf16;
+    case ncclFloat16: return DType::f16;
+    case ncclFloat64: return DType::f64;
+    case ncclInt32: return DType::i32;
+    case ncclInt64: return DType::i64;
+    default: return DType::u8;
+  }
+}
+size_t bytes_of(size_t count, ncclDataType_t type) { return count * size_of(dtype_of(type)); }
+
+using Combine = std::function<void(Group::Meeting&)>;
+
+/// Queues a call that is carried out when all ranks' streams have come to it.
+ncclResult_t meet(ncclComm_t c, cudaStream_t stream, const void* in, void* out, Combine combine) {
+  Comm* comm = &of(c);
+  uint64_t number = ++comm->calls;
+  of(stream).give([=] {
+    std::unique_lock lock(mutex);
+    Group& group = *comm->group;
+    Group::Meeting& m = group.meetings[number];
+    m.in.resize(static_cast<size_t>(group.size)), m.out.resize(static_cast<size_t>(group.size));
+    m.in[static_cast<size_t>(comm->rank)] = in, m.out[static_cast<size_t>(comm->rank)] = out;
+    if (++m.came == group.size) {
+      combine(m);
+      m.done = true;
+      changed.notify_all();
+    }
+    changed.wait(lock, [&] { return m.done || comm->aborted; });
+    if (++m.left == group.size) group.meetings.erase(number);
+  });
+  return ncclSuccess;
+}
+
+void carry_out(const std::vector<Part>& all) {
+  std::unique_lock lock(mutex);
+  std::vector<Message> sent;
+  for (const Part& p : all)
+    if (p.sends) {
+      sent.push_back({p.data, p.bytes, std::make_shared<std::atomic<bool>>(false)});
+      p.comm->group->mail[{p.comm->rank, p.peer}].push_back(sent.back());
+    }
+  changed.notify_all();
+  for (const Part& p : all) {
+    if (p.sends) continue;
+    auto& box = p.comm->group->mail[{p.peer, p.comm->rank}];
+    changed.wait(lock, [&] { return !box.empty() || p.comm->aborted; });
+    if (box.empty()) return;
+    std::memcpy(p.data, box.front().data, std::min(p.bytes, box.front().bytes));
+    box.front().taken->store(true);
+    box.pop_front();
+    changed.notify_all();
+  }
+  for (const Message& m : sent) changed.wait(lock, [&] { return m.taken->load() || all[0].comm->aborted; });
+}
+
+ncclResult_t add_part(bool sends, void* data, size_t bytes, int peer, ncclComm_t comm, cudaStream_t stream) {
+  Part part{&of(comm), &of(stream), sends, data, bytes, peer};
+  if (grouped) parts.push_back(part);
+  else of(stream).give([part] { carry_out({part}); });
+  return ncclSuccess;
+}
+
+nccl::Library make() {
+  nccl::Library l;
+  l.get_version = [](int* v) { return *v = 22809, ncclSuccess; };
+  l.get_unique_id = [](ncclUniqueId* id) {
+    std::lock_guard lock(mutex);
+    std::memset(id, 0, sizeof *id);
+    uint64_t number = ++ids;
+    std::memcpy(id->internal, &number, sizeof number);
+    return ncclSuccess;
+  };
+  l.init = [](ncclComm_t* out, int size, ncclUniqueId id, int rank, ncclConfig_t* config) {
+    if (config->blocking != 0) return ncclInvalidUsage;
+    std::lock_guard lock(mutex);
+    uint64_t number = 0;
+    std::memcpy(&number, id.internal, sizeof number);
+    auto& group = groups[number];
+    if (!group) group = std::make_shared<Group>();
+    if (number == 0 || (group->joined > 0 && group->size != size)) return ncclInvalidArgument;
+    group->size = size, ++group->joined;
+    auto comm = std::make_unique<Comm>();
+    comm->group = group, comm->rank = rank;
+    *out = reinterpret_cast<ncclComm_t>(comm.get());
+    comms.push_back(std::move(comm));
+    ++living;
+    return ncclInProgress;
+  };
+  l.finalize = [](ncclComm_t) { return ncclSuccess; };
+  l.destroy = [](ncclComm_t) { return --living, ncclSuccess; };
+  l.abort = [](ncclComm_t c) {
+    std::lock_guard lock(mutex);
+    of(c).aborted = true;
+    --living;
+    changed.notify_all();
+    return ncclSuccess;
+  };
+  l.async_error = [](ncclComm_t c, ncclResult_t* state) {
+    std::lock_guard lock(mutex);
+    *state = of(c).group->joined < of(c).group->size ? ncclInProgress : static_cast<ncclResult_t>(error.load());
+    return ncclSuccess;
+  };
+  l.error_text = [](ncclResult_t result) -> const char* {
+    return result == ncclRemoteError ? "remote process exited or there was a network error" : "some error";
+  };
+  l.last_error = [](ncclComm_t) -> const char* { return ""; };
+  l.all_reduce = [](const void* in, void* out, size_t count, ncclDataType_t type, ncclRedOp_t op, ncclComm_t c, cudaStream_t s) {
+    if (op != ncclSum) return ncclInvalidArgument;
+    return meet(c, s, in, out, [=](Group::Meeting& m) {
+      reduce_in_order(m.in, m.out, static_cast<int64_t>(count), dtype_of(type), ReduceOp::sum);
+    });
+  };
+  l.reduce_scatter = [](const void* in, void* out, size_t count, ncclDataType_t type, ncclRedOp_t, ncclComm_t c, cudaStream_t s) {
+    return meet(c, s, in, out, [=](Group::Meeting& m) {
+      size_t part = bytes_of(count, type);
+      std::vector<std::vector<char>> results;
+      for (size_t r = 0; r < m.in.size(); ++r) {
+        std::vector<const void*> inputs;
+        for (const void* data : m.in) inputs.push_back(static_cast<const char*>(data) + r * part);
+        void* to = results.emplace_back(part).data();
+        reduce_in_order(inputs, {&to, 1}, static_cast<int64_t>(count), dtype_of(type), ReduceOp::sum);
+      }
+      for (size_t r = 0; r < m.in.size(); ++r)
+        if (part > 0) std::memcpy(m.out[r], results[r].data(), part);
+    });
+  };
+  l.all_gather = [](const void* in, void* out, size_t count, ncclDataType_t type, ncclComm_t c, cudaStream_t s) {
+    return meet(c, s, in, out, [=](Group::Meeting& m) {
+      size_t part = bytes_of(count, type);
+      for (void* to : m.out)
+        for (size_t r = 0; r < m.in.size(); ++r)
+          if (part > 0) std::memmove(static_cast<char*>(to) + r * part, m.in[r], part);
+    });
+  };
+  l.broadcast = [](const void* in, void* out, size_t count, ncclDataType_t type, int root, ncclComm_t c, cudaStream_t s) {
+    return meet(c, s, in, out, [=](Group::Meeting& m) {
+      for (void* to : m.out)
+        if (size_t bytes = bytes_of(count, type); bytes > 0) std::memmove(to, m.in[static_cast<size_t>(root)], bytes);
+    });
+  };
+  l.send = [](const void* data, size_t count, ncclDataType_t type, int peer, ncclComm_t c, cudaStream_t s) {
+    return add_part(true, const_cast<void*>(data), bytes_of(count, type), peer, c, s);
+  };
+  l.recv = [](void* data, size_t count, ncclDataType_t type, int peer, ncclComm_t c, cudaStream_t s) {
+    return add_part(false, data, bytes_of(count, type), peer, c, s);
+  };
+  l.group_start = [] { return grouped = true, ncclSuccess; };
+  l.group_end = [] {
+    grouped = false;
+    if (!parts.empty()) parts[0].stream->give([all = std::exchange(parts, {})] { carry_out(all); });
+    return ncclSuccess;
+  };
+  return l;
+}
+
+}  // namespace
+
+const nccl::Library& fake_nccl() {
+  static const nccl::Library library = make();
+  return library;
+}
+void set_fake_error(ncclResult_t e) { error = e; }
+int living_fake_comms() { return living; }
+
+}  // namespace mtrain::testing

@@ -1,0 +1,161 @@
+// Streams and events of a device that is not there: each stream is a thread that does what it is given in order, so that work
+// is as late, and as blocked by what it waits for, as a device's. And a backend whose memory is such a device's. Thread-safe.
+#pragma once
+#include <atomic>
+#include <condition_variable>
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "device.h"
+#include "mtrain/tensor/backend.h"
+
+namespace mtrain::testing {
+
+class FakeStream {
+ public:
+  FakeStream() : thread_([this] { work(); }) {}
+  ~FakeStream() {
+    {
+      std::lock_guard lock(mutex_);
+      closing_ = true;
+    }
+    changed_.notify_all();
+    thread_.join();
+  }
+  void give(std::function<void()> task) {
+    std::lock_guard lock(mutex_);
+    tasks_.push_back(std::move(task));
+    changed_.notify_all();
+  }
+  void synchronize() {
+    std::unique_lock lock(mutex_);
+    idle_.wait(lock, [this] { return tasks_.empty() && !busy_; });
+  }
+
+ private:
+  void work() {
+    std::unique_lock lock(mutex_);
+    for (;;) {
+      changed_.wait(lock, [this] { return closing_ || !tasks_.empty(); });
+      if (tasks_.empty()) return;
+      auto task = std::move(tasks_.front());
+      tasks_.pop_front();
+      busy_ = true;
+      lock.unlock();
+      task();
+      lock.lock();
+      busy_ = false;
+      if (tasks_.empty()) idle_.notify_all();
+    }
+  }
+  std::mutex mutex_;
+  std::condition_variable changed_, idle_;
+  std::deque<std::function<void()>> tasks_;
+  bool busy_ = false, closing_ = false;
+  std::thread thread_;  // last: it uses the rest
+};
+
+/// What an event stood for when it was recorded last.
+class FakeEvent {
+ public:
+  void record(FakeStream& stream) {
+    auto flag = std::make_shared<std::atomic<bool>>(false);
+    {
+      std::lock_guard lock(mutex_);
+      flag_ = flag;
+    }
+    stream.give([flag] {
+      flag->store(true);
+      flag->notify_all();
+    });
+  }
+  std::shared_ptr<std::atomic<bool>> flag() {
+    std::lock_guard lock(mutex_);
+    return flag_;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::shared_ptr<std::atomic<bool>> flag_ = std::make_shared<std::atomic<bool>>(true);
+};
+
+class FakeCalls final : public nccl::DeviceCalls {
+ public:
+  explicit FakeCalls(std::string gpu) : gpu_(std::move(gpu)) {}
+  void use(int) override {}
+  std::string identity(int device) override { return gpu_ + "." + std::to_string(device); }
+  nccl::StreamHandle make_stream() override { return new FakeStream; }
+  void free_stream(nccl::StreamHandle stream) override { delete static_cast<FakeStream*>(stream); }
+  nccl::EventHandle make_event() override { return new FakeEvent; }
+  void free_event(nccl::EventHandle event) override { delete static_cast<FakeEvent*>(event); }
+  void record(nccl::EventHandle event, nccl::StreamHandle stream) override {
+    static_cast<FakeEvent*>(event)->record(*static_cast<FakeStream*>(stream));
+  }
+  void wait_on_stream(nccl::StreamHandle stream, nccl::EventHandle event) override {
+    static_cast<FakeStream*>(stream)->give([flag = static_cast<FakeEvent*>(event)->flag()] { flag->wait(false); });
+  }
+  bool done(nccl::EventHandle event) override { return static_cast<FakeEvent*>(event)->flag()->load(); }
+
+ private:
+  std::string gpu_;
+};
+
+/// Memory that is used in the order of its run's stream, late.
+class FakeDeviceBackend final : public Backend {
+ public:
+  class RunStream final : public Stream {
+   public:
+    void synchronize() override { queue.synchronize(); }
+    void* native() override { return &queue; }
+    FakeStream queue;
+  };
+  std::string_view name() const override { return "fake"; }
+  Probe probe() const override { return {1, ""}; }
+  bool host_memory() const override { return false; }
+  void* allocate(Device, size_t bytes) override {
+    auto* data = static_cast<char*>(::operator new(bytes + 64, std::align_val_t{64}));
+    std::lock_guard lock(mutex_);
+    blocks_.insert({data, data + bytes});
+    return data;
+  }
+  void deallocate(Device, void* data, size_t bytes) override {
+    std::lock_guard lock(mutex_);
+    blocks_.erase({static_cast<char*>(data), static_cast<char*>(data) + bytes});
+    ::operator delete(data, std::align_val_t{64});
+  }
+  std::unique_ptr<Stream> stream(Device) override { return std::make_unique<RunStream>(); }
+  const KernelTable& kernels() const override { return kernels_; }
+  void copy(Stream& stream, void* to, const void* from, size_t bytes) override {
+    FakeStream& queue = static_cast<RunStream&>(stream).queue;
+    if (inside(from)) {
+      queue.give([=] { std::memcpy(to, from, bytes); });
+    } else {
+      auto* begin = static_cast<const char*>(from);
+      queue.give([to, kept = std::vector<char>(begin, begin + bytes)] { std::memcpy(to, kept.data(), kept.size()); });
+    }
+    if (!inside(to)) queue.synchronize();
+  }
+  void fill_zero(Stream& stream, void* data, size_t bytes) override {
+    static_cast<RunStream&>(stream).queue.give([=] { std::memset(data, 0, bytes); });
+  }
+
+ private:
+  bool inside(const void* data) {
+    std::lock_guard lock(mutex_);
+    for (const auto& [begin, end] : blocks_)
+      if (data >= begin && data < end) return true;
+    return false;
+  }
+  std::mutex mutex_;
+  std::set<std::pair<char*, char*>> blocks_;
+  KernelTable kernels_;
+};
+
+}  // namespace mtrain::testing

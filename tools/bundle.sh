@@ -1,0 +1,105 @@
+#!/usr/bin/env bash
+# One archive that runs mtrain on another Linux (x86-64, glibc 2.36 or later), without network and without root.
+#   tools/bundle.sh                       build/ into mtrain-bundle.tar.gz
+#   tools/bundle.sh --build DIR --output FILE
+#   tools/bundle.sh --no-tests            without the test programs that gpu_check.sh runs
+# Packs the executable, the plugins that are built, the libraries they need (but those of glibc, CUDA, cuDNN, NCCL and MPI,
+# which belong to the machine), recipes, schemas, the quickstart's text where it is prepared, gpu_check.sh, and what it runs.
+# There: tar xf mtrain-bundle.tar.gz && cd mtrain-bundle && ./mtrain doctor && ./mtrain quickstart. The folder may be moved.
+set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+
+build=$root/build output=$PWD/mtrain-bundle.tar.gz tests=1
+while (($#)); do
+  case "$1" in
+    -h | --help) sed -n '2,9s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    --build) build=$(realpath "$2"); shift 2 ;;
+    --output) output=$(realpath -m "$2"); shift 2 ;;
+    --no-tests) tests=0; shift ;;
+    *) echo "bundle: unknown option '$1' (see --help)" >&2; exit 2 ;;
+  esac
+done
+fail() { echo "bundle: $*" >&2; exit 1; }
+
+# What the machine has of its own: glibc's parts, and what comes with a driver, a CUDA toolkit or an MPI.
+of_the_machine='^(ld-linux.*|linux-vdso|libc|libm|libdl|librt|libpthread|libresolv|libutil|libcuda|libcudart|libcublas|libcublasLt|libcudnn.*|libnccl|libnvrtc.*|libmpi.*|libopen-.*|libmtrain_core)\.so'
+# Taken from the archive only where the machine's own will not do: others in the process may need a newer one.
+spare='^(libstdc\+\+|libgcc_s)\.so'
+
+# needed FILE…: "name path" of all libraries that the loader would take.
+needed() { for file in "$@"; do LD_LIBRARY_PATH=$build/lib ldd "$file"; done | awk '$2 == "=>" && $3 ~ /^\// {print $1, $3}' | sort -u; }
+
+pack_programs() {
+  [[ -x $build/bin/mtrain ]] || fail "no $build/bin/mtrain: build first (cmake --build $build)"
+  mkdir -p "$to"/{bin,lib/spare,lib/mtrain/plugins,share/mtrain}
+  cp "$build/bin/mtrain" "$to/bin/"
+  cp "$build/lib/libmtrain_core.so" "$to/lib/"
+  for plugin in "$build"/lib/mtrain/plugins/*.so; do
+    [[ -f ${plugin%.so}.json ]] || fail "$plugin has no sidecar beside it: build it again"
+    cp "$plugin" "${plugin%.so}.json" "$to/lib/mtrain/plugins/"
+  done
+  if ((tests)); then
+    mkdir -p "$to/tests/bin"
+    for program in test_cuda test_cuda_gpu_less test_golden bench_kernels; do
+      if [[ -x $build/bin/$program ]]; then cp "$build/bin/$program" "$to/tests/bin/"; else echo "bundle: left out, not built: $program"; fi
+    done
+  fi
+}
+
+pack_libraries() {
+  local name path
+  while read -r name path; do
+    if [[ $name =~ $of_the_machine ]]; then continue; fi
+    if [[ $name =~ $spare ]]; then cp -L "$path" "$to/lib/spare/$name"; else cp -L "$path" "$to/lib/$name"; fi
+  done < <(needed "$to/bin/mtrain" "$to"/lib/libmtrain_core.so "$to"/lib/mtrain/plugins/*.so $(ls "$to"/tests/bin/* 2> /dev/null))
+  find "$to/bin" "$to/lib" "$to/tests" -type f \( -name '*.so*' -o -perm -u+x \) -exec strip --strip-unneeded {} + 2> /dev/null || true
+}
+
+# A library that needs a newer glibc than 2.36 would not load where this is promised.
+check_glibc() {
+  local newest
+  newest=$(find "$to/bin" "$to/lib" -type f \( -name '*.so*' -o -name mtrain \) -exec objdump -T {} + 2> /dev/null |
+    grep -o 'GLIBC_[0-9.]*' | sort -uV | tail -n 1)
+  [[ $(printf '%s\n' "$newest" GLIBC_2.36 | sort -V | tail -n 1) == GLIBC_2.36 ]] || fail "needs $newest, and GLIBC_2.36 is promised: build on an older Linux"
+  echo "needs ${newest/_/ } at most"
+}
+
+pack_data() {
+  # Recipes lie as in the tree, with the text they name beside them; shipped recipes are looked for in share/.
+  cp -r "$root/recipes" "$root/schemas" "$to/"
+  ln -s ../../recipes ../../schemas "$to/share/mtrain/"
+  local corpus=$root/data/quickstart/corpus
+  if [[ -s $corpus.bin && -s $corpus.idx ]]; then
+    mkdir -p "$to/data/quickstart"
+    cp "$corpus.bin" "$corpus.idx" "$to/data/quickstart/"
+  else
+    echo "bundle: without the quickstart's text, which tools/quickstart.sh prepares"
+  fi
+  if ((tests)); then
+    mkdir -p "$to/tests/golden"
+    for model in "$root"/tests/golden/*_tiny; do cp -r "$model" "$to/tests/golden/"; done
+    cp "$root"/tools/gpu_check.sh "$to/"
+    mkdir -p "$to/tools"
+    cp -r "$root/tools/gpu_check" "$to/tools/"
+    mkdir -p "$to/tools/bench"
+    cp "$root"/tools/bench/torch_*.py "$to/tools/bench/"
+  fi
+  cp "$root/tools/bundle/env.sh" "$root/tools/bundle/mtrain" "$to/"
+  chmod +x "$to/mtrain"
+  git -C "$root" log -1 --format='%H %cs' > "$to/VERSION" 2> /dev/null || echo unknown > "$to/VERSION"
+}
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+to=$work/mtrain-bundle
+pack_programs
+pack_libraries
+check_glibc
+pack_data
+"$to/mtrain" --version > /dev/null || fail "what was packed does not start"
+mkdir -p "$(dirname "$output")"
+tar -C "$work" --owner=0 --group=0 -cf - mtrain-bundle | gzip -9 > "$output.part"
+mv "$output.part" "$output"
+bytes=$(stat -c %s "$output")
+echo "$output: $((bytes / 1000000)) MB, unpacked $(du -sm "$to" | cut -f1) MB, $(ls "$to"/lib/mtrain/plugins/*.so | wc -l) plugins"
+((bytes < 60000000)) || fail "more than 60 MB"

@@ -1,0 +1,112 @@
+#!/usr/bin/env bash
+# gpu_check's own test: runs it with made-up programs that are right, wrong, slow or refuse, and looks at its table, JSON and status.
+# self_test.sh PATH_OF_GPU_CHECK
+set -u
+gpu_check=$1
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+faults=0
+expect() { # expect WHAT CONDITION…
+  local what=$1
+  shift
+  if ! "$@"; then
+    echo "gpu_check's self-test: $what"
+    faults=$((faults + 1))
+  fi
+}
+has() { grep -qF -- "$2" "$1"; }
+
+program() { # program NAME: its text from standard input
+  mkdir -p "$work/bin"
+  { echo '#!/usr/bin/env bash'; cat; } > "$work/bin/$1"
+  chmod +x "$work/bin/$1"
+}
+# A doctest program whose cases all pass, or of which one fails.
+doctest_program() { # doctest_program NAME STATUS
+  program "$1" << END
+echo "[doctest] doctest version is \"2.4.9\""
+echo "[doctest] test cases:  21 |  21 passed | 0 failed | 0 skipped"
+echo "[doctest] assertions: 4096 | 4096 passed | 0 failed |"
+exit $2
+END
+}
+mtrain_program() { # mtrain_program DEVICE LOSS_ON_CUDA
+  program mtrain << END
+case "\$*" in
+  doctor*) echo 'ok   device   backend cuda: $1' ;;
+  'verify layouts'*) echo 'error: rule device-comm: ranks exchange host memory'; exit 10 ;;
+  bench*) echo '{"tokens_per_second": 12000.5, "tflops": 480.25, "mfu": 0.4856, "peak": "989 TFLOP/s, as a \\"h200\\" is sold"}' ;;
+  *)
+    dir=\$(tr ' ' '\n' <<< "\$*" | sed -n 's/^run.dir=//p')
+    mkdir -p "\$dir"
+    loss=2.5
+    case "\$*" in *backend=cuda*) loss=$2 ;; esac
+    for i in 1 2 3 4 5 6; do echo "{\"step\":\$i,\"loss\":\$loss}"; done > "\$dir/metrics.jsonl" ;;
+esac
+END
+}
+check() { GPU_CHECK_PROGRAMS=$work/bin bash "$gpu_check" --out "$work/out" "$@" > "$work/said" 2>&1; }
+
+h200='NVIDIA H200, 139.8 GiB, compute capability 9.0'
+doctest_program test_cuda 0
+doctest_program test_golden 0
+program bench_kernels << 'END'
+while (($#)); do if [[ $1 == --json ]]; then file=$2; fi; shift; done
+echo '[{"roof_tflops": 790.5, "roof_gb_per_second": 4300.0, "kernels": [{"kernel": "gate, up forward", "us": 1, "tflops": 700.25}]}]' > "$file"
+END
+
+mtrain_program "$h200" 2.51
+check --quick
+status=$?
+expect "status $status where all is right" test "$status" -eq 0
+expect "no table line for contract" grep -qE '^contract +right +[0-9]+ +21 cases, 4096 checks' "$work/said"
+expect "layouts that a rule refuses are not 'not available'" grep -qE '^layouts +not available' "$work/said"
+expect "the losses are not compared" has "$work/said" 'cuda 2.51000, cpu 2.50000'
+expect "rates of kernels are missing" has "$work/said" 'product 790 TFLOP/s, copy 4300 GB/s; up 700 TFLOP/s'
+expect "--quick ran a slow step" test ! -e "$work/out/bench-step.log"
+if command -v python3 > /dev/null 2>&1; then
+  expect "gpu_check.json is no JSON" python3 - "$work/out/gpu_check.json" << 'END'
+import json, sys
+seen = json.load(open(sys.argv[1]))
+outcomes = {s["name"]: s["outcome"] for s in seen["steps"]}
+assert seen["device"].startswith("NVIDIA H200"), seen
+assert outcomes["contract"] == "right" and outcomes["layouts"] == "not available", outcomes
+assert seen["results"]["kernels"][0]["roof_tflops"] == 790.5
+END
+fi
+
+check --only bench-step,bench-step-fp8
+expect "the step's speed is missing" has "$work/said" '48.6 % of 989 TFLOP/s'
+
+doctest_program test_cuda 1
+check --only contract
+status=$?
+expect "status $status where a test fails" test "$status" -eq 1
+expect "the failed step's log is not shown" has "$work/said" '--- contract'
+doctest_program test_cuda 0
+
+mtrain_program "$h200" 2.7
+check --only training
+status=$?
+expect "status $status where losses differ" test "$status" -eq 1
+mtrain_program "$h200" nan
+check --only training
+status=$?
+expect "status $status where the loss is no number" test "$status" -eq 1
+
+mtrain_program 'NVIDIA A100, 80 GiB, compute capability 8.0' 2.5
+check --only bench-step-fp8
+expect "FP8 is measured where there is no unit" has "$work/said" 'no FP8 unit'
+
+mtrain_program 'this machine has no NVIDIA driver (libcuda.so.1 was not found)' 2.5
+check --quick
+status=$?
+expect "status $status without a GPU" test "$status" -eq 77
+expect "more than one line, or not why there is no GPU" grep -qx 'gpu_check: no GPU to check: this machine has no NVIDIA driver (libcuda.so.1 was not found)' "$work/said"
+
+check --only nonsense
+status=$?
+expect "status $status for a step that is none" test "$status" -eq 2
+
+if ((faults)); then echo "gpu_check's self-test: $faults faults"; exit 1; fi
+echo "gpu_check's self-test: right"

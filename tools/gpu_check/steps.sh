@@ -1,0 +1,172 @@
+# The steps of gpu_check, in order: first whether it is right, then how fast. Sourced; see report.sh for what a step is.
+all_steps=(contract small-products golden layouts training training-fp8 sanitizer bench-kernels bench-step bench-step-fp8 bench-torch
+  bench-torch-step)
+slow_steps=(sanitizer training-fp8 bench-step bench-step-fp8 bench-torch bench-torch-step)
+
+# What doctest's last lines say: "214 cases, 91734 checks".
+counted() {
+  sed -n 's/^\[doctest\] test cases: *\([0-9]*\) .*/\1/p; s/^\[doctest\] assertions: *\([0-9]*\) .*/\1/p' "$1" |
+    paste -sd' ' | awk '{print $1 " cases, " $2 " checks"}'
+}
+doctest() { # doctest PROGRAM SECONDS [ARGUMENTS]: 2 where it was not built
+  local program=$programs/$1 limit=$2 status
+  shift 2
+  [[ -x $program ]] || { figure="no $(basename "$program")"; return 2; }
+  limited "$limit" "$program" --no-colors=1 "$@" > "$work/doctest.log" 2>&1
+  status=$?
+  cat "$work/doctest.log"
+  figure=$(counted "$work/doctest.log")
+  if ((status == 124)); then figure="not done within $limit s"; fi
+  ((status == 0))
+}
+
+# Every op of the contract and every kernel against its definition and the CPU's, in all types.
+step_contract() { doctest test_cuda 150 --source-file-exclude='*training_test*,*small_*'; }
+step_small_products() { doctest test_cuda 90 --source-file='*small_*'; }
+# Values of other people's programs.
+step_golden() { MTRAIN_TEST_BACKEND=cuda doctest test_golden 90; }
+
+# Layouts over ranks that are threads and share this GPU; a build whose rules refuse that says so.
+step_layouts() {
+  local status only=(--pairwise)
+  if ((quick)); then only=(--only dp2); fi
+  limited 90 "$mtrain" verify layouts "$recipes/quickstart.yaml" dist.backend=cuda "${made_up[@]}" --ranks 2 --steps 3 "${only[@]}" \
+    --certificate "$out/layouts.result.json" > "$work/layouts.log" 2>&1
+  status=$?
+  cat "$work/layouts.log"
+  if grep -qE 'device-comm|exchange host memory|not available' "$work/layouts.log"; then
+    figure="this build does not lay out several ranks on one GPU"
+    return 2
+  fi
+  figure=$(grep -E 'layouts?' "$work/layouts.log" | tail -n 1 | cut -c1-70)
+  ((status == 0))
+}
+
+# The quickstart on made-up tokens, where its text is not there.
+made_up=('~dataset.path' '~dataset.split' dataset.type=mock)
+# train BACKEND NAME [SETTINGS]: the quickstart's model; its losses are in $work/NAME/metrics.jsonl.
+train() {
+  local backend=$1 name=$2
+  shift 2
+  "$mtrain" "$recipes/quickstart.yaml" -q "dist.backend=$backend" run.dir="$work/$name" checkpoint.interval=0 "${text[@]}" "$@"
+}
+choose_text() {
+  text=()
+  if [[ ! -s $root/data/quickstart/corpus.bin ]]; then text=("${made_up[@]}"); fi
+}
+# last_loss NAME [KEY]: the mean of the last five values of KEY ("loss"), so that one batch does not decide.
+last_loss() {
+  sed -n "s/.*\"${2:-loss}\":\([0-9.eE+-]*\).*/\1/p" "$work/$1/metrics.jsonl" | tail -n 5 |
+    awk '{sum += $1; ++n} END {if (n) printf "%.5f", sum / n}'
+}
+# close A B SHARE: whether two losses are within a share of each other.
+close() { awk -v a="$1" -v b="$2" -v share="$3" 'BEGIN {d = a - b; if (d < 0) d = -d; exit !(a > 0 && b > 0 && d <= share * b)}'; }
+
+step_training() {
+  local steps=400 cpu gpu
+  if ((quick)); then steps=60; fi
+  choose_text
+  train cpu cpu train.steps=$steps scheduler.warmup_steps=20 validation.interval=0 > "$work/cpu.log" 2>&1 &
+  local other=$!
+  train cuda gpu train.steps=$steps scheduler.warmup_steps=20 validation.interval=0 || return 1
+  wait "$other" || { cat "$work/cpu.log"; return 1; }
+  cpu=$(last_loss cpu) gpu=$(last_loss gpu)
+  figure="loss after $steps steps: cuda $gpu, cpu $cpu"
+  close "$gpu" "$cpu" 0.01
+}
+
+# FP8 on the unit where there is one: the loss of bf16 within 2 %.
+step_training_fp8() {
+  local recipe plain loss all=0
+  choose_text
+  train cuda bf16 train.steps=400 scheduler.warmup_steps=20 validation.interval=0 || return 1
+  plain=$(last_loss bf16)
+  figure="bf16 $plain"
+  for recipe in bf16_fp8_current bf16_fp8_delayed bf16_fp8_blockwise bf16_mxfp8 bf16_nvfp4; do
+    train cuda "$recipe" train.steps=400 scheduler.warmup_steps=20 validation.interval=0 "mixed_precision=$recipe" \
+      mixed_precision.first_bf16_layers=1 mixed_precision.last_bf16_layers=1 || return 1
+    loss=$(last_loss "$recipe")
+    figure+=", ${recipe#bf16_} $loss"
+    close "$loss" "$plain" 0.02 || all=1
+  done
+  return $all
+}
+
+step_sanitizer() {
+  local tool sanitizer status=0
+  sanitizer=$(command -v compute-sanitizer || ls "${CUDA_HOME:-/usr/local/cuda}"/bin/compute-sanitizer /usr/local/cuda*/bin/compute-sanitizer 2> /dev/null | head -n 1)
+  [[ -n $sanitizer ]] || { figure="no compute-sanitizer here"; return 2; }
+  [[ -x $programs/test_cuda ]] || { figure="no test_cuda"; return 2; }
+  for tool in memcheck racecheck initcheck; do
+    limited 60 "$sanitizer" --tool "$tool" --error-exitcode 9 "$programs/test_cuda" --no-colors=1 \
+      --test-case='dropout draws*,conversions have*,*Hadamard*,a bf16 product*' > "$work/sanitizer.log" 2>&1 || status=1
+    cat "$work/sanitizer.log"
+    if grep -q 'Device not supported' "$work/sanitizer.log"; then
+      figure="compute-sanitizer does not support this device here"
+      return 2
+    fi
+    figure+="${figure:+, }$tool: $(sed -n 's/.*ERROR SUMMARY: \([0-9]* error[s]*\).*/\1/p; s/.*RACECHECK SUMMARY: \([0-9]* hazards\).*/\1/p' "$work/sanitizer.log" | tail -n 1)"
+  done
+  return $status
+}
+
+# json_number FILE KEY: the first number of that key.
+json_number() { sed -n "s/.*\"$2\": *\([0-9.eE+-]*\).*/\1/p" "$1" | head -n 1; }
+of_kernel() { tr '{' '\n' < "$1" | sed -n "s/.*\"kernel\": *\"$2\".*\"$3\": *\([0-9.eE+-]*\).*/\1/p" | head -n 1; }
+
+step_bench_kernels() {
+  local to=$out/kernels.result.json
+  [[ -x $programs/bench_kernels ]] || { figure="no bench_kernels"; return 2; }
+  limited 100 "$programs/bench_kernels" --backend cuda --model "$( ((quick)) && echo quickstart || echo llama8b)" --dtype bf16 --json "$to" || return 1
+  figure=$(printf 'product %.0f TFLOP/s, copy %.0f GB/s; up %.0f TFLOP/s, attention %.0f, back %.0f, adamw %.0f GB/s' \
+    "$(json_number "$to" roof_tflops)" "$(json_number "$to" roof_gb_per_second)" "$(of_kernel "$to" 'gate, up forward' tflops)" \
+    "$(of_kernel "$to" attention tflops)" "$(of_kernel "$to" 'attention backward' tflops)" "$(of_kernel "$to" adamw gb_per_second)")
+}
+
+bench_step() { # bench_step RECIPE NAME
+  local to=$out/$2.result.json
+  limited 110 "$mtrain" bench "$1" dist.backend=cuda --steps 5 --warmup 2 --plain --json > "$to.part" || { cat "$to.part"; rm -f "$to.part"; return 1; }
+  mv "$to.part" "$to"
+  figure=$(printf '%.0f tokens/s, %.0f TFLOP/s, %.1f %% of %s' "$(json_number "$to" tokens_per_second)" "$(json_number "$to" tflops)" \
+    "$(json_number "$to" mfu | awk '{print 100 * $1}')" "$(sed -n 's/.*"peak": *"\([^"]*\)".*/\1/p' "$to" | head -n 1)")
+}
+step_bench_step() { bench_step bench_llama8b_slice step; }
+step_bench_step_fp8() {
+  if ((architecture < 89)); then figure="the device has no FP8 unit"; return 2; fi
+  bench_step bench_llama8b_slice_fp8 step_fp8
+}
+
+# PyTorch on the same shapes, where a Python with it is there.
+torch_python() {
+  local python
+  for python in python3 /opt/*/.venv/bin/python3 "${VIRTUAL_ENV-}/bin/python3"; do
+    if env -u LD_LIBRARY_PATH "$python" -c 'import torch, sys; sys.exit(not torch.cuda.is_available())' > /dev/null 2>&1; then
+      echo "$python"
+      return
+    fi
+  done
+}
+step_bench_torch() {
+  local python
+  python=$(torch_python)
+  [[ -n $python ]] || { figure="no Python with PyTorch and CUDA"; return 2; }
+  [[ -s $out/kernels.result.json ]] || { figure="needs bench-kernels"; return 2; }
+  limited 90 env -u LD_LIBRARY_PATH "$python" "$root/tools/bench/torch_kernels.py" "$out/kernels.result.json" --json "$out/torch.result.json" || return 1
+  figure=$(tail -n 1 "$out/bench-torch.log" | cut -c1-90)
+}
+# The slice's training step: eager with fused attention, then compiled.
+step_bench_torch_step() {
+  local python variant to failed=0
+  python=$(torch_python)
+  [[ -n $python ]] || { figure="no Python with PyTorch and CUDA"; return 2; }
+  for variant in sdpa-tuned compile-tuned; do
+    to=$out/torch-$variant.result.json
+    limited 90 env -u LD_LIBRARY_PATH "$python" "$root/tools/bench/torch_step.py" '{"variant": "'$variant'", "family": "llama", "layers": 22,
+      "hidden": 4096, "heads": 32, "groups": 8, "ffn": 14336, "vocab": 128256, "batch": 1, "seq": 8192, "tied": false, "dtype": "bf16",
+      "steps": 5, "threads": 8, "device": "cuda"}' > "$to.part" || { failed=1; figure+="${figure:+, }$variant failed"; continue; }
+    mv "$to.part" "$to"
+    figure+="${figure:+, }$variant $(tr -d '[]' < "$to" | sed -n 's/.*"step_seconds": \([^"]*\), "losses".*"tokens_per_step": \([0-9]*\).*/\2 \1/p' |
+      awk '{gsub(",", " "); n = split($0, s, " "); for (i = 2; i <= n; ++i) sum += s[i]; printf "%.0f tokens/s", s[1] * (n - 1) / sum}')"
+  done
+  return $failed
+}

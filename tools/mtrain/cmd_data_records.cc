@@ -1,0 +1,173 @@
+// mtrain data show and pack for records of fine-tuning data: what they become, and how well they fill samples.
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <iomanip>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "data_commands.h"
+#include "mtrain/base/error.h"
+#include "mtrain/base/text.h"
+#include "mtrain/finetune/preference.h"
+#include "mtrain/finetune/sft_data.h"
+
+namespace mtrain {
+namespace {
+
+using namespace finetune;
+
+/// A tokenizer, and what a dataset is made from beside its settings.
+struct Opened {
+  std::unique_ptr<Tokenizer> tokenizer;
+  DatasetContext context;
+};
+
+Opened open(PluginHost& plugins, const RecordArguments& arguments) {
+  Opened out{make_tokenizer(plugins, arguments.tokenizer, arguments.settings), {}};
+  out.context = {
+      .seq_length = arguments.seq_length, .seed = 0, .base_directory = fs::current_path(), .tokenizer = out.tokenizer.get()};
+  return out;
+}
+
+/// Runs of learnt tokens in green, or in brackets; the others plainly.
+void print_tokens(std::span<const int32_t> ids, std::span<const uint8_t> trained, const Tokenizer& tokenizer, int64_t most) {
+  const bool colours = ::isatty(STDOUT_FILENO) != 0;
+  const auto special = tokenizer.special_tokens();
+  const size_t count = std::min(ids.size(), static_cast<size_t>(most));
+  for (size_t i = 0; i < count; ++i) {
+    std::string text = printable(tokenizer.decode(ids.subspan(i, 1)), 400);
+    for (const auto& token : special)
+      if (token.id == ids[i]) text = token.text;
+    if (text.empty()) text = cat("<", ids[i], ">");
+    const char* tint = trained[i] ? (i % 2 == 0 ? "\033[30;42m" : "\033[30;102m") : (i % 2 == 0 ? "\033[2m" : "\033[22m");
+    if (colours)
+      std::cout << tint << text << "\033[0m";
+    else
+      std::cout << (i > 0 ? "|" : "") << (trained[i] ? cat("[", text, "]") : text);
+  }
+  std::cout << (count < ids.size() ? colours ? " …\n" : "|…\n" : "\n");
+}
+
+void print_example(const std::string& title, const ExampleStore& store, int64_t example, const Tokenizer& tokenizer,
+                   int64_t most) {
+  auto trained = store.trained(example);
+  std::cout << title << ", " << trained.size() << " tokens, " << std::count(trained.begin() + 1, trained.end(), 1)
+            << " learnt:\n";
+  print_tokens(store.ids(example), trained, tokenizer, most);
+}
+
+void show_preferences(const RecordArguments& arguments, const Opened& opened,
+                      const std::function<std::pair<int64_t, int64_t>(int64_t)>& range, int64_t most) {
+  auto settings = read_config<PreferenceSettings>(settings_tree(arguments.data, "dataset"));
+  const ExampleEncoder encoder = make_encoder({.records = settings.records}, opened.context);
+  PreferenceFile file = load_preference_file(arguments.path, settings, encoder, arguments.seq_length);
+  std::cout << file.summary(arguments.seq_length) << '\n';
+  auto [first, last] = range(file.size());
+  for (int64_t i = first; i < last; ++i) {
+    const std::string& place = file.places[static_cast<size_t>(i)];
+    if (!file.pairs) {
+      print_example(cat(place, file.good[static_cast<size_t>(i)] ? ", good" : ", bad"), *file.answers, i, *opened.tokenizer,
+                    most);
+      continue;
+    }
+    print_example(cat(place, ", chosen"), *file.answers, 2 * i, *opened.tokenizer, most);
+    print_example(cat(place, ", rejected"), *file.answers, 2 * i + 1, *opened.tokenizer, most);
+  }
+}
+
+struct PackArguments {
+  RecordArguments records;
+  bool json = false;
+};
+
+std::string percent(double part, double whole) {
+  std::ostringstream out;
+  out << std::fixed << std::setprecision(1) << (whole > 0 ? 100 * part / whole : 0) << " %";
+  return out.str();
+}
+
+void pack(const Cli& cli, const PackArguments& arguments) {
+  PluginHost plugins = plugin_host(cli);
+  const RecordArguments& a = arguments.records;
+  Opened opened = open(plugins, a);
+  auto settings = read_config<SftSettings>(settings_tree(a.data, "dataset"));
+  settings.packing = "offline";
+  const SftFile file = load_sft_file(a.path, settings, make_encoder(settings, opened.context), a.seq_length);
+  std::vector<int32_t> all;
+  for (int64_t i = 0; i < file.examples->size(); ++i) all.push_back(static_cast<int32_t>(i));
+  const Packs packs = make_packs(*file.examples, all, settings, a.seq_length);
+  const int64_t count = file.examples->size(), used = file.examples->num_tokens() - count;
+  size_t most = 0;
+  for (int64_t p = 0; p < packs.size(); ++p) most = std::max(most, packs[p].size());
+  const int64_t fewest = (used + a.seq_length - 1) / a.seq_length;
+  auto places = [&](int64_t samples) { return static_cast<double>(samples) * static_cast<double>(a.seq_length); };
+  if (arguments.json) {
+    std::cout << nlohmann::ordered_json{{"file", a.path},
+                                        {"format", file.format},
+                                        {"records", count},
+                                        {"seq_length", a.seq_length},
+                                        {"tokens", used},
+                                        {"learnt", file.counts.trained_tokens},
+                                        {"truncated", file.counts.truncated},
+                                        {"too_long", file.counts.too_long},
+                                        {"untrained", file.counts.untrained},
+                                        {"packs", packs.size()},
+                                        {"fewest_packs", fewest},
+                                        {"most_records_in_a_pack", most},
+                                        {"efficiency", static_cast<double>(used) / places(packs.size())},
+                                        {"efficiency_unpacked", static_cast<double>(used) / places(count)}}
+                     .dump(2, ' ', false, nlohmann::json::error_handler_t::replace)
+              << '\n';
+    return;
+  }
+  std::cout << file.summary(a.seq_length) << '\n'
+            << count << " records in " << packs.size() << " packs of " << a.seq_length << " tokens, up to " << most
+            << " in one (no packing could do with fewer than " << fewest << ")\n"
+            << "tokens used: " << percent(static_cast<double>(used), places(packs.size())) << ", unpacked "
+            << percent(static_cast<double>(used), places(count)) << '\n';
+}
+
+}  // namespace
+
+void add_record_options(CLI::App& command, RecordArguments& a) {
+  command.add_option("-t,--tokenizer", a.tokenizer, "a tokenizer plugin; of a pair, the one it was prepared with")
+      ->required()
+      ->type_name("NAME");
+  command.add_option("--dataset", a.type, "of records: the dataset that reads them")
+      ->check(CLI::IsMember({"sft", "preference"}))
+      ->capture_default_str();
+  command.add_option("--data", a.data, "of records: a setting of the dataset")->type_name("KEY=VALUE")->allow_extra_args(false);
+  command.add_option("--seq-length", a.seq_length, "of records: tokens of a sample")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 24))
+      ->capture_default_str();
+}
+
+void show_records(const Cli& cli, const RecordArguments& arguments,
+                  const std::function<std::pair<int64_t, int64_t>(int64_t)>& range, int64_t most_tokens) {
+  PluginHost plugins = plugin_host(cli);
+  Opened opened = open(plugins, arguments);
+  if (arguments.type == "preference") return show_preferences(arguments, opened, range, most_tokens);
+  auto settings = read_config<SftSettings>(settings_tree(arguments.data, "dataset"));
+  const SftFile file =
+      load_sft_file(arguments.path, settings, make_encoder(settings, opened.context), arguments.seq_length, true);
+  std::cout << file.summary(arguments.seq_length) << '\n';
+  auto [first, last] = range(file.examples->size());
+  for (int64_t i = first; i < last; ++i)
+    print_example(file.places[static_cast<size_t>(i)], *file.examples, i, *opened.tokenizer, most_tokens);
+}
+
+void add_data_pack(CLI::App& data, Cli& cli) {
+  auto* command = data.add_subcommand("pack", "how well records for fine-tuning fill samples, packed and not");
+  auto a = std::make_shared<PackArguments>();
+  command->add_option("file", a->records.path, "a .json or .jsonl file of records")->required()->type_name("FILE");
+  add_record_options(*command, a->records);
+  command->add_flag("--json", a->json, "print as JSON");
+  command->add_option("settings", a->records.settings, "settings of the tokenizer: key=value")->type_name("KEY=VALUE");
+  command->footer("Example:\n  mtrain data pack chats.jsonl -t hf path=models/qwen --seq-length 8192");
+  command->callback([&cli, a] { pack(cli, *a); });
+}
+
+}  // namespace mtrain

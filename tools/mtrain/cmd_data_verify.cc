@@ -1,0 +1,107 @@
+// mtrain data verify: whether .bin/.idx pairs are whole and hold tokens of a vocabulary.
+#include <CLI/CLI.hpp>
+#include <iostream>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "data_commands.h"
+#include "mtrain/base/error.h"
+#include "mtrain/base/text.h"
+#include "mtrain/data/indexed_summary.h"
+
+namespace mtrain {
+namespace {
+
+struct VerifyArguments {
+  std::vector<std::string> prefixes, settings;
+  std::string tokenizer;
+  int64_t vocab_size = 0;
+  bool ends = false, json = false;
+};
+
+/// What is to be held against: the ids below `vocab_size`, and the end of each document.
+struct Wanted {
+  int64_t vocab_size = 0;
+  std::optional<int32_t> eod;
+};
+
+Wanted wanted(const Cli& cli, const VerifyArguments& arguments) {
+  Wanted out{arguments.vocab_size, {}};
+  if (!arguments.tokenizer.empty()) {
+    PluginHost plugins = plugin_host(cli);
+    auto tokenizer = make_tokenizer(plugins, arguments.tokenizer, arguments.settings);
+    out.vocab_size = tokenizer->vocab_size();
+    if (arguments.ends) out.eod = tokenizer->eod();
+  }
+  MT_USER_CHECK(!arguments.ends || out.eod, ErrorClass::usage,
+                "--eod needs a tokenizer with an end-of-document token", "name it: -t NAME --set path=…");
+  return out;
+}
+
+nlohmann::ordered_json verify_one(const std::string& prefix, const Wanted& wanted) {
+  IndexedFile file(prefix);
+  TokenRange range = scan_tokens(file, wanted.vocab_size);
+  if (wanted.eod) check_ends(file, *wanted.eod);
+  return {{"prefix", file.prefix().string()},  {"documents", file.num_documents()},
+          {"sequences", file.num_sequences()}, {"tokens", file.num_tokens()},
+          {"dtype", name(file.dtype())},       {"smallest_id", range.smallest},
+          {"largest_id", range.largest}};
+}
+
+/// Looks at all pairs, and ends with the status of the first that is damaged.
+void verify(Cli& cli, const VerifyArguments& arguments) {
+  const Wanted against = wanted(cli, arguments);
+  for (const auto& prefix : arguments.prefixes) {
+    nlohmann::ordered_json out;
+    out["prefix"] = prefix;
+    try {
+      out = verify_one(prefix, against);
+      out["valid"] = true;
+    } catch (const Error& error) {
+      if (cli.status == 0) cli.status = error.exit_status();
+      out["valid"] = false;
+      out["fault"] = error.message();
+      if (!arguments.json) {
+        std::cerr << headline(name(error.error_class()), error.message());
+        if (!error.hint().empty()) std::cerr << "  " << error.hint() << '\n';
+      }
+    }
+    if (arguments.json)
+      std::cout << out.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << '\n';
+    else if (out["valid"] == true && !cli.quiet)
+      std::cout << printable(prefix) << ": valid, " << out["documents"] << " documents, " << out["tokens"]
+                << " tokens, ids " << out["smallest_id"] << " to " << out["largest_id"] << '\n';
+  }
+}
+
+}  // namespace
+
+void add_data_verify(CLI::App& data, Cli& cli) {
+  auto* command =
+      data.add_subcommand("verify", "read .bin/.idx pairs whole and name what is wrong with them");
+  auto a = std::make_shared<VerifyArguments>();
+  command->add_option("prefixes", a->prefixes, "the pairs, with or without .bin or .idx")
+      ->required()
+      ->type_name("PREFIX");
+  auto* tokenizer =
+      command->add_option("-t,--tokenizer", a->tokenizer, "refuse ids that this tokenizer does not have")
+          ->type_name("NAME");
+  command->add_option("--set", a->settings, "a setting of the tokenizer: key=value")
+      ->allow_extra_args(false)
+      ->needs(tokenizer)
+      ->type_name("KEY=VALUE");
+  command->add_option("--vocab-size", a->vocab_size, "refuse ids that are not below this")
+      ->check(CLI::PositiveNumber)
+      ->excludes(tokenizer);
+  command->add_flag("--eod", a->ends, "refuse documents that do not end with the tokenizer's end of document")
+      ->needs(tokenizer);
+  command->add_flag("--json", a->json, "print an object a line and pair");
+  command->footer(
+      "Ends with status 11 when a pair is damaged. Examples:\n"
+      "  mtrain data verify data/web data/books\n"
+      "  mtrain data verify data/web -t hf --set path=models/gpt2 --eod");
+  command->callback([&cli, a] { verify(cli, *a); });
+}
+
+}  // namespace mtrain
