@@ -155,7 +155,7 @@ TEST_CASE("the memory plan of a pipeline's first rank is what the rank takes, bu
     auto planned = seen["planned_memory"]["bytes"].get<int64_t>(), taken = seen["tensor_memory"]["bytes"].get<int64_t>();
     const int64_t stream = 24 * 32 * 4, micro_batches = 8;
     CHECK(taken <= planned + stream);  // a send may not be over when the next result is made
-    CHECK(planned <= taken + stream * micro_batches);
+    CHECK(planned <= taken + 2 * stream * micro_batches);  // of the two chunks that a rank may have
     CHECK(seen["planned_memory"]["uses"]["optimizer"] == seen["tensor_memory"]["uses"]["optimizer"]);
   }
 }
