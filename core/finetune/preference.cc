@@ -4,7 +4,6 @@
 #include <nlohmann/json.hpp>
 
 #include "mtrain/base/error.h"
-#include "mtrain/base/hash.h"
 #include "mtrain/finetune/messages.h"
 #include "mtrain/finetune/record_file.h"
 
@@ -210,7 +209,7 @@ PreferenceFile load_preference_file(const fs::path& path, const PreferenceSettin
   PreferenceLoader(out, settings, encoder, seq_length).run();
   MT_USER_CHECK(out.size() > 0, ErrorClass::data, cat("nothing is left of ", out.summary(seq_length)),
                 "look at what the records become: mtrain data show");
-  out.digest = sha256(MappedFile(path).bytes());
+  out.digest = record_digest(path);
   return out;
 }
 

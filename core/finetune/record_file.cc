@@ -5,6 +5,7 @@
 #include <set>
 
 #include "mtrain/base/error.h"
+#include "mtrain/base/hash.h"
 #include "mtrain/base/text.h"
 #include "mtrain/data/line_reader.h"
 
@@ -118,6 +119,12 @@ void read_records(const fs::path& path, BadRecords& bad, const OnRecord& each) {
   if (!in || first != '[') return read_lines(path, bad, each);
   in.seekg(begin);
   read_list(path, in, each);
+}
+
+std::string record_digest(const fs::path& path) {
+  MappedFile file(path);
+  file.advise_sequential();
+  return sha256(file.bytes());
 }
 
 }  // namespace mtrain::finetune

@@ -32,4 +32,7 @@ using OnRecord = std::function<void(Json& record, const std::string& place)>;
 /// is no JSON, no object, nested too deeply, or has a field twice. A fault inside a list is the end of it, whatever `bad` says.
 MT_API void read_records(const fs::path& path, BadRecords& bad, const OnRecord& each);
 
+/// SHA-256 of the file's bytes, in hex.
+MT_API std::string record_digest(const fs::path& path);
+
 }  // namespace mtrain::finetune

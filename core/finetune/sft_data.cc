@@ -4,7 +4,6 @@
 #include <nlohmann/json.hpp>
 
 #include "mtrain/base/error.h"
-#include "mtrain/base/hash.h"
 #include "mtrain/data/gpt_index.h"
 #include "mtrain/data/permutation.h"
 #include "mtrain/finetune/record_file.h"
@@ -118,12 +117,6 @@ class FileLoader {
   ExampleStore store_;
 };
 
-std::string file_digest(const fs::path& path) {
-  MappedFile file(path);
-  file.advise_sequential();
-  return sha256(file.bytes());
-}
-
 }  // namespace
 
 std::string SftFile::summary(int64_t seq_length) const {
@@ -146,7 +139,7 @@ SftFile load_sft_file(const fs::path& path, const SftSettings& settings, const E
   FileLoader(out, settings, encoder, seq_length, keep_places).run();
   MT_USER_CHECK(out.examples->size() > 0, ErrorClass::data, cat("nothing to learn is left of ", out.summary(seq_length)),
                 "look at what the records become: mtrain data show");
-  out.digest = file_digest(path);
+  out.digest = record_digest(path);
   return out;
 }
 

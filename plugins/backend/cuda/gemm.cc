@@ -22,6 +22,21 @@ GemmSteps plan_steps(const GemmArgs& g) {
   return steps;
 }
 
+void multiply(CudaStream& stream, GemmPlan& plan, const GemmCall& call) {
+  const GemmArgs& g = call.args;
+  const float *alpha = &g.alpha, *beta = &call.beta;
+  if (call.device_scalars) {
+    float* both = stream.scalars();
+    check(joined_scales(stream.launch(), g, call.beta, both), "joined_scales");
+    alpha = both, beta = both + 1;
+  }
+  size_t memory = plan.choice.workspaceSize > 0 ? GemmPlans::kWorkspace : 0;
+  auto [where, workspace] = stream.place_of(g, call.whole, memory);
+  MT_BLAS(cublasLtMatmul(static_cast<cublasLtHandle_t>(stream.gemm().handle()), plan.desc, alpha, g.b, plan.b, g.a,
+                         plan.a, beta, call.read, plan.c, call.c, plan.c, &plan.choice.algo, workspace,
+                         plan.choice.workspaceSize, where));
+}
+
 namespace {
 
 bool run(CudaStream& stream, const GemmArgs& g, void* c, DType c_dtype, int64_t ldc, float beta,
@@ -50,22 +65,12 @@ bool run(CudaStream& stream, const GemmArgs& g, void* c, DType c_dtype, int64_t 
                      .c_dtype = c_dtype,
                      .device_scalars = g.scale_a || g.scale_b,
                      .tf32 = stream.tf32()};
-  GemmPlans& plans = stream.gemm();
-  GemmPlan& plan = plans.find(key);
+  GemmPlan& plan = stream.gemm().find(key);
   if (!plan.usable) return false;
   if (steps.fused_bias) plan.set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, g.bias);
-  const float *alpha = &g.alpha, *factor = &beta;
-  if (key.device_scalars) {
-    float* both = stream.scalars();
-    check(joined_scales(stream.launch(), g, beta, both), "joined_scales");
-    alpha = both, factor = both + 1;
-  }
   // Whoever reads the result in a second pass does so on the main stream, where scalars are made, too.
   bool whole = !steps.widened && (!g.bias || steps.fused_bias) && !key.device_scalars;
-  auto [where, workspace] = stream.place_of(g, whole, plan.choice.workspaceSize > 0 ? GemmPlans::kWorkspace : 0);
-  MT_BLAS(cublasLtMatmul(static_cast<cublasLtHandle_t>(plans.handle()), plan.desc, alpha, g.b, plan.b, g.a, plan.a,
-                         factor, read, plan.c, c, plan.c, &plan.choice.algo, workspace, plan.choice.workspaceSize,
-                         where));
+  multiply(stream, plan, {.args = g, .beta = beta, .device_scalars = key.device_scalars, .whole = whole, .read = read, .c = c});
   return true;
 }
 

@@ -34,6 +34,17 @@ struct GemmPlan {
   void choose(cublasLtHandle_t handle, const GemmPlans::Key& key);
 };
 
+/// A product by a plan: args, but for what they say of C.
+struct GemmCall {
+  const GemmArgs& args;
+  float beta = 0;
+  bool device_scalars = false;  // the plan takes alpha and beta from the device
+  bool whole = false;           // nothing after it touches the result: any lane may do it
+  const void* read = nullptr;   // what beta scales
+  void* c = nullptr;
+};
+void multiply(CudaStream& stream, GemmPlan& plan, const GemmCall& call);
+
 /// The largest power of two, at most 256, that an address is a multiple of.
 int alignment(const void* data);
 

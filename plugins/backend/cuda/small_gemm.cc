@@ -52,25 +52,16 @@ bool run(CudaStream& stream, const SmallGemmArgs& args) {
   if ((g.bias && g.bias_dtype != g.c_dtype) || ragged(args.a) || ragged(args.b)) return false;
   const void* read = g.addend ? g.addend : g.c;
   float beta = g.addend ? 1.0f : g.beta;
-  GemmPlans& plans = stream.gemm();
   GemmPlans::Key key = key_of(args, read);
-  GemmPlan& plan = plans.find(key);
+  GemmPlan& plan = stream.gemm().find(key);
   if (!plan.usable) return false;
   bool tensor = args.a.scale == SmallScale::tensor;
   const void *a_scales = tensor ? g.scale_a : args.a_scales, *b_scales = tensor ? g.scale_b : args.b_scales;
   plan.set(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, b_scales);
   plan.set(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, a_scales);
   if (g.bias) plan.set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, g.bias);
-  const float *alpha = &g.alpha, *factor = &beta;
-  if (key.device_scalars) {
-    float* both = stream.scalars();
-    check(joined_scales(stream.launch(), g, beta, both), "joined_scales");
-    alpha = both, factor = both + 1;
-  }
-  auto [where, workspace] = stream.place_of(g, false, plan.choice.workspaceSize > 0 ? GemmPlans::kWorkspace : 0);
-  MT_BLAS(cublasLtMatmul(static_cast<cublasLtHandle_t>(plans.handle()), plan.desc, alpha, g.b, plan.b, g.a, plan.a,
-                         factor, read, plan.c, g.c, plan.c, &plan.choice.algo, workspace, plan.choice.workspaceSize,
-                         where));
+  multiply(stream, plan,
+           {.args = g, .beta = beta, .device_scalars = key.device_scalars, .whole = false, .read = read, .c = g.c});
   return true;
 }
 

@@ -16,9 +16,17 @@
 namespace mtrain::mpi {
 
 namespace {
-constexpr uint32_t kMagic = 0x4D545752, kEnd = 0x4D545845;  // "MTWR", "MTXE": end with the status in `tag`
 constexpr size_t kMostBytes = size_t{1} << 31;
+constexpr size_t kMostUnasked = size_t{1} << 16;  // a longer message is offered first
 }  // namespace
+
+enum class Wires::Kind : uint32_t {
+  message = 0x4D545752,  // its bytes follow
+  offer,                 // of a message of so many bytes
+  take,                  // of the receiver's offer: it may come
+  give,                  // what was offered: its bytes follow
+  end                    // the job, with the status in `tag`
+};
 
 Wires::Wires(int rank, std::vector<int> descriptors) : rank_(rank), wires_(descriptors.size()) {
   for (size_t r = 0; r < descriptors.size(); ++r) {
@@ -44,9 +52,31 @@ void Wires::close(Wire& wire) {
 }
 
 void Wires::send(std::shared_ptr<Request> request) {
-  Wire& wire = wires_[static_cast<size_t>(request->peer)];
-  wire.out.push_back(std::move(request));
+  Wire& wire = wire_of(request->peer);
+  Head head{request->channel, request->bytes, 0, request->tag, Kind::message};
+  if (request->bytes > kMostUnasked) {
+    head.kind = Kind::offer;
+    head.offer = ++num_offers_;
+    offered_[{request->peer, head.offer}] = std::move(request);
+  }
+  wire.out.push_back({head, std::move(request)});
   push(wire);
+}
+
+void Wires::take(const Head& offer, int from, std::shared_ptr<Request> request) {
+  MT_CHECK(offer.bytes <= request->bytes, "a message of ", offer.bytes, " bytes for ", request->bytes);
+  taken_[{from, offer.offer}] = std::move(request);
+  wire_of(from).out.push_back({Head{offer.channel, 0, offer.offer, offer.tag, Kind::take}, nullptr});
+  push(wire_of(from));
+}
+
+void Wires::give(int to, uint64_t offer) {
+  auto at = offered_.find({to, offer});
+  MT_CHECK(at != offered_.end(), "rank ", to, " takes what was not offered");
+  const Request& request = *at->second;
+  wire_of(to).out.push_back({Head{request.channel, request.bytes, offer, request.tag, Kind::give}, at->second});
+  offered_.erase(at);
+  push(wire_of(to));
 }
 
 bool Wires::fits(const Request& request, const Head& head, int from) {
@@ -62,11 +92,13 @@ void Wires::deliver(Arrived& message, Request& request) {
 
 void Wires::receive(std::shared_ptr<Request> request) {
   for (auto at = arrived_.begin(); at != arrived_.end(); ++at) {
-    Arrived& message = **at;
+    const Arrived& message = **at;
     if (message.claimed || !fits(*request, message.head, message.from)) continue;
-    if (message.whole) deliver(message, *request);
-    else message.claimed = request;
+    std::shared_ptr<Arrived> kept = *at;
     arrived_.erase(at);
+    if (kept->head.kind == Kind::offer) take(kept->head, kept->from, std::move(request));
+    else if (kept->whole) deliver(*kept, *request);
+    else kept->claimed = std::move(request);
     return;
   }
   wanted_.push_back(std::move(request));
@@ -86,10 +118,9 @@ void Wires::forget(const std::shared_ptr<Request>& request) {
 
 void Wires::push(Wire& wire) {
   while (wire.fd >= 0 && !wire.out.empty()) {
-    Request& request = *wire.out.front();
-    if (wire.head_sent == 0) wire.head_out = {request.channel, request.bytes, request.tag, kMagic};
-    iovec parts[2] = {{reinterpret_cast<char*>(&wire.head_out) + wire.head_sent, sizeof(Head) - wire.head_sent},
-                      {request.data + request.moved, request.bytes - request.moved}};
+    Outgoing& next = wire.out.front();
+    iovec parts[2] = {{reinterpret_cast<char*>(&next.head) + wire.head_sent, sizeof(Head) - wire.head_sent}, {nullptr, 0}};
+    if (next.body) parts[1] = {next.body->data + next.body->moved, next.body->bytes - next.body->moved};
     msghdr message{};
     message.msg_iov = parts;
     message.msg_iovlen = 2;
@@ -99,29 +130,42 @@ void Wires::push(Wire& wire) {
     if (sent < 0) return close(wire);
     size_t of_head = std::min(static_cast<size_t>(sent), parts[0].iov_len);
     wire.head_sent += of_head;
-    request.moved += static_cast<size_t>(sent) - of_head;
-    if (wire.head_sent < sizeof(Head) || request.moved < request.bytes) continue;
-    request.done = true;
+    if (next.body) next.body->moved += static_cast<size_t>(sent) - of_head;
+    if (static_cast<size_t>(sent) < parts[0].iov_len + parts[1].iov_len) continue;
+    if (next.body) next.body->done = true;
     wire.head_sent = 0;
     wire.out.pop_front();
   }
 }
 
-void Wires::begin_message(int from, Wire& wire) {
+bool Wires::begin_message(int from, Wire& wire) {
   const Head& head = wire.head_in;
-  if (head.magic == kEnd) ::_exit(static_cast<int>(head.tag));
-  MT_USER_CHECK(head.magic == kMagic && head.bytes <= kMostBytes, ErrorClass::peer,
+  if (head.kind == Kind::end) ::_exit(static_cast<int>(head.tag));
+  MT_USER_CHECK(head.kind >= Kind::message && head.kind <= Kind::give && head.bytes <= kMostBytes, ErrorClass::peer,
                 cat("what comes from rank ", from, " is no message"), "see that all ranks run the same mtrain");
-  auto wanted = std::find_if(wanted_.begin(), wanted_.end(), [&](const auto& r) { return fits(*r, head, from); });
-  if (wanted != wanted_.end()) {
-    wire.into = *wanted;
-    wanted_.erase(wanted);
-    MT_CHECK(head.bytes <= wire.into->bytes, "a message of ", head.bytes, " bytes for ", wire.into->bytes);
-  } else {
-    wire.kept = std::make_shared<Arrived>(Arrived{head, from, std::vector<std::byte>(head.bytes), false, nullptr});
-    arrived_.push_back(wire.kept);
-  }
   wire.got = 0;
+  if (head.kind == Kind::take) return give(from, head.offer), false;
+  if (head.kind == Kind::give) {
+    auto at = taken_.find({from, head.offer});
+    MT_CHECK(at != taken_.end(), "rank ", from, " gives what was not taken");
+    wire.into = std::move(at->second);
+    taken_.erase(at);
+    return true;
+  }
+  bool follows = head.kind == Kind::message;
+  auto wanted = std::find_if(wanted_.begin(), wanted_.end(), [&](const auto& r) { return fits(*r, head, from); });
+  if (wanted == wanted_.end()) {
+    std::vector<std::byte> content(follows ? head.bytes : 0);
+    arrived_.push_back(std::make_shared<Arrived>(Arrived{head, from, std::move(content), false, nullptr}));
+    if (follows) wire.kept = arrived_.back();
+    return follows;
+  }
+  std::shared_ptr<Request> request = *wanted;
+  wanted_.erase(wanted);
+  if (!follows) return take(head, from, std::move(request)), false;
+  MT_CHECK(head.bytes <= request->bytes, "a message of ", head.bytes, " bytes for ", request->bytes);
+  wire.into = std::move(request);
+  return true;
 }
 
 void Wires::end_message(Wire& wire) {
@@ -154,7 +198,10 @@ void Wires::pull(int from, Wire& wire) {
     if (in_head) {
       wire.head_got += static_cast<size_t>(got);
       if (wire.head_got < sizeof(Head)) continue;
-      begin_message(from, wire);
+      if (!begin_message(from, wire)) {
+        wire.head_got = 0;
+        continue;
+      }
     } else {
       wire.got += static_cast<size_t>(got);
     }
@@ -181,7 +228,7 @@ void Wires::pump() {
 void Wires::tell_end(int status) noexcept {
   for (Wire& wire : wires_) {
     if (wire.fd < 0 || wire.head_sent > 0) continue;  // half a message is on its way: it ends by itself
-    Head head{0, 0, static_cast<uint32_t>(status), kEnd};
+    Head head{0, 0, 0, static_cast<uint32_t>(status), Kind::end};
     static_cast<void>(::send(wire.fd, &head, sizeof head, MSG_NOSIGNAL));
   }
 }

@@ -1,12 +1,15 @@
 // Wires: messages between processes over a connection to each. A message has a channel, a tag and a sender, and goes to the
-// first request that asked for it; one that nobody asked for yet is kept. Nothing blocks, and everything moves when somebody
-// asks whether something is through. Owns the descriptors; for one thread.
+// first request that asked for it. A short one that nobody asked for yet is kept; a long one is only offered, and its sender
+// is not through before somebody took it. Nothing blocks, and everything moves when somebody asks whether something is
+// through. Owns the descriptors; for one thread.
 #pragma once
 #include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <list>
+#include <map>
 #include <memory>
+#include <utility>
 #include <vector>
 
 namespace mtrain::mpi {
@@ -43,31 +46,43 @@ class Wires {
   void tell_end(int status) noexcept;
 
  private:
+  enum class Kind : uint32_t;
   struct Head {
     uint64_t channel = 0, bytes = 0;
-    uint32_t tag = 0, magic = 0;
+    uint64_t offer = 0;  // its sender's number, of an offer and of what follows from it
+    uint32_t tag = 0;
+    Kind kind{};
   };
-  struct Arrived {  // or arriving
+  struct Arrived {  // or arriving, or offered
     Head head;
     int from = 0;
     std::vector<std::byte> content;
     bool whole = false;
     std::shared_ptr<Request> claimed;
   };
+  struct Outgoing {
+    Head head;
+    std::shared_ptr<Request> body;  // null of a mere head
+  };
   struct Wire {
     int fd = -1;
-    std::deque<std::shared_ptr<Request>> out;
+    std::deque<Outgoing> out;
     size_t head_sent = 0, head_got = 0;
-    Head head_out, head_in;
+    Head head_in;
     size_t got = 0;                        // of the message that is arriving
     std::shared_ptr<Request> into;         // which goes here,
     std::shared_ptr<Arrived> kept;         // or there
   };
+  using Offer = std::pair<int, uint64_t>;  // its other rank and its number
   void push(Wire& wire);
   void pull(int from, Wire& wire);
-  void begin_message(int from, Wire& wire);
+  /// A head that came. False: nothing follows it.
+  bool begin_message(int from, Wire& wire);
   void end_message(Wire& wire);
+  void take(const Head& offer, int from, std::shared_ptr<Request> request);
+  void give(int to, uint64_t offer);
   void close(Wire& wire);
+  Wire& wire_of(int rank) { return wires_[static_cast<size_t>(rank)]; }
   static void deliver(Arrived& message, Request& request);
   static bool fits(const Request& request, const Head& head, int from);
 
@@ -75,6 +90,9 @@ class Wires {
   std::vector<Wire> wires_;  // by world rank
   std::list<std::shared_ptr<Request>> wanted_;
   std::list<std::shared_ptr<Arrived>> arrived_;
+  uint64_t num_offers_ = 0;
+  std::map<Offer, std::shared_ptr<Request>> offered_;  // by this rank, not taken yet
+  std::map<Offer, std::shared_ptr<Request>> taken_;    // by this rank, not begun to arrive
 };
 
 }  // namespace mtrain::mpi
