@@ -1,5 +1,4 @@
-// CheckpointStore's writing half: the protocol of docs/checkpoints.md, one failpoint before each of its
-// points.
+// What a save does, part by part: the protocol of docs/checkpoints.md, one failpoint before each of its points.
 #include <unistd.h>
 
 #include <algorithm>
@@ -15,6 +14,7 @@
 #include "mtrain/base/failpoint.h"
 #include "mtrain/base/hash.h"
 #include "mtrain/base/log.h"
+#include "mtrain/checkpoint/pending_save.h"
 #include "mtrain/checkpoint/safetensors.h"
 #include "mtrain/checkpoint/step_reader.h"
 #include "mtrain/checkpoint/store.h"
@@ -114,88 +114,47 @@ void CheckpointStore::clean() {
   }
 }
 
-/// Runs this rank's part, then agrees with the others on whether all succeeded. On failure the temporary
-/// folder goes away.
-void CheckpointStore::collectively(const fs::path& temporary, const std::function<void()>& part) {
-  std::exception_ptr failure;
-  try {
-    part();
-  } catch (...) {
-    failure = std::current_exception();
-  }
-  if (vote(!failure)) return;
-  std::error_code ignored;
-  if (options_.rank == 0) fs::remove_all(temporary, ignored);
-  if (!failure)
-    throw Error(ErrorClass::io, "another rank could not save its part of the checkpoint",
-                "see that rank's message");
-  try {
-    std::rethrow_exception(failure);
-  } catch (const Error&) {
-    throw;
-  } catch (const std::bad_alloc&) {
-    throw Error(ErrorClass::io, "not enough memory to save a checkpoint",
-                "free some memory; the next save is tried again");
-  } catch (const std::exception& error) {
-    throw Error(ErrorClass::io, cat("cannot save a checkpoint: ", error.what()));
-  }
+void PendingSave::State::look(std::string_view text) {
+  point("ckpt.p0");
+  meta = canonical_meta(text, "metadata");
+  for (const Slice& slice : slices) check_slice(slice);
+  exists = fs::exists(result.path) && !fs::is_empty(result.path);
+  damaged = exists && is_damaged(result.path, step);
+  if (!exists || damaged) return;
+  Manifest stored = read_manifest(result.path);
+  same = stored.meta == meta && holds_exactly(stored, slices, store.options_.rank, store.options_.world);
+  result.bytes = stored.bytes();
 }
 
-SaveResult CheckpointStore::save(int64_t step, std::span<const Slice> slices, std::string_view meta) {
-  MT_CHECK(writable_ && step >= 0, "step ", step);
-  const auto start = std::chrono::steady_clock::now();
-  SaveResult result{.path = step_folder(step)};
-  const fs::path temporary = folder_ / cat("step-", step, ".tmp-", options_.token, "-", ++serial_);
-  std::string canonical;
-  bool exists = false, damaged = false, same = false;
-  collectively(temporary, [&] {
-    point("ckpt.p0");
-    canonical = canonical_meta(meta, "metadata");
-    for (const Slice& slice : slices) check_slice(slice);
-    exists = fs::exists(result.path) && !fs::is_empty(result.path);
-    damaged = exists && is_damaged(result.path, step);
-    if (!exists || damaged) return;
-    Manifest stored = read_manifest(result.path);
-    same = stored.meta == canonical && holds_exactly(stored, slices, options_.rank, options_.world);
-    result.bytes = stored.bytes();
-  });
-  if (vote(same)) {
-    result.already_saved = true;
-    return result;
+void PendingSave::State::write() {
+  if (exists && !damaged)
+    throw Error(ErrorClass::checkpoint, cat(result.path.string(), ": exists and holds another state of step ", step),
+                "two runs share this folder, or the run was changed: give it another one (run.dir=PATH), "
+                "or move that away");
+  if (damaged && store.options_.rank == 0) {
+    log_warn("replacing the damaged checkpoint ", result.path.string());
+    if (std::string why = store.discard(result.path); !why.empty()) log_warn(why);
   }
-  Manifest manifest;
-  collectively(temporary, [&] {
-    if (exists && !damaged)
-      throw Error(ErrorClass::checkpoint,
-                  cat(result.path.string(), ": exists and holds another state of step ", step),
-                  "two runs share this folder, or the run was changed: give it another one (run.dir=PATH), "
-                  "or move that away");
-    if (damaged && options_.rank == 0) {
-      log_warn("replacing the damaged checkpoint ", result.path.string());
-      if (std::string why = discard(result.path); !why.empty()) log_warn(why);
-    }
-    point("ckpt.p1");
-    std::error_code error;
-    bool created = fs::create_directory(temporary, error);
-    if (error || (!created && options_.world == 1))
-      throw Error(
-          ErrorClass::io,
-          cat("cannot create the folder ", temporary.string(), ": ", error ? error.message() : "it exists"),
-          "check the permissions and the space of the file system");
-    manifest = write_shard(temporary, slices);
-    point("ckpt.p5");
-  });
-  collectively(temporary, [&] {
-    if (options_.rank != 0) return;
-    manifest.meta = std::move(canonical);
-    result.bytes = commit(temporary, step, std::move(manifest));
-  });
-  if (options_.rank == 0) retire(step, result.warnings);
-  result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  return result;
+  point("ckpt.p1");
+  std::error_code error;
+  bool created = fs::create_directory(temporary, error);
+  if (error || (!created && store.options_.world == 1))
+    throw Error(ErrorClass::io,
+                cat("cannot create the folder ", temporary.string(), ": ", error ? error.message() : "it exists"),
+                "check the permissions and the space of the file system");
+  manifest = store.write_shard(temporary, slices, given_up);
+  point("ckpt.p5");
 }
 
-Manifest CheckpointStore::write_shard(const fs::path& folder, std::span<const Slice> slices) {
+void PendingSave::State::commit() {
+  if (store.options_.rank != 0) return;
+  manifest.meta = std::move(meta);
+  result.bytes = store.commit(temporary, step, std::move(manifest));
+  store.retire(step, result.warnings);
+}
+
+Manifest CheckpointStore::write_shard(const fs::path& folder, std::span<const Slice> slices,
+                                      const std::atomic<bool>& given_up) {
   point("ckpt.p2");
   std::vector<TensorSpec> specs;
   std::unordered_map<std::string, const Slice*> by_key;
@@ -212,6 +171,7 @@ Manifest CheckpointStore::write_shard(const fs::path& folder, std::span<const Sl
     const Slice& slice = *by_key.at(key);
     uint32_t crc = 0;
     for (auto rest = std::span<const std::byte>(slice.data); !rest.empty();) {
+      if (given_up) throw Error(ErrorClass::io, "a save was given up");
       auto piece = rest.first(std::min(kPieceBytes, rest.size()));
       crc = crc32c(piece, crc);
       writer.write(piece);

@@ -4,8 +4,10 @@
 // Layout-free: slices saved in one partition load in any other. See docs/checkpoints.md for the protocol. For
 // one thread at a time.
 #pragma once
+#include <atomic>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -69,6 +71,29 @@ struct LoadOptions {
   bool allow_nonfinite = false;  // otherwise NaN or Inf in a floating tensor is Error(numeric) naming it
 };
 
+class CheckpointStore;
+
+/// A save under way: its parts that touch the disk run on a thread of their own, and every rank goes from part to part by
+/// the same calls at the same places of its program. For the thread that started it, which gives the store nothing else to
+/// do meanwhile. Given up when destroyed: what is not committed then goes with the next start.
+class MT_API PendingSave {
+ public:
+  PendingSave(PendingSave&&) noexcept;
+  ~PendingSave();
+  /// Goes on to the next part once every rank is through with this one. True when the save is over, after which only
+  /// result() may be called. Throws as CheckpointStore::save does; the save is over then, too.
+  bool poll();
+  /// Waits until it is over.
+  SaveResult wait();
+  const SaveResult& result() const;
+
+ private:
+  friend class CheckpointStore;
+  struct State;
+  explicit PendingSave(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
 class MT_API CheckpointStore {
  public:
   /// For reading only: takes no lock, creates nothing.
@@ -83,6 +108,9 @@ class MT_API CheckpointStore {
   /// step `step`. Error(io) when the system fails it; what was there before is untouched and a later save may
   /// succeed. Error(checkpoint) when that step exists with other content. The data must not change meanwhile.
   SaveResult save(int64_t step, std::span<const Slice> slices, std::string_view meta);
+  /// The same beside other work: returns when it is known what is to be written. The slices' data must stay as it is until
+  /// the save is over. One at a time.
+  PendingSave start_save(int64_t step, std::vector<Slice> slices, std::string_view meta);
 
   /// All checkpoints, oldest first, with the quick check of manifest and sizes.
   std::vector<CheckpointInfo> list() const;
@@ -100,13 +128,14 @@ class MT_API CheckpointStore {
   fs::path step_folder(int64_t step) const;
 
  private:
+  friend struct PendingSave::State;
+  PendingSave begin_save(int64_t step, std::vector<Slice> slices, std::string_view meta, bool background);
   std::vector<int64_t> steps() const;
   void clean();
-  Manifest write_shard(const fs::path& folder, std::span<const Slice> slices);
+  Manifest write_shard(const fs::path& folder, std::span<const Slice> slices, const std::atomic<bool>& given_up);
   uint64_t commit(const fs::path& temporary, int64_t step, Manifest manifest);
   void retire(int64_t saved, std::vector<std::string>& warnings);
   std::string discard(const fs::path& folder);
-  void collectively(const fs::path& temporary, const std::function<void()>& part);
   bool vote(bool mine) const { return options_.vote ? options_.vote(mine) : mine; }
 
   fs::path folder_;

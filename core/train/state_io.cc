@@ -42,11 +42,14 @@ class Staging {
         boxes_.push_back({&t, box});
       }
   }
-  /// A model's buffers go whole, as they lie in memory.
-  void add(std::deque<StateBuffer>& buffers, bool counted_only) {
-    for (StateBuffer& b : buffers)
-      if (b.counted || !counted_only)
-        slices_.push_back(whole_slice(b.name, DType::f32, {static_cast<int64_t>(b.values.size())}, std::as_writable_bytes(std::span(b.values))));
+  /// A model's buffers go whole: to be loaded as they lie in memory, to be saved as copies.
+  void add(std::deque<StateBuffer>& buffers, bool to_save) {
+    for (StateBuffer& b : buffers) {
+      if (to_save && !b.counted) continue;
+      auto bytes = std::as_writable_bytes(std::span(b.values));
+      if (to_save) bytes = copies_.emplace_back(bytes.begin(), bytes.end());
+      slices_.push_back(whole_slice(b.name, DType::f32, {static_cast<int64_t>(b.values.size())}, bytes));
+    }
   }
   std::vector<Slice>& slices() { return slices_; }
 
@@ -82,18 +85,31 @@ class Staging {
   }
 
   std::vector<StateTensor> tensors_;
-  std::deque<std::vector<std::byte>> host_;
+  std::deque<std::vector<std::byte>> host_, copies_;
   std::vector<Slice> slices_;
   std::vector<std::pair<const StateTensor*, ParamBox>> boxes_;
 };
 
 }  // namespace
 
-SaveResult save_state(CheckpointStore& store, ParamList& parameters, OptimizerState* optimizer, const CheckpointMeta& meta) {
-  Staging staging(state_tensors(parameters, optimizer), true);
+struct StateSave::Host {
+  explicit Host(std::vector<StateTensor> tensors) : staging(std::move(tensors), true) {}
+  Staging staging;
+};
+
+StateSave::StateSave(CheckpointStore& store, ParamList& parameters, OptimizerState* optimizer, const CheckpointMeta& meta)
+    : step_(meta.state.step), host_(std::make_unique<Host>(state_tensors(parameters, optimizer))) {
+  Staging& staging = host_->staging;
   staging.add(parameters.buffers(), true);
   staging.from_device();
-  return store.save(meta.state.step, staging.slices(), to_json(meta));
+  save_.emplace(store.start_save(step_, staging.slices(), to_json(meta)));
+}
+
+StateSave::StateSave(StateSave&&) noexcept = default;
+StateSave::~StateSave() = default;
+
+SaveResult save_state(CheckpointStore& store, ParamList& parameters, OptimizerState* optimizer, const CheckpointMeta& meta) {
+  return StateSave(store, parameters, optimizer, meta).wait();
 }
 
 void load_state(const CheckpointStore& store, int64_t step, ParamList& parameters, OptimizerState* optimizer) {

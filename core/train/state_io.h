@@ -1,5 +1,7 @@
 // The way of a training state to and from a checkpoint store. Tensors are staged in host memory, so a save sees one moment.
 #pragma once
+#include <memory>
+#include <optional>
 #include <vector>
 
 #include "mtrain/checkpoint/store.h"
@@ -9,7 +11,26 @@
 
 namespace mtrain {
 
-/// Copies masters (as "<parameter>") and optimizer state (as "<parameter>.<state name>") to the host and saves them.
+/// A state on its way into a store, as it was when the save began. For the rank's thread; see PendingSave.
+class MT_API StateSave {
+ public:
+  /// Copies masters (as "<parameter>"), optimizer state (as "<parameter>.<state name>") and the model's buffers to the host.
+  StateSave(CheckpointStore& store, ParamList& parameters, OptimizerState* optimizer, const CheckpointMeta& meta);
+  StateSave(StateSave&&) noexcept;
+  ~StateSave();
+  int64_t step() const { return step_; }
+  bool poll() { return save_->poll(); }
+  SaveResult wait() { return save_->wait(); }
+  const SaveResult& result() const { return save_->result(); }
+
+ private:
+  int64_t step_;
+  struct Host;
+  std::unique_ptr<Host> host_;  // outlives the save that reads it
+  std::optional<PendingSave> save_;
+};
+
+/// The same at once.
 MT_API SaveResult save_state(CheckpointStore& store, ParamList& parameters, OptimizerState* optimizer,
                              const CheckpointMeta& meta);
 /// Fills masters, values and, unless null, optimizer state from a step. Error(checkpoint) names the first tensor that is

@@ -9,8 +9,6 @@
 #include "mtrain/cpu/cpu_backend.h"
 #include "mtrain/train/profiling.h"
 #include "mtrain/train/replica_check.h"
-#include "mtrain/train/resume.h"
-#include "mtrain/train/state_io.h"
 
 namespace mtrain {
 namespace {
@@ -40,15 +38,6 @@ LoaderConfig loader_config(const Settings& s, int rank, int ranks) {
           .num_micro_batches = s.global_batch() / (s.train.micro_batch_size * ranks),
           .dp_rank = rank,
           .dp_size = ranks};
-}
-
-StoreOptions store_options(const Settings& s, const RankMesh& mesh) {
-  Communicator* savers = mesh.savers();
-  StoreOptions options{.keep = static_cast<int>(s.checkpoint.keep), .rank = savers->rank(), .world = savers->size()};
-  if (options.world == 1) return options;
-  options.token = mesh.token();
-  options.vote = [savers](bool mine) { return savers->all_reduce_value<int32_t>(mine ? 1 : 0, ReduceOp::min) != 0; };
-  return options;
 }
 
 int ranks_here(const Communicator& ranks) { return ranks.kind() == "thread" ? ranks.size() : 1; }
@@ -119,10 +108,7 @@ void Trainer::build() {
   interpreter_->set_gradient_hooks({[this] { reducer_->micro_batch_done(); }, [this] { reducer_->reduce(); }});
   program_ = mesh_.pipeline().program(mesh_.pipeline_rank());
 
-  if (mesh_.savers())
-    store_.emplace(recipe_.checkpoint_directory(), store_options(s, mesh_));
-  else
-    store_.emplace(recipe_.checkpoint_directory());
+  open_store();
   state_.seed = static_cast<uint64_t>(s.rng.seed);
   saved_ = mtrain::saved_config(recipe_, plugins, dataset_->identity(), session_.tokenizer->identity());
   resume();
@@ -130,7 +116,7 @@ void Trainer::build() {
   fill_info();
 }
 
-Trainer::~Trainer() = default;
+Trainer::~Trainer() { end_save_or_drop_it(); }
 
 void Trainer::fill_info() {
   const Settings& s = recipe_.settings;
@@ -164,6 +150,7 @@ void Trainer::run() {
     StepMetrics metrics = step();
     end_profile(state_.step == s.train.steps);
     tell([&](Observer& o) { o.on_step(metrics); });
+    poll_save();
     bool last = state_.step == s.train.steps;
     if (RankActivity* activity = ranks_.activity()) activity->end_step(state_.step, metrics.step_seconds);
     if (due(s.train.weight_hash_interval)) require_equal_replicas(session_.parameters, mesh_, state_.step);
@@ -171,7 +158,9 @@ void Trainer::run() {
     if (due(s.checkpoint.interval) || last) save();
   }
   end_profile(true);
+  end_save();
   if (saved_step_ != state_.step && state_.step > 0) save();
+  end_save();
   if (!stopped && info_.first_step < s.train.steps) evaluate();
   tell([&](Observer& o) { o.on_end(state_.step); });
 }
@@ -283,6 +272,7 @@ bool Trainer::update(const StepLoss& loss, double grad_norm, double lr) {
                            std::isfinite(loss.loss_sum) ? grad_norm : loss.mean(), " at step ",
                            state_.step + 1, " (samples ", state_.consumed_samples, " to ",
                            state_.consumed_samples + s.global_batch() - 1, ")");
+    if (s.train.on_nonfinite != "skip") end_save();
     MT_USER_CHECK(s.train.on_nonfinite == "skip", ErrorClass::numeric,
                   cat("not a finite ", what, "; nothing was updated"),
                   cat("lower optimizer.lr, raise scheduler.warmup_steps, look at those samples, or set "
@@ -330,71 +320,6 @@ std::optional<EvalMetrics> Trainer::evaluate() {
   metrics.step = state_.step;
   tell([&](Observer& o) { o.on_eval(metrics); });
   return metrics;
-}
-
-void Trainer::save() {
-  LongOperation saving(ranks_.activity(), "saving a checkpoint");
-  if (!mesh_.savers()) {
-    saved_step_ = state_.step;
-    return;
-  }
-  // A failed save never stops training: the next one is tried at its time.
-  try {
-    SaveResult result = save_state(*store_, session_.parameters, &*optimizer_state_, meta(state_.consumed_samples));
-    saved_step_ = state_.step;
-    event(cat("checkpoint of step ", state_.step, ": ", human_bytes(result.bytes), " in ",
-              static_cast<int>(result.seconds * 1000), " ms, ", result.path.string()));
-    for (const auto& warning : result.warnings) event(cat("warning: ", warning));
-  } catch (const Error& error) {
-    if (error.error_class() != ErrorClass::io) throw;
-    event(cat("warning: checkpoint of step ", state_.step, " failed: ", error.what()));
-  } catch (const std::bad_alloc&) {
-    event(cat("warning: checkpoint of step ", state_.step, " failed: no memory for its copy"));
-  }
-}
-
-void Trainer::save_copy(const fs::path& folder) {
-  if (!mesh_.savers()) return;
-  CheckpointStore store(folder, store_options(recipe_.settings, mesh_));
-  save_state(store, session_.parameters, &*optimizer_state_, meta(state_.consumed_samples));
-}
-
-CheckpointMeta Trainer::meta(int64_t consumed) const {
-  return {.state = state_,
-          .config = recipe_.config.to_yaml(),
-          .name = recipe_.name,
-          .directory = recipe_.directory.string(),
-          .data = dataset_->identity_until(consumed),
-          .tokenizer = session_.tokenizer->identity(),
-          .version = MT_VERSION,
-          .saved = to_json(saved_)};
-}
-
-void Trainer::resume() {
-  const std::string& mode = recipe_.settings.checkpoint.resume;
-  LatestCheckpoint latest = store_->latest_valid();
-  for (const auto& refused : latest.refused)
-    if (first())
-      log_warn("checkpoint of step ", refused.step, " is refused: ", refused.reason);
-  if (!latest.step) {
-    MT_USER_CHECK(mode != "must", ErrorClass::checkpoint,
-                  cat("checkpoint.resume=must, but ", store_->folder().string(), " holds no checkpoint"),
-                  "check run.dir, or set checkpoint.resume=auto to start anew");
-    return;
-  }
-  MT_USER_CHECK(mode != "never", ErrorClass::checkpoint,
-                cat("checkpoint.resume=never, but ", store_->folder().string(),
-                    " holds the checkpoint of step ", *latest.step),
-                "choose another run.dir, or set checkpoint.resume=auto to continue it");
-  CheckpointMeta before =
-      meta_from_json(store_->meta(*latest.step), store_->step_folder(*latest.step).string());
-  check_resume(recipe_, session_.plugins, before, meta(before.state.consumed_samples),
-               store_->step_folder(*latest.step).string(), !first());
-  load_state(*store_, *latest.step, session_.parameters, &*optimizer_state_);
-  state_ = before.state;
-  scaler_.restore(state_.loss_scale, state_.good_steps, state_.bad_steps);
-  saved_step_ = state_.step;
-  if (first()) log_info("continuing from step ", state_.step, " of ", store_->step_folder(*latest.step).string());
 }
 
 template <class Call>

@@ -20,6 +20,7 @@
 #include "mtrain/train/rank_mesh.h"
 #include "mtrain/train/saved_config.h"
 #include "mtrain/train/session.h"
+#include "mtrain/train/state_io.h"
 #include "mtrain/train/train_state.h"
 
 namespace mtrain {
@@ -68,8 +69,14 @@ class MT_API Trainer {
   bool update(const StepLoss& loss, double grad_norm, double lr);
   /// What the model does once per step by itself, and tells of it.
   std::vector<std::pair<std::string, double>> end_step(bool updated);
+  void open_store();
   void resume();
   void save();
+  /// Of a save that goes on beside the steps: looks whether it may go on; waits for its end.
+  void poll_save();
+  void end_save();
+  void end_save_or_drop_it() noexcept;
+  bool try_save(int64_t step, const std::function<void()>& part);
   /// Before and after a step: keeps the profile that the recipe asks for, and writes it when its steps are done.
   void begin_profile();
   void end_profile(bool last);
@@ -97,6 +104,8 @@ class MT_API Trainer {
   std::optional<Interpreter> interpreter_;
   std::optional<GradReducer> reducer_;
   std::optional<CheckpointStore> store_;
+  std::optional<StateSave> save_;  // under way
+  double save_held_ = 0;           // seconds that training stood still for it
   Program program_;
   LossScaler scaler_;
   TrainState state_;

@@ -51,7 +51,6 @@ void CheckpointSection::bind(Fields& f) {
   f("retain_interval", retain_interval, "checkpoints of steps divisible by this are kept for ever; 0: none")
       .min(0)
       .unit("steps")
-      .needs("checkpoints kept for ever")
       .resume(safe)
       .renamed_from({"save_retain_interval"});
   f("resume", resume,
@@ -71,8 +70,7 @@ void CheckpointSection::bind(Fields& f) {
       .renamed_from({"load_optim"});
   f("load_rng", load_rng, "a run that continues takes over its random numbers").needs("resuming of parts");
   f("dir", dir, "where checkpoints go; empty: <run.dir>/checkpoints").resume(safe).renamed_from({"save"});
-  f("async", async, "write while training goes on")
-      .needs("asynchronous checkpoints")
+  f("async", async, "write while training goes on, from a copy in host memory")
       .resume(safe)
       .renamed_from({"async_save"});
   f("hf", hf, "write the weights in Hugging Face's layout too")

@@ -162,6 +162,47 @@ TEST_CASE("several ranks save one checkpoint together") {
   }
 }
 
+TEST_CASE("ranks save beside their work, polling at the same places") {
+  auto samples = sample_tensors(13);
+  TempDir dir;
+  constexpr int kWorld = 3;
+  Ballot ballot(kWorld);
+  auto errors = on_ranks(kWorld, [&](int rank) {
+    CheckpointStore store(dir.path(),
+                          StoreOptions{.rank = rank, .world = kWorld, .token = "job", .vote = std::ref(ballot)});
+    Slices mine = cut_all(samples, rank, kWorld, 0);
+    store.save(1, mine.list, kMeta);
+    PendingSave pending = store.start_save(2, mine.list, kMeta);
+    int polls = 1;
+    while (!pending.poll()) ++polls;
+    CHECK(polls >= 2);  // the shards, the manifest
+    CHECK(pending.poll());
+    CHECK_FALSE(pending.result().already_saved);
+    CHECK(store.start_save(2, mine.list, kMeta).wait().already_saved);
+    std::vector<Slice> bad = mine.list;
+    if (rank == 2) bad.push_back(bad[0]);
+    std::string why = failure([&] {
+      PendingSave fails = store.start_save(3, bad, kMeta);
+      while (!fails.poll()) {
+      }
+    });
+    CHECK(why.find(rank == 2 ? "two tensors are named" : "another rank could not save") != std::string::npos);
+    PendingSave some = store.start_save(4, mine.list, kMeta);
+    if (rank != 1) some.poll();  // two come to where they are counted, one gives up before
+    else ballot(false);
+  });
+  for (const auto& error : errors) CHECK(error.empty());
+  CHECK(checkpoint_digest(dir / "step-1") != checkpoint_digest(dir / "step-2"));  // it holds the step
+  CheckpointStore store(dir.path(), StoreOptions{});  // clears away what was given up
+  CHECK(store.list().size() == 2);
+  CHECK(store.problem(2).empty());
+  Slices wanted = cut_all(samples, 0, 1, 0, false);
+  store.load(2, wanted.list);
+  CHECK(wanted.memory == cut_all(samples, 0, 1, 0).memory);
+  for (const auto& entry : fs::directory_iterator(dir.path()))
+    CHECK(entry.path().filename().string().find("tmp") == std::string::npos);
+}
+
 TEST_CASE("when one rank fails, none commits and all say so") {
   auto samples = sample_tensors(13);
   TempDir dir;

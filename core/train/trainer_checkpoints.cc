@@ -1,0 +1,140 @@
+// The trainer's way to and from checkpoints.
+#include <chrono>
+#include <new>
+
+#include "mtrain/base/log.h"
+#include "mtrain/train/resume.h"
+#include "mtrain/train/trainer.h"
+
+namespace mtrain {
+namespace {
+
+StoreOptions store_options(const Settings& s, const RankMesh& mesh) {
+  Communicator* savers = mesh.savers();
+  StoreOptions options{.keep = static_cast<int>(s.checkpoint.keep),
+                       .keep_every = s.checkpoint.retain_interval,
+                       .rank = savers->rank(),
+                       .world = savers->size()};
+  if (options.world == 1) return options;
+  options.token = mesh.token();
+  options.vote = [savers](bool mine) { return savers->all_reduce_value<int32_t>(mine ? 1 : 0, ReduceOp::min) != 0; };
+  return options;
+}
+
+}  // namespace
+
+void Trainer::end_save_or_drop_it() noexcept {
+  // Of several ranks some may be gone: a save that they do not agree on is given up.
+  if (!save_ || ranks_.size() > 1) return;
+  try {
+    end_save();
+  } catch (const std::exception& error) {
+    log_warn("the checkpoint under way is lost: ", error.what());
+  }
+}
+
+void Trainer::open_store() {
+  if (mesh_.savers()) store_.emplace(recipe_.checkpoint_directory(), store_options(recipe_.settings, mesh_));
+  else store_.emplace(recipe_.checkpoint_directory());
+}
+
+/// A failed save never stops training: the next one is tried at its time. False then.
+bool Trainer::try_save(int64_t step, const std::function<void()>& part) {
+  std::string why;
+  try {
+    part();
+    return true;
+  } catch (const Error& error) {
+    save_.reset();
+    if (error.error_class() != ErrorClass::io) throw;
+    why = error.what();
+  } catch (const std::bad_alloc&) {
+    save_.reset();
+    why = "no memory for its copy";
+  }
+  event(cat("warning: checkpoint of step ", step, " failed: ", why));
+  return false;
+}
+
+void Trainer::save() {
+  LongOperation saving(ranks_.activity(), "saving a checkpoint");
+  end_save();
+  if (!mesh_.savers()) {
+    saved_step_ = state_.step;
+    return;
+  }
+  const auto start = std::chrono::steady_clock::now();
+  try_save(state_.step, [&] {
+    save_.emplace(*store_, session_.parameters, &*optimizer_state_, meta(state_.consumed_samples));
+  });
+  save_held_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  if (!recipe_.settings.checkpoint.async) end_save();
+}
+
+void Trainer::poll_save() {
+  bool over = false;
+  if (save_) try_save(save_->step(), [&] { over = save_->poll(); });
+  if (over) end_save();
+}
+
+void Trainer::end_save() {
+  if (!save_) return;
+  LongOperation saving(ranks_.activity(), "saving a checkpoint");
+  const int64_t step = save_->step();
+  try_save(step, [&] {
+    SaveResult result = save_->wait();
+    saved_step_ = step;
+    auto ms = [](double seconds) { return cat(static_cast<int>(seconds * 1000), " ms"); };
+    event(cat("checkpoint of step ", step, ": ", human_bytes(result.bytes), " in ", ms(result.seconds),
+              recipe_.settings.checkpoint.async ? cat(" (training waited ", ms(save_held_), ")") : "", ", ",
+              result.path.string()));
+    for (const auto& warning : result.warnings) event(cat("warning: ", warning));
+  });
+  save_.reset();
+}
+
+void Trainer::save_copy(const fs::path& folder) {
+  if (!mesh_.savers()) return;
+  CheckpointStore store(folder, store_options(recipe_.settings, mesh_));
+  save_state(store, session_.parameters, &*optimizer_state_, meta(state_.consumed_samples));
+}
+
+CheckpointMeta Trainer::meta(int64_t consumed) const {
+  return {.state = state_,
+          .config = recipe_.config.to_yaml(),
+          .name = recipe_.name,
+          .directory = recipe_.directory.string(),
+          .data = dataset_->identity_until(consumed),
+          .tokenizer = session_.tokenizer->identity(),
+          .version = MT_VERSION,
+          .saved = to_json(saved_)};
+}
+
+void Trainer::resume() {
+  const std::string& mode = recipe_.settings.checkpoint.resume;
+  LatestCheckpoint latest = store_->latest_valid();
+  for (const auto& refused : latest.refused)
+    if (first())
+      log_warn("checkpoint of step ", refused.step, " is refused: ", refused.reason);
+  if (!latest.step) {
+    MT_USER_CHECK(mode != "must", ErrorClass::checkpoint,
+                  cat("checkpoint.resume=must, but ", store_->folder().string(), " holds no checkpoint"),
+                  "check run.dir, or set checkpoint.resume=auto to start anew");
+    return;
+  }
+  MT_USER_CHECK(mode != "never", ErrorClass::checkpoint,
+                cat("checkpoint.resume=never, but ", store_->folder().string(),
+                    " holds the checkpoint of step ", *latest.step),
+                "choose another run.dir, or set checkpoint.resume=auto to continue it");
+  CheckpointMeta before =
+      meta_from_json(store_->meta(*latest.step), store_->step_folder(*latest.step).string());
+  check_resume(recipe_, session_.plugins, before, meta(before.state.consumed_samples),
+               store_->step_folder(*latest.step).string(), !first());
+  load_state(*store_, *latest.step, session_.parameters, &*optimizer_state_);
+  state_ = before.state;
+  scaler_.restore(state_.loss_scale, state_.good_steps, state_.bad_steps);
+  saved_step_ = state_.step;
+  if (first()) log_info("continuing from step ", state_.step, " of ", store_->step_folder(*latest.step).string());
+}
+
+}  // namespace mtrain
