@@ -48,7 +48,10 @@ if [[ $found != *"compute capability"* ]]; then
   status=77
   if [[ -z ${GPU_CHECK_PROGRAMS-} ]]; then
     bash "$root/tools/gpu_check/self_test.sh" "${BASH_SOURCE[0]}" || status=1
-    if [[ -x $programs/test_cuda_gpu_less ]]; then
+    missing=$(ldd "$programs/test_cuda_gpu_less" 2> /dev/null | sed -n 's/^[[:space:]]*\(.*\) => not found/\1/p' | paste -sd ' ')
+    if [[ -n $missing ]]; then
+      echo "what needs no GPU needs these: $missing (install CUDA 13, or \`pip install\` its nvidia-* wheels)"
+    elif [[ -x $programs/test_cuda_gpu_less ]]; then
       "$programs/test_cuda_gpu_less" > "$out/gpu_less.log" 2>&1 && echo "what needs no GPU: right" || { status=1; tail -n 20 "$out/gpu_less.log"; }
     fi
   fi
