@@ -138,6 +138,8 @@ void Trainer::fill_info() {
 void Trainer::run() {
   const Settings& s = recipe_.settings;
   require_agreement();
+  if (s.validation.steps > 0 && state_.step < s.train.steps)  // data that is not there is told now, not after the last step
+    dataset_->split(Split::valid, s.validation.steps * s.global_batch());
   auto due = [&](int64_t interval) { return interval > 0 && state_.step % interval == 0; };
   if (!observers_.empty())  // who else would look at it; it takes a while
     info_.peak_flops = ranks_.size() * peak_rate(s, session_.device, *session_.backend, session_.run->device()).flops;

@@ -67,6 +67,21 @@ std::string answers(const SampleSource& source, int64_t seq, int64_t count) {
 
 }  // namespace
 
+TEST_CASE("a run whose validation has no data is refused before its first step") {
+  ScratchFolder scratch;
+  put(scratch / "x.jsonl", letters(20));
+  put(scratch / "r.yaml",
+      "model: {type: llama, layers: 1, hidden_size: 16, heads: 2, ffn_hidden_size: 32, seq_length: 16}\n"
+      "tokenizer: byte\ndataset: {type: sft, path: x.jsonl, split: '1'}\ntrain: {steps: 3}\n"
+      "checkpoint: {interval: 1}\nlogger: {tensorboard: false}\n");
+  Outcome refused = mtrain_in(scratch, "train r.yaml run.dir=out");
+  CHECK(refused.status == 11);
+  CHECK_MESSAGE(has(refused.err, "the valid split of"), refused.err);
+  CHECK_FALSE(has(refused.out, "step 1/3"));
+  Outcome without = mtrain_in(scratch, "train r.yaml run.dir=out validation.steps=0");
+  CHECK_MESSAGE(without.status == 0, without.err);
+}
+
 TEST_CASE("sft trains on answers alone, each epoch in an order of its own, packed or not") {
   ScratchFolder scratch;
   Datasets datasets;
