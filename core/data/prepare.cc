@@ -72,11 +72,12 @@ class Preparation {
                   cat("there is no text in ", options_.inputs[0].string(),
                       options_.inputs.size() > 1 ? " and the other inputs" : ""),
                   "check the files");
+    tell();  // the last moment at which to give up
     for (auto& writer : writers_) {
       writer->finish();
       report_.bytes_written += writer->bin_bytes();
     }
-    tell();
+    report_.seconds = seconds();
     return report_;
   }
 
@@ -154,9 +155,11 @@ class Preparation {
                   "look at the file, or raise --max-bad");
   }
 
+  double seconds() const { return std::chrono::duration<double>(Clock::now() - begin_).count(); }
+
   void tell() {
     next_progress_ = Clock::now() + kProgressEvery;
-    report_.seconds = std::chrono::duration<double>(Clock::now() - begin_).count();
+    report_.seconds = seconds();
     if (progress_) progress_(report_);
   }
 

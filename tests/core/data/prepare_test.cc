@@ -269,15 +269,18 @@ TEST_CASE("inputs that cannot be text are told before any work") {
   CHECK_FALSE(fs::exists(scratch / "out.bin.partial"));
 }
 
-TEST_CASE("a preparation that is given up leaves nothing") {
-  ScratchFolder scratch;
-  put(scratch / "x.txt", std::string(20'000'000, 'a') + "\n");
-  PrepareOptions options{
-      .inputs = {scratch / "x.txt"}, .output = scratch / "out", .split_on = SplitOn::lines};
-  CHECK_THROWS_WITH(
-      prepare_dataset(Bytes(), options, [](const PrepareReport&) { throw std::runtime_error("stop"); }),
-      "stop");
-  CHECK_FALSE(fs::exists(scratch / "out.idx"));
+TEST_CASE("a preparation that is given up leaves nothing, also when all is read") {
+  for (size_t bytes : {size_t{3}, size_t{20'000'000}}) {
+    ScratchFolder scratch;
+    put(scratch / "x.txt", std::string(bytes, 'a') + "\n");
+    PrepareOptions options{
+        .inputs = {scratch / "x.txt"}, .output = scratch / "out", .split_on = SplitOn::lines};
+    CHECK_THROWS_WITH(
+        prepare_dataset(Bytes(), options, [](const PrepareReport&) { throw std::runtime_error("stop"); }),
+        "stop");
+    CHECK_FALSE(fs::exists(scratch / "out.idx"));
+    CHECK_FALSE(fs::exists(scratch / "out.bin"));
+  }
 }
 
 TEST_CASE("summaries and scans") {
