@@ -41,7 +41,11 @@ void shrink_heads(Shrinker& model, int64_t heads, int64_t dim) {
   int64_t width = model.get("head_dim"), hidden = model.get("hidden_size");
   model.set("heads", heads);
   model.set("hidden_size", heads * dim);
-  if (shared > 0) model.set("kv_heads", std::max<int64_t>(1, heads * shared / whole));
+  if (shared > 0) {
+    int64_t fewer = std::max<int64_t>(1, heads * shared / whole);
+    while (heads % fewer != 0) --fewer;  // of five or seven heads
+    model.set("kv_heads", fewer);
+  }
   if (width > 0)
     model.set("head_dim", width * whole > hidden ? 2 * dim : width * whole < hidden ? dim / 2 : dim);
   if (model.get("ffn_hidden_size") > 0) model.set("ffn_hidden_size", 2 * heads * dim);
