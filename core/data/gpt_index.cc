@@ -109,7 +109,7 @@ GptIndex build_gpt_index(std::span<const int32_t> lengths, int64_t first, const 
     throw Error(ErrorClass::data,
                 cat("the ", count, " documents hold ", index.tokens_per_epoch,
                     " tokens, but one sample takes ", config.seq_length + config.extra_tokens,
-                    " (seq_length ", config.seq_length, " and the next token)"),
+                    config.extra_tokens > 0 ? cat(" (seq_length ", config.seq_length, " and the next token)") : ""),
                 "add data, give this split a larger share, or lower model.seq_length");
   }
   Plan plan = plan_epochs(count, index.tokens_per_epoch, config);

@@ -12,6 +12,7 @@ GptSource::GptSource(std::shared_ptr<const IndexedFile> file, GptIndex index, Gp
     : file_(std::move(file)), index_(std::move(index)), config_(std::move(config)) {
   bool needs_eod = config_.reset_position_ids || config_.reset_attention_mask || config_.eod_mask_loss;
   MT_CHECK(config_.eod || !needs_eod, "no end-of-document id");
+  MT_CHECK(config_.extra_tokens == 1 || !config_.fim, "a text that is rearranged whole needs its last target");
   MT_CHECK_EQ(index_.samples.size(), index_.shuffle.size() + 1);
 }
 
@@ -25,7 +26,7 @@ void GptSource::get(int64_t index, Sample& out) const {
   if (config_.fim) rearrange(sample, count, out);
   std::copy(out.tokens.begin() + 1, out.tokens.end(),
             out.targets.begin());        // the last target is there already
-  if (count < config_.seq_length + 1) {  // the data ended: only with drop_last off
+  if (count < config_.seq_length + 1) {  // no extra token; or the data ended: only with drop_last off
     auto last = static_cast<size_t>(std::max<int64_t>(count - 1, 0));  // its successor is not known
     std::fill(out.targets.begin() + static_cast<std::ptrdiff_t>(last), out.targets.end(), kIgnoredTarget);
   }
@@ -44,7 +45,7 @@ int64_t GptSource::copy_tokens(SampleStart begin, SampleStart end, Sample& out) 
   for (uint32_t position = begin.position; position <= end.position; ++position) {
     const int32_t sequence = index_.documents[position];
     const int64_t from = position == begin.position ? begin.offset : 0;
-    const int64_t to = position == end.position ? int64_t{end.offset} + 1 : int64_t{file_->length(sequence)};
+    const int64_t to = position == end.position ? int64_t{end.offset} + config_.extra_tokens : int64_t{file_->length(sequence)};
     const auto count = static_cast<size_t>(std::max<int64_t>(to - from, 0));
     MT_CHECK(filled + count <= seq + 1, "a sample of ", filled + count, " tokens");
     const size_t inputs = std::min(count, seq - std::min(filled, seq));

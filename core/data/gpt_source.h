@@ -22,11 +22,12 @@ struct GptSourceConfig {
   bool eod_mask_loss = false;         // the target after it is ignored
   int64_t vocab_size = 0;             // ids must be below it; 0: not checked
   std::shared_ptr<const FimTransform> fim;  // rearranges the texts of each sample; null: they stay
+  int64_t extra_tokens = 1;  // as the index has it; 0: the last input has no target
 };
 
 class MT_API GptSource final : public SampleSource {
  public:
-  /// REQUIRES: `index` was built over sequences of `file` with the same seq_length and one extra token.
+  /// REQUIRES: `index` was built over sequences of `file` with the same seq_length and as many extra tokens.
   GptSource(std::shared_ptr<const IndexedFile> file, GptIndex index, GptSourceConfig config);
   int64_t size() const override { return static_cast<int64_t>(index_.shuffle.size()); }
   void get(int64_t index, Sample& out) const override;

@@ -1,0 +1,86 @@
+// PreparedData: one pair of prepared tokens or a blend of several, divided into train, valid and test, in Megatron's order of
+// samples or the open one. What datasets over such pairs share; each says how it cuts a file. Owns the opened files; refers to
+// the tokenizer of its context. Immutable: const members are safe from any thread.
+#pragma once
+#include <array>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "mtrain/config/fields.h"
+#include "mtrain/config/tree.h"
+#include "mtrain/data/gpt_source.h"
+
+namespace mtrain {
+
+/// Settings: where the tokens are, and how pairs are mixed. Value.
+struct MT_API PreparedSettings {
+  std::string path, valid_path, test_path, split = "969,30,1";
+  std::vector<std::string> paths, valid_paths, test_paths;
+  std::vector<double> weights, valid_weights, test_weights;
+  std::string order = "megatron";
+  Node phases;
+  void bind(Fields& f);
+};
+
+/// How a dataset cuts a file.
+struct PreparedCut {
+  std::string dataset;          // its name; what the open order is a function of, beside seed, split and epoch
+  int64_t tokens = 0;           // the step from one sample to the next
+  int64_t extra_tokens = 1;     // what a sample has beyond that
+  bool drop_last_valid = true;  // leave out a last validation sample that the data cannot fill
+  std::function<std::unique_ptr<SampleSource>(std::shared_ptr<const IndexedFile>, GptIndex)> source;
+};
+
+class MT_API PreparedData {
+ public:
+  using File = std::shared_ptr<const IndexedFile>;
+
+  /// Opens every pair. Throws Error(config) for settings that fit no data, Error(data) naming a pair that is missing or broken.
+  PreparedData(const PreparedSettings& settings, const DatasetContext& context, PreparedCut cut);
+  /// As Dataset::split.
+  std::unique_ptr<SampleSource> split(Split which, int64_t num_samples) const;
+
+  /// Members of a JSON object: files, weights, split and seed; of the samples before `consumed` in open order.
+  std::string identity() const;
+  /// The order and, of the samples before `consumed`, the mix; empty for Megatron's order, else behind a comma.
+  std::string order_identity(int64_t consumed) const;
+
+ private:
+  /// What a split, or all of them, are read from.
+  struct Blend {
+    std::string name;  // of the setting: "path", "valid_path"
+    std::vector<File> files;
+    std::vector<double> weights;  // none: mixed by their sizes
+  };
+  using Source = std::unique_ptr<SampleSource>;
+
+  static std::string identity_of(const Blend& blend);
+  bool own_files() const { return !blends_[1].files.empty() || !blends_[2].files.empty(); }
+  bool open_order() const { return settings_.order == "open"; }
+  void check_settings() const;
+  std::vector<BlendPhase> read_phases() const;
+  std::vector<BlendPhase> phases_until(const Blend& from, int64_t total) const;
+  File open(const std::string& text) const;
+  Blend open_blend(const std::string& name, const std::string& path, const std::vector<std::string>& paths,
+                   const std::vector<double>& weights) const;
+  SequenceRange range_of(const File& file, Split which) const;
+  std::string stream(Split which) const;
+  Source source(const File& file, Split which, int64_t num_samples) const;
+  Source ordered(const File& file, Split which, int64_t num_samples) const;
+  Source blend_by_weight(const Blend& from, Split which, int64_t num_samples) const;
+  Source blend_by_phase(const Blend& from, Split which, int64_t num_samples) const;
+  Source blend_by_size(const Blend& from, Split which, int64_t num_samples) const;
+
+  PreparedSettings settings_;
+  DatasetContext context_;
+  PreparedCut cut_;
+  std::array<Blend, 3> blends_;  // of train, valid and test
+  std::vector<BlendPhase> phases_;
+};
+
+/// The id of a special token of the context's tokenizer. Error(config) naming `setting` when there is none, with what is near.
+MT_API int32_t special_token_id(const Tokenizer& tokenizer, const std::string& text, const std::string& setting);
+
+}  // namespace mtrain
