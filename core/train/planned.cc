@@ -88,20 +88,6 @@ struct BertDataset {
   }
 };
 
-struct T5Dataset {
-  PreparedTokens tokens;
-  double mask_probability = 0.15;
-  int64_t mean_span = 3, sentinels = 100;
-  void bind(Fields& f) {
-    tokens.bind(f);
-    f("mask_probability", mask_probability, "share of tokens that targets hold")
-        .exclusive_min(0)
-        .exclusive_max(1);
-    f("mean_span", mean_span, "mean length of what is cut out").min(1).unit("tokens");
-    f("sentinels", sentinels, "tokens that mark the cuts").min(1).renamed_from({"vocab_extra_ids"});
-  }
-};
-
 template <class Config>
 void plan(SchemaCatalog& catalog, const std::string& kind, std::string name, std::string doc,
           std::string needs) {
@@ -117,7 +103,6 @@ void add_planned(SchemaCatalog& catalog) {
   plan<BertSettings>(catalog, "model", "bert", "bidirectional encoder", "the BERT model");
   plan<T5Settings>(catalog, "model", "t5", "encoder and decoder with relative positions", "the T5 model");
   plan<BertDataset>(catalog, "dataset", "bert", "masked tokens and sentence pairs", "the BERT dataset");
-  plan<T5Dataset>(catalog, "dataset", "t5", "spans cut out of text", "the T5 dataset");
   plan<Lion>(catalog, "optimizer", "lion", "sign of a running mean (Chen et al. 2023, arXiv:2302.06675)",
              "the Lion optimizer");
   plan<Muon>(catalog, "optimizer", "muon", "orthogonal updates of matrices", "the Muon optimizer");

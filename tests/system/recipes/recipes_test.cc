@@ -155,6 +155,7 @@ constexpr const char* kQkNorm = "norms of queries and keys";
 const std::vector<Row> kRows = {
     {"quickstart", 3030000, 10000, "what `mtrain train` prints: 3.03M", {}},
     {"quickstart_sft", 3030000, 10000, "the same model", {}},
+    {"quickstart_spans", 3030000, 10000, "the same model", {}},
     {"quickstart_fp8", 3030000, 10000, "what `mtrain train` prints: 3.03M", {}},
     {"quickstart_moe", 5400000, 10000, "what `mtrain train` prints", {}},
     {"gpt2_124m", 124439808, 1, "openai-community/gpt2", {}},
@@ -199,7 +200,7 @@ const std::vector<Row> kRows = {
      1,
      "google-bert/bert-large-uncased",
      {"the BERT model", "the BERT dataset"}},
-    {"t5_large", 737668096, 1, "google-t5/t5-large", {"the T5 model", "the T5 dataset"}},
+    {"t5_large", 737668096, 1, "google-t5/t5-large", {"the T5 model"}},
 };
 
 /// The published layouts: tensor, pipeline, virtual, context and expert ranks; tokens of a sample and samples
