@@ -71,15 +71,15 @@ MT_API Tensor cross_entropy(Tensor&& logits_TV, const Tensor& targets_T, int64_t
                             const VocabularyPart& part);
 MT_API Tensor cross_entropy(Tensor&& logits_TV, const Tensor& targets_T, int64_t valid_vocab);
 
-/// cross_entropy(linear(x, w), targets, valid_vocab) a piece of the tokens at a time: logits of all tokens are never there
+/// cross_entropy(linear(x, w, b), targets, valid_vocab) a piece of the tokens at a time: logits of all tokens are never there
 /// together. `loss_weight` is what backward will be given for every token; with it the gradients are computed — and those
 /// of a parameter added up — in forward, while a piece's logits exist. 0: not known; then all logits are kept. With a `part`,
 /// `valid_vocab` still counts ids of the whole vocabulary, and the gradient of x is a summand over the ranks
-/// (Shoeybi et al. 2019, arXiv:1909.08053, §3). With `later` the gradient of w is left there instead, and with it the gradient of
-/// all logits.
+/// (Shoeybi et al. 2019, arXiv:1909.08053, §3). With `later` the gradients of w and b are left there instead, and with them the
+/// gradient of all logits. `b` may be undefined; with a `part` it has an entry for each of the rank's own ids, as w has a row.
 MT_API Tensor linear_cross_entropy(const Tensor& x_TD, const Tensor& w_VD, const Tensor& targets_T, int64_t valid_vocab,
                                    float loss_weight, const VocabularyPart& part = {}, DeferredGradients* later = nullptr,
-                                   const SmallProducts* small = nullptr);
+                                   const SmallProducts* small = nullptr, const Tensor& b_V = {});
 
 /// Returns `y`, which was computed from `kept`, an op's result that nothing else reads: its memory goes, and backward has that op
 /// compute it once more when it comes to `y` (output-discarding recomputation; Megatron-LM, core/tensor_parallel/random.py).

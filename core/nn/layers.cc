@@ -143,21 +143,33 @@ Parameter* tied_table(const Scope& scope, const StageRange& stage, Dim rows, Dim
   return table;
 }
 
-LmHead::LmHead(const Scope& scope, Dim vocab, Dim embed, int64_t valid_vocab, Parameter* tied, float init_std)
+namespace {
+
+/// A model whose table and head are on one rank adds the bias beside the table itself: what one op reads together is gathered
+/// together (optim/param_buckets.h).
+Parameter* head_bias(const Scope& scope, const Dim& vocab) {
+  Parameter* there = scope.find("bias");
+  return there ? there : &scope.param("bias", {vocab}, Init::zeros(), false);
+}
+
+}  // namespace
+
+LmHead::LmHead(const Scope& scope, Dim vocab, Dim embed, int64_t valid_vocab, Parameter* tied, float init_std, bool bias)
     : region_(scope),
       weight_(tied ? *tied : scope.param("weight", {vocab, embed}, Init::normal(init_std), true)),
+      bias_(bias ? head_bias(scope, vocab) : nullptr),
       small_(scope.small_products(weight_, true)),
       valid_vocab_(valid_vocab),
       part_(vocabulary_part(scope.parallel().of(vocab.name), vocab.size)) {}
 
 Tensor LmHead::operator()(const Tensor& x, const ModelInput& input) const {
-  Tensor own = region_.enter(x);
+  Tensor own = region_.enter(x), bias = bias_ ? bias_->use() : Tensor();
   if (!input.targets_T.defined()) {
     MT_CHECK(!part_.join, "logits of a vocabulary that is cut: each rank has only those of its own ids");
-    return linear(own, weight_.use(), {}, {}, small_);
+    return linear(own, weight_.use(), bias, {}, small_);
   }
   return linear_cross_entropy(own, weight_.use(), input.targets_T, valid_vocab_, input.loss_weight, part_,
-                              input.head_gradients, small_);
+                              input.head_gradients, small_, bias);
 }
 
 std::vector<HfPiece> hf_qkv_pieces(const HeadLayout& layout, const std::string& q, const std::string& k,

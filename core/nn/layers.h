@@ -134,15 +134,17 @@ class MT_API Mlp {
 MT_API Parameter* tied_table(const Scope& scope, const StageRange& stage, Dim rows, Dim embed, float init_std);
 
 /// The last stage's end: logits, or the loss per token when the input has targets. `tied` is the embedding's table, or
-/// null for a matrix of its own.
+/// null for a matrix of its own. A bias is cut like the vocabulary.
 class MT_API LmHead {
  public:
-  LmHead(const Scope& scope, Dim vocab, Dim embed, int64_t valid_vocab, Parameter* tied, float init_std);
+  LmHead(const Scope& scope, Dim vocab, Dim embed, int64_t valid_vocab, Parameter* tied, float init_std,
+         bool bias = false);
   Tensor operator()(const Tensor& x_TD, const ModelInput& input) const;
 
  private:
   Region region_;
   Parameter& weight_;
+  Parameter* bias_;
   const SmallProducts* small_;
   int64_t valid_vocab_;
   VocabularyPart part_;

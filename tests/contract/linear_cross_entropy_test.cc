@@ -11,10 +11,11 @@ struct Problem {
   bool want_x = true, want_w = true, parameter = true;
   double held = 0;  // what the parameter's gradient holds from before; 0: nothing
   float weight = 0.25f;
+  bool bias = false;
 };
 
 struct Result {
-  Values loss, dx, dw;
+  Values loss, dx, dw, db;
 };
 
 Result solve(const Problem& p, DType dtype, bool fused, Run& run) {
@@ -31,12 +32,19 @@ Result solve(const Problem& p, DType dtype, bool fused, Run& run) {
   }
   if (p.want_x) x.set_node(x_end);
   if (p.want_w) w.set_node(w_end);
+  auto bias = std::make_shared<Leaf>();
+  Tensor b = p.bias ? make(run, random_values(p.vocab, "b"), {p.vocab}, dtype) : Tensor();
+  bias->grad = make(run, Values(static_cast<size_t>(p.vocab), p.held), {p.vocab}, DType::f32);
+  bias->has_grad = p.held != 0;
+  if (p.bias) b.set_node(bias);
   Tensor ids = make_ids(run, targets);
-  Tensor loss = fused ? linear_cross_entropy(x, w, ids, p.valid, p.weight) : cross_entropy(linear(x, w), ids, p.valid);
-  Result out{values_of(loss), {}, {}};
+  Tensor loss = fused ? linear_cross_entropy(x, w, ids, p.valid, p.weight, {}, nullptr, nullptr, b)
+                      : cross_entropy(linear(x, w, b), ids, p.valid);
+  Result out{values_of(loss), {}, {}, {}};
   backward(loss, make(run, Values(static_cast<size_t>(p.rows), p.weight), {p.rows}, DType::f32));
   if (p.want_x) out.dx = values_of(x_end->grad);
   if (p.want_w) out.dw = values_of(w_end->grad);
+  if (p.bias) out.db = values_of(bias->grad);
   return out;
 }
 
@@ -48,9 +56,11 @@ void compare(const Problem& p, DType dtype) {
   CHECK(fused.loss == plain.loss);
   CHECK(fused.dx == plain.dx);
   check_close(fused.dw, plain.dw, p.parameter ? DType::f32 : dtype, {.sums = 64}, "dw");
+  check_close(fused.db, plain.db, DType::f32, {.sums = 64}, "db");
   CHECK(again.loss == fused.loss);
   CHECK(again.dx == fused.dx);
   CHECK(again.dw == fused.dw);
+  CHECK(again.db == fused.db);
 }
 
 TEST_CASE("linear_cross_entropy is linear and cross_entropy") {
@@ -67,6 +77,43 @@ TEST_CASE("linear_cross_entropy is linear and cross_entropy") {
 TEST_CASE("linear_cross_entropy in several pieces is the whole") {
   compare({530, 5, 65536, 65500}, DType::f32);  // logits of 139 MB
   compare({530, 5, 65536, 65500, true, true, true, 1.5}, DType::f32);
+}
+
+TEST_CASE("linear_cross_entropy with a bias is linear with it and cross_entropy") {
+  for (DType dtype : kDTypes) {
+    compare({.rows = 17, .width = 33, .vocab = 129, .valid = 120, .bias = true}, dtype);
+    compare({.rows = 17, .width = 8, .vocab = 65, .valid = 60, .held = 2.5, .bias = true}, dtype);       // added to what is there
+    compare({.rows = 17, .width = 8, .vocab = 65, .valid = 60, .want_w = false, .bias = true}, dtype);   // of a frozen matrix
+    compare({.rows = 9, .width = 8, .vocab = 65, .valid = 60, .want_x = false, .want_w = false, .bias = true}, dtype);
+  }
+  compare({.rows = 530, .width = 5, .vocab = 65536, .valid = 65500, .held = 1.5, .bias = true}, DType::f32);  // several pieces
+}
+
+TEST_CASE("linear_cross_entropy: the gradient of its bias is what the losses' differences say") {
+  constexpr int64_t kRows = 5, kWidth = 3, kVocab = 7;
+  const Values bias = random_values(kVocab, "b");
+  auto total = [&](const Values& values) {
+    Lab lab;
+    Run& run = lab.run();
+    auto leaf = std::make_shared<Leaf>();
+    leaf->grad = run.zeros({kVocab}, DType::f32);
+    Tensor x = make(run, random_values(kRows * kWidth, "x"), {kRows, kWidth}, DType::f32);
+    Tensor w = make(run, random_values(kVocab * kWidth, "w"), {kVocab, kWidth}, DType::f32);
+    Tensor b = make(run, values, {kVocab}, DType::f32);
+    b.set_node(leaf);
+    Tensor loss = linear_cross_entropy(x, w, make_ids(run, {0, 6, -1, 2, 2}), kVocab, 1, {}, nullptr, nullptr, b);
+    backward(loss, make(run, Values(kRows, 1), {kRows}, DType::f32));
+    double sum = 0;
+    for (double one : values_of(loss)) sum += one;
+    return std::pair(sum, values_of(leaf->grad));
+  };
+  const Values gradient = total(bias).second;
+  for (size_t i = 0; i < bias.size(); ++i) {
+    constexpr double kStep = 1e-2;
+    Values up = bias, down = bias;
+    up[i] += kStep, down[i] -= kStep;
+    CHECK(std::abs((total(up).first - total(down).first) / (2 * kStep) - gradient[i]) < 2e-4);
+  }
 }
 
 TEST_CASE("linear_cross_entropy never holds the logits of all tokens") {

@@ -1,4 +1,4 @@
-// The end of a language model, a piece of the tokens at a time: logits = x wᵀ, loss, and — while the piece's logits are
+// The end of a language model, a piece of the tokens at a time: logits = x wᵀ + b, loss, and — while the piece's logits are
 // there — their gradient and what follows from it. Logits of all tokens never exist together.
 #include <algorithm>
 #include <vector>
@@ -29,15 +29,18 @@ struct LinearCrossEntropy {
   Tensor dx;
   bool open = false;  // gradients of w were added up, and backward has not come yet
 
-  Placed placed(const Tensor& x, const Tensor& w) const {
-    return placed_loss(PlacedResult("linear_cross_entropy", x).with(MixOp::linear, w), vocabulary);
+  Placed placed(const Tensor& x, const Tensor& w, const Tensor& b) const {
+    return placed_loss(PlacedResult("linear_cross_entropy", x).with(MixOp::linear, w).with(MixOp::bias, b), vocabulary);
   }
-  Tensor forward(Run& run, const Tensor& x, const Tensor& w) {
+  Tensor forward(Run& run, const Tensor& x, const Tensor& w, const Tensor& b) {
     int64_t rows = x.size(0), vocab = w.size(0), piece = piece_rows(rows, std::max(vocab, vocabulary.largest), x.dtype());
     Tensor loss = run.empty({rows}, DType::f32), lse = run.empty({rows}, DType::f32);
     bool record = run.grad_enabled;
-    InputGrad dw(record ? static_cast<GradTarget*>(w.node().get()) : nullptr, later);
-    open = dw.wanted();
+    auto gradient_of = [&](const Tensor& t) {
+      return InputGrad(record && t.defined() ? static_cast<GradTarget*>(t.node().get()) : nullptr, later);
+    };
+    InputGrad dw = gradient_of(w), db = gradient_of(b);
+    open = dw.wanted() || db.wanted();
     run.open_losses += open;
     Tensor weights;  // of each token's loss in what backward starts from
     if (record) {
@@ -51,8 +54,8 @@ struct LinearCrossEntropy {
       auto part = [&](const Tensor& t) { return t.slice(0, begin, end); };
       Tensor logits = run.empty({end - begin, vocab}, x.dtype());
       SmallProducts::Operand in, top;
-      if (small) small->forward(run, in = small->take(run, part(x), SmallOperand::input), matrix, {}, {}, logits);
-      else linear_forward(run, part(x), w, {}, {}, logits);
+      if (small) small->forward(run, in = small->take(run, part(x), SmallOperand::input), matrix, b, {}, logits);
+      else linear_forward(run, part(x), w, b, {}, logits);
       CrossEntropyArgs args{.logits = logits.raw(),
                             .targets = part(targets).data<int32_t>(),
                             .loss = part(loss).data<float>(),
@@ -65,7 +68,7 @@ struct LinearCrossEntropy {
                             .first_col = vocabulary.first};
       run.kernels().cross_entropy(run.stream(), args);
       if (vocabulary.join) vocabulary.join(part(targets), part(loss), part(lse));
-      if (!dx.defined() && !dw.wanted()) continue;
+      if (!dx.defined() && !open) continue;
       run.kernels().cross_entropy_backward(run.stream(), {.d_loss = part(weights).data<float>(),
                                                           .logits = logits.raw(),
                                                           .targets = args.targets,
@@ -76,6 +79,7 @@ struct LinearCrossEntropy {
                                                           .valid_cols = valid,
                                                           .dtype = logits.dtype(),
                                                           .first_col = vocabulary.first});
+      if (db.wanted()) db.compute([&run, logits](InputGrad& bias) { bias_gradient(run, logits, bias); });
       if (small) top = small->take(run, logits, SmallOperand::gradient);
       if (dx.defined() && small) small->input_gradient(run, top, matrix, part(dx), false, run.first_token + begin);
       else if (dx.defined()) linear_input_gradient(run, logits, w, part(dx), false);
@@ -91,7 +95,7 @@ struct LinearCrossEntropy {
     return loss;
   }
 
-  void backward(Run& run, const Tensor& dy, Grads<2>& g) {
+  void backward(Run& run, const Tensor& dy, Grads<3>& g) {
     run.open_losses -= std::exchange(open, false);
     if (run.backend().computes()) check_weights(run, dy);
     if (g[0].wanted()) g[0].give(run, std::exchange(dx, {}));
@@ -115,11 +119,12 @@ bool takes_partial_sums(const Tensor& w) {
 
 Tensor linear_cross_entropy(const Tensor& x, const Tensor& w, const Tensor& targets, int64_t valid_vocab,
                             float loss_weight, const VocabularyPart& part, DeferredGradients* later,
-                            const SmallProducts* small) {
+                            const SmallProducts* small, const Tensor& b) {
   if (x.run().grad_enabled && (loss_weight == 0 || !takes_partial_sums(w)))
-    return cross_entropy(linear(x, w, {}, {}, small), targets, valid_vocab, part);
+    return cross_entropy(linear(x, w, b, {}, small), targets, valid_vocab, part);
   MT_CHECK(x.shape().rank() == 2 && w.shape().rank() == 2 && x.size(1) == w.size(1), "x ", x.shape(), ", w ", w.shape());
   MT_CHECK(x.contiguous() && w.contiguous() && x.dtype() == w.dtype(), name(x.dtype()), " vs ", name(w.dtype()));
+  MT_CHECK(!b.defined() || (b.numel() == w.size(0) && b.contiguous()), "bias of ", w.size(0), " outputs");
   MT_CHECK(targets.numel() == x.size(0), x.shape(), ", targets ", targets.shape());
   MT_CHECK(valid_vocab > 0 && (part.join || valid_vocab <= w.size(0)), valid_vocab, " of ", w.size(0));
   require_kernel(x.run(), x.run().kernels().gemm, "gemm");
@@ -131,7 +136,7 @@ Tensor linear_cross_entropy(const Tensor& x, const Tensor& w, const Tensor& targ
                                   .loss_weight = loss_weight,
                                   .later = later,
                                   .small = small},
-               x, w);
+               x, w, b);
 }
 
 }  // namespace mtrain

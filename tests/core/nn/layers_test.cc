@@ -141,6 +141,36 @@ TEST_CASE(
               DType::f32, {}, "tied");
 }
 
+TEST_CASE("layers: the head's bias is added to every logit, and learns from the losses as they are computed or later") {
+  constexpr int64_t kTokens = 3, kVocab = 10, kValid = 8, kWidth = 4;
+  std::vector<int32_t> targets = {7, -1, 2};
+  for (float weight : {0.5f, 0.0f}) {  // known: gradients come with the losses
+    Workshop shop;
+    LmHead head(shop.root() / "head", {"vocab", kVocab}, {"embed", kWidth}, kValid, nullptr, 0.5f, true);
+    CHECK(shop.names() == std::set<std::string>{"head.weight", "head.bias"});
+    shop.list.allocate_gradients(shop.run());
+    Parameter& bias = *shop.list.find("head.bias");
+    CHECK(!bias.decay);
+    Values shift = random_values(kVocab, "bias");
+    shop.run().copy(bias.value, make(shop.run(), shift, {kVocab}, DType::f32));
+    Tensor x = shop.input(kTokens, kWidth);
+    Values in = values_of(x), w = shop.value("head.weight");
+    Values logits = reference::linear(in, w, shop.value("head.bias"), kTokens, kWidth, kVocab);
+    ModelInput input{.loss_weight = weight};
+    check_close(values_of(head(x, input)), logits, DType::f32, {}, "logits");
+    input.targets_T = make_ids(shop.run(), targets);
+    Tensor loss = head(x, input);
+    check_close(values_of(loss), reference::cross_entropy(logits, targets, kVocab, kValid), DType::f32, {}, "loss");
+    Values dy(kTokens, 0.5);
+    backward(loss, make(shop.run(), dy, {kTokens}, DType::f32));
+    Values d_logits = reference::cross_entropy_backward(dy, logits, targets, kVocab, kValid), want(kVocab, 0.0);
+    for (size_t i = 0; i < d_logits.size(); ++i) want[i % kVocab] += d_logits[i];
+    check_close(values_of(bias.main_grad), want, DType::f32, {.sums = kTokens}, "bias");
+    check_close(values_of(shop.list.find("head.weight")->main_grad),
+                reference::linear_backward(d_logits, in, w, kTokens, kWidth, kVocab)[1], DType::f32, {.sums = kTokens}, "weight");
+  }
+}
+
 // Reads pieces as the importer does: which element of which tensor lands in each of our rows.
 std::vector<std::string> origins(const std::vector<HfPiece>& pieces, int64_t rows) {
   std::vector<std::string> out(static_cast<size_t>(rows), "hole");

@@ -77,7 +77,8 @@ struct Whole {
         attention(p.scope() / "attn", embed, {.layout = {4, 2, 4}, .bias = true}),
         gated(p.scope() / "gated", embed, {"mlp", 16}, 0.1f, 0.1f),
         mlp(p.scope() / "mlp", embed, {"mlp", 16}, GeluKind::erf, {.bias = true}, 0.1f),
-        head(p.scope() / "head", vocab, embed, kVocab, nullptr, 0.1f) {
+        dense(p.scope() / "dense", embed, embed, {.bias = true}),
+        head(p.scope() / "head", vocab, embed, kVocab, nullptr, 0.1f, true) {
     p.list.allocate_gradients(p.lab.run());
     p.list.clear_gradients();
   }
@@ -92,7 +93,7 @@ struct Whole {
     x = recompute([this](const Tensor& h) { return mlp(norm(gated(norm(h), h)), h); }, x);
     if (place.lab.run().typed)
       MT_CHECK(x.placement() == place.parallel.stream(), "the stream has lost its letter");
-    return head(last(x), input);
+    return head(last(gelu(dense(x), GeluKind::erf)), input);
   }
 
   Place& place;
@@ -102,6 +103,7 @@ struct Whole {
   Attention attention;
   GatedMlp gated;
   Mlp mlp;
+  Linear dense;  // not cut: each rank has its own tokens of the stream, or all
   LmHead head;
 };
 
