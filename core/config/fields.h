@@ -64,6 +64,8 @@ struct Schema {
   std::string name, doc;
   std::vector<FieldSpec> fields;
   std::string needs;  // the part without which the component cannot be used, when it is not built
+  /// What a model learns, or the samples of a dataset are made for; see Fields::objective().
+  std::string objective = {};
 };
 
 class Node;  // tree.h: one place of a parsed recipe
@@ -124,12 +126,18 @@ class MT_API Fields {
     prefix_ = std::move(before);
   }
 
+  /// Of a model or a dataset: what is learned, "masked token". A recipe's two must agree before anything is built. Not said: the
+  /// next token; kAnyObjective: whatever the other is made for.
+  void objective(std::string_view text) { objective_ = text; }
+  const std::string& objective() const { return objective_; }
+  static constexpr std::string_view kAnyObjective = "any";
+
   std::deque<Field>& fields() { return fields_; }
   const std::deque<Field>& fields() const { return fields_; }
 
  private:
   Field& declare(std::string_view name, FieldTarget target, std::string_view doc);
-  std::string prefix_;
+  std::string prefix_, objective_;
   std::deque<Field> fields_;  // a deque: references stay valid while more are declared
 };
 
@@ -144,7 +152,7 @@ Schema schema_of(std::string name, std::string doc) {
   C config{};
   Fields fields;
   config.bind(fields);
-  Schema schema{std::move(name), std::move(doc), {}, {}};
+  Schema schema{std::move(name), std::move(doc), {}, {}, fields.objective()};
   for (auto& field : fields.fields()) schema.fields.push_back(field.spec);
   return schema;
 }

@@ -251,6 +251,7 @@ std::string schema_to_json(const Schema& schema) {
   for (const auto& spec : schema.fields) fields.push_back(to_json(spec));
   Json root = {{"format", kFormat}, {"name", schema.name}, {"doc", schema.doc}};
   if (!schema.needs.empty()) root["needs"] = schema.needs;
+  if (!schema.objective.empty()) root["objective"] = schema.objective;
   root["fields"] = std::move(fields);
   return root.dump(2) + "\n";
 }
@@ -263,6 +264,7 @@ Schema schema_from_json(std::string_view text) {
     root.at("name").get_to(schema.name);
     take(root, "doc", schema.doc);
     take(root, "needs", schema.needs);
+    take(root, "objective", schema.objective);
     for (const auto& object : root.at("fields")) schema.fields.push_back(spec_from_json(object));
     return schema;
   } catch (const nlohmann::json::exception& fault) {

@@ -67,6 +67,8 @@ class MT_API Dataset {
   virtual std::string_view objective() const { return kNextToken; }
   /// The objective of language models: each place predicts its target from what stands before it in its sequence.
   static constexpr std::string_view kNextToken = "next token";
+  /// The objective of encoders: a place whose token was hidden predicts it from what stands on both sides.
+  static constexpr std::string_view kMaskedToken = "masked token";
 
   /// A JSON text that changes when the data or its order does: kept in checkpoints and compared at resume.
   virtual std::string identity() const = 0;

@@ -33,6 +33,14 @@ int32_t sample_token(std::span<const float> logits, const SamplingOptions& optio
   return order[kept - 1];
 }
 
+void require_next_token_model(const Recipe& recipe, PluginHost& plugins) {
+  const std::string& type = recipe.settings.model.type;
+  const std::string& learned = plugins.load(Model::kKind, type).schema.objective;
+  MT_USER_CHECK(learned.empty() || learned == Dataset::kNextToken, ErrorClass::config,
+                cat("model.type=", type, " learned the ", learned, ", not the next token: it continues no text"),
+                "generate from a model that did, such as gpt2, llama or moe");
+}
+
 std::vector<float> Generator::logits(std::span<const int32_t> tokens) {
   Run& run = *session_.run;
   GradMode off(run, false);

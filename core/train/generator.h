@@ -21,6 +21,9 @@ struct SamplingOptions {
 /// probability (Holtzman et al. 2020, arXiv:1904.09751). `draw` is uniform in [0, 1).
 MT_API int32_t sample_token(std::span<const float> logits, const SamplingOptions& options, double draw);
 
+/// Throws Error(config) for a recipe whose model does not learn the next token: it continues no text.
+MT_API void require_next_token_model(const Recipe& recipe, PluginHost& plugins);
+
 class MT_API Generator {
  public:
   explicit Generator(Session& session) : session_(session) {}

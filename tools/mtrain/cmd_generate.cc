@@ -18,6 +18,7 @@ struct GenerateOptions {
 void generate(const Cli& cli, const GenerateOptions& options) {
   PluginHost plugins = plugin_host(cli);
   SavedRun saved = open_saved_run(options.from, {}, plugins);
+  require_next_token_model(saved.recipe, plugins);
   Session session(saved.recipe, plugins, {.initialise = false});
   load_state(CheckpointStore(saved.checkpoints), saved.step, session.parameters, nullptr);
   Generator generator(session);

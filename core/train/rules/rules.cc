@@ -1,5 +1,6 @@
 #include "mtrain/train/rules/rules.h"
 
+#include "mtrain/data/dataset.h"
 #include "mtrain/pipeline/layout.h"
 
 namespace mtrain {
@@ -52,6 +53,18 @@ void layout_facts(const ConfigContainer& config, std::map<std::string, Expressio
   facts["layout.mtp_stage"] = mtp_stage;
 }
 
+/// What the model learns and what the samples are for. None where either is not known, or suits whatever the other is.
+void objective_facts(const ConfigContainer& config, const SchemaCatalog& catalog, std::map<std::string, ExpressionValue>& facts) {
+  std::vector<std::string> found;
+  for (const char* section : {"model", "dataset"}) {
+    const Schema* component = catalog.component(catalog.kind_of(section), config.type_of(section));
+    if (!component || component->objective == Fields::kAnyObjective) return;
+    found.push_back(component->objective.empty() ? std::string(Dataset::kNextToken) : component->objective);
+  }
+  facts["objective.model"] = found[0];
+  facts["objective.dataset"] = found[1];
+}
+
 }  // namespace
 
 const RuleBook& recipe_rules() {
@@ -86,6 +99,7 @@ void check_rules(const ConfigContainer& config, const SchemaCatalog& catalog, co
   input.fixes = fixes;
   input.root = &config.root();
   input.facts = rule_facts(config, cluster);
+  objective_facts(config, catalog, input.facts);
   input.field = [&](const std::string& path) {
     std::string section = path.substr(0, path.find('.'));
     auto found = catalog.settings_at(path, catalog.section(section) ? config.type_of(section) : "");

@@ -5,6 +5,10 @@ namespace mtrain {
 namespace {
 
 constexpr Rule kRules[] = {
+    {"same-objective", "dataset.type", "", "objective.dataset == objective.model",
+     "{dataset.type} has samples for the {objective.dataset}, and {model.type} learns the {objective.model}",
+     "a model that sees both sides of a place must have it hidden, and one that sees what came before must not; mock suits any model",
+     ""},
     {"one-data-source", "dataset.path", "dataset.path != ''", "len(dataset.paths ?? []) == 0",
      "dataset.paths is given too", "path is one file, paths a blend", "dataset.path=''; dataset.paths=[]"},
     {"data-source", "dataset.path", "dataset.path == ''", "len(dataset.paths) > 0", "no data is named",

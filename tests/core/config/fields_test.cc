@@ -43,6 +43,7 @@ struct Everything {
   Node tree;
   Rope rope;
   void bind(Fields& f) {
+    f.objective("masked token");
     f("flag", flag, "a flag");
     f("count", count, "a count").min(1).max(1e9).renamed_from({"num_things"});
     f("small", small, "an int");
@@ -236,6 +237,8 @@ TEST_CASE("a schema survives its text form") {
   std::string text = schema_to_json(before);
   Schema after = schema_from_json(text);
   CHECK(schema_to_json(after) == text);
+  CHECK(after.objective == "masked token");
+  CHECK(schema_of<Rope>("rope", "").objective.empty());
   REQUIRE(after.fields.size() == before.fields.size());
   for (size_t i = 0; i < before.fields.size(); ++i) {
     const FieldSpec &a = before.fields[i], &b = after.fields[i];
