@@ -85,6 +85,9 @@ class MT_API Model {
   virtual std::vector<StepFigure> end_step(bool /*updated*/) { return {}; }
   /// How the parameters are named in Hugging Face checkpoints of this family; empty when there are none.
   virtual std::vector<HfParameter> hf_parameters() const { return {}; }
+  /// Tensors that such checkpoints may hold beside those, and that this model has no use for: a pooler, the second copy of a tied
+  /// matrix.
+  virtual std::vector<std::string> hf_unused() const { return {}; }
 };
 
 }  // namespace mtrain

@@ -39,6 +39,8 @@ class Importer {
 
   void run(const Model& model) {
     std::set<std::string> filled;
+    for (const auto& name : model.hf_unused())
+      if (const TensorInfo* t = find(name)) used_.insert(t->name);
     for (const auto& entry : model.hf_parameters()) {
       untied_ |= entry.parameter == "head.weight";
       Parameter* p = parameters_.find(entry.parameter);
@@ -73,6 +75,13 @@ class Importer {
   }
   // Files are written with and without the family's root ("model.", "transformer.").
   const TensorInfo* find(const std::string& name) const {
+    if (const auto* t = find_rootless(name)) return t;
+    // Files that were converted from TensorFlow call a norm's tensors so.
+    for (auto [now, then] : {std::pair{".LayerNorm.weight", ".LayerNorm.gamma"}, {".LayerNorm.bias", ".LayerNorm.beta"}})
+      if (name.ends_with(now)) return find_rootless(name.substr(0, name.size() - std::string_view(now).size()) + then);
+    return nullptr;
+  }
+  const TensorInfo* find_rootless(const std::string& name) const {
     if (const auto* t = source_.find(name)) return t;
     size_t dot = name.find('.');
     return dot == std::string::npos ? nullptr : source_.find(name.substr(dot + 1));

@@ -61,33 +61,6 @@ struct Muon {
   }
 };
 
-/// Prepared tokens, as the gpt dataset has them.
-struct PreparedTokens {
-  std::string path, split = "969,30,1";
-  void bind(Fields& f) {
-    f("path", path, "prepared tokens: the prefix of a .bin/.idx pair")
-        .example("data/wiki")
-        .renamed_from({"data_path"});
-    f("split", split, "shares of the documents for train, valid and test").example("969,30,1");
-  }
-};
-
-struct BertDataset {
-  PreparedTokens tokens;
-  double mask_probability = 0.15, short_probability = 0.1;
-  void bind(Fields& f) {
-    tokens.bind(f);
-    f("mask_probability", mask_probability, "share of tokens to be predicted")
-        .exclusive_min(0)
-        .exclusive_max(1)
-        .renamed_from({"mask_prob"});
-    f("short_probability", short_probability, "share of samples that are shorter")
-        .min(0)
-        .max(1)
-        .renamed_from({"short_seq_prob"});
-  }
-};
-
 template <class Config>
 void plan(SchemaCatalog& catalog, const std::string& kind, std::string name, std::string doc,
           std::string needs) {
@@ -100,9 +73,7 @@ void plan(SchemaCatalog& catalog, const std::string& kind, std::string name, std
 }  // namespace
 
 void add_planned(SchemaCatalog& catalog) {
-  plan<BertSettings>(catalog, "model", "bert", "bidirectional encoder", "the BERT model");
   plan<T5Settings>(catalog, "model", "t5", "encoder and decoder with relative positions", "the T5 model");
-  plan<BertDataset>(catalog, "dataset", "bert", "masked tokens and sentence pairs", "the BERT dataset");
   plan<Lion>(catalog, "optimizer", "lion", "sign of a running mean (Chen et al. 2023, arXiv:2302.06675)",
              "the Lion optimizer");
   plan<Muon>(catalog, "optimizer", "muon", "orthogonal updates of matrices", "the Muon optimizer");

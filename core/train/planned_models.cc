@@ -4,44 +4,6 @@ namespace mtrain {
 
 using enum ResumeClass;
 
-void BertSettings::bind(Fields& f) {
-  f("layers", layers, "encoder blocks")
-      .min(1)
-      .resume(impossible)
-      .renamed_from({"num_layers", "num_hidden_layers"});
-  f("hidden_size", hidden_size, "width of the residual stream").min(1).resume(impossible);
-  f("heads", heads, "attention heads").min(1).resume(impossible).renamed_from({"num_attention_heads"});
-  f("ffn_hidden_size", ffn_hidden_size, "width of the MLP")
-      .min(1)
-      .resume(impossible)
-      .renamed_from({"intermediate_size"});
-  f("max_positions", max_positions, "rows of the position table")
-      .min(1)
-      .resume(impossible)
-      .renamed_from({"max_position_embeddings"});
-  f("segments", segments, "kinds of sentences a token can belong to")
-      .min(1)
-      .resume(impossible)
-      .renamed_from({"type_vocab_size"});
-  f("norm_eps", norm_eps, "added to the variance")
-      .exclusive_min(0)
-      .renamed_from({"layer_norm_eps", "layernorm_epsilon"});
-  f("init_std", init_std, "standard deviation of start weights")
-      .min(0)
-      .renamed_from({"init_method_std", "initializer_range"});
-  f("dropout", dropout, "probability of dropping an element")
-      .min(0)
-      .exclusive_max(1)
-      .renamed_from({"hidden_dropout", "hidden_dropout_prob"});
-  f("activation", activation, "of the MLP").one_of({"gelu", "gelu_new", "relu"}).renamed_from({"hidden_act"});
-  f("pooler", pooler, "a head that tells whether two sentences follow each other")
-      .resume(impossible)
-      .renamed_from({"bert_binary_head"});
-  f("tie_embeddings", tie_embeddings, "the head uses the embedding's matrix")
-      .resume(impossible)
-      .renamed_from({"tie_word_embeddings"});
-}
-
 void T5Settings::bind(Fields& f) {
   f("layers", layers, "decoder blocks")
       .min(1)

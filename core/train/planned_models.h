@@ -7,15 +7,6 @@
 
 namespace mtrain {
 
-struct BertSettings {
-  int64_t layers = 24, hidden_size = 1024, heads = 16, ffn_hidden_size = 4096, max_positions = 512,
-          segments = 2;
-  double norm_eps = 1e-12, init_std = 0.02, dropout = 0.1;
-  bool pooler = true, tie_embeddings = true;
-  std::string activation = "gelu";
-  void bind(Fields& f);
-};
-
 struct T5Settings {
   int64_t layers = 24, encoder_layers = 24, hidden_size = 1024, heads = 16, head_dim = 64,
           ffn_hidden_size = 4096;

@@ -49,11 +49,12 @@ def random_batch(seed, rows, length, vocab):
     return torch.from_numpy(ids)
 
 
-def run(params, forward, batch):
+def run(params, forward, batch, masked=None):
     """Forward, backward and STEPS optimizer steps; `params` (name -> leaf tensor) is updated in place.
 
     `forward(input_ids)` gives logits computed from `params`. Each step: inputs batch[:, :-1], targets batch[:, 1:],
-    loss the mean over all B*(T-1) targets; then the global L2 norm over all gradients (recorded before clipping, as
+    loss the mean over all B*(T-1) targets; with `masked` (targets, -1 for none) inputs are the whole batch, and the loss is
+    the mean over those; then the global L2 norm over all gradients (recorded before clipping, as
     are the step-0 gradients), clipping by min(1, CLIP / (norm + 1e-6)) as torch does it, then AdamW with decoupled
     weight decay, on tensors of two dimensions only.
     """
@@ -61,12 +62,12 @@ def run(params, forward, batch):
     keep = [p for p in params.values() if p.dim() < 2]
     groups = [{"params": decay, "weight_decay": WEIGHT_DECAY}, {"params": keep, "weight_decay": 0.0}]
     optimizer = torch.optim.AdamW(groups, lr=LR, betas=BETAS, eps=EPS, foreach=False)
-    inputs, targets = batch[:, :-1].contiguous(), batch[:, 1:].contiguous()
+    inputs, targets = (batch, masked) if masked is not None else (batch[:, :-1].contiguous(), batch[:, 1:].contiguous())
     logits0, grads0, steps = None, None, []
     for step in range(STEPS):
         optimizer.zero_grad(set_to_none=True)
         logits = forward(inputs)
-        loss = F.cross_entropy(logits.reshape(-1, logits.shape[-1]), targets.reshape(-1))
+        loss = F.cross_entropy(logits.reshape(-1, logits.shape[-1]), targets.reshape(-1), ignore_index=-1)
         loss.backward()
         if step == 0:
             logits0 = logits.detach().clone()
@@ -106,15 +107,18 @@ def save_logits(directory, result):
     put(directory, "expected_logits.safetensors", {"input_ids": result["input_ids"], "logits": result["logits"]})
 
 
-def save_expected(directory, batch, result):
+def save_expected(directory, batch, result, masked=None):
     save_logits(directory, result)
     put(directory, "expected_grads_step0.safetensors", result["grads"])
     put(directory, "expected_params_after5.safetensors", result["params"])
+    targets = "B*(T-1) next-token targets" if masked is None else "the masked places"
     note = (
         "lr 1e-3 const, betas .9/.95, eps 1e-8, wd 0.1 (2-D weights incl. embeddings; biases and norm weights 0), "
-        "clip 1.0 global L2; loss = mean CE over B*(T-1) next-token targets; fp32; " + versions_line()
+        f"clip 1.0 global L2; loss = mean CE over {targets}; fp32; " + versions_line()
     )
     golden = {"steps": result["steps"], "batch": batch.tolist(), "optimizer": {"AdamW": note}}
+    if masked is not None:
+        golden["targets"] = masked.tolist()
     with open(os.path.join(directory, "golden.json"), "w") as f:
         json.dump(golden, f, indent=1)
         f.write("\n")
@@ -128,7 +132,7 @@ def check_reload(model_class, directory, result):
     """What was written must give the recorded logits bit for bit when transformers reads it back."""
     model = model_class.from_pretrained(directory, attn_implementation="eager", dtype=torch.float32)
     with torch.no_grad():
-        logits = model(result["input_ids"], use_cache=False).logits
+        logits = model(result["input_ids"]).logits
     if not torch.equal(logits, result["logits"]):
         raise SystemExit(f"{directory}: reloaded model gives other logits")
 

@@ -1,5 +1,6 @@
 #include "hf_subject.h"
 
+#include <algorithm>
 #include <cstring>
 #include <nlohmann/json.hpp>
 
@@ -82,53 +83,65 @@ Subject::Subject(const fs::path& folder, SubjectOptions options) {
 
 Subject::~Subject() = default;
 
-ModelInput Subject::input(const Rows& rows, int64_t length, bool with_targets) {
+ModelInput Subject::input(const Rows& ids, const Rows& wanted) {
   std::vector<int32_t> tokens, positions, targets, bounds = {0};
-  for (const auto& row : rows) {
-    for (int64_t t = 0; t < length; ++t) {
-      tokens.push_back(row[static_cast<size_t>(t)]);
-      positions.push_back(static_cast<int32_t>(t));
-      if (with_targets) targets.push_back(row[static_cast<size_t>(t + 1)]);
-    }
+  for (const auto& row : ids) {
+    for (size_t t = 0; t < row.size(); ++t) positions.push_back(static_cast<int32_t>(t));
+    tokens.insert(tokens.end(), row.begin(), row.end());
     bounds.push_back(static_cast<int32_t>(tokens.size()));
   }
+  for (const auto& row : wanted) targets.insert(targets.end(), row.begin(), row.end());
   Shape shape{static_cast<int64_t>(tokens.size())};
   ModelInput out;
   out.tokens_T = run_->from_host<int32_t>(tokens, shape);
   out.positions_T = run_->from_host<int32_t>(positions, shape);
-  if (with_targets) out.targets_T = run_->from_host<int32_t>(targets, shape);
+  if (!targets.empty()) out.targets_T = run_->from_host<int32_t>(targets, shape);
   out.bounds = std::make_shared<const std::vector<int32_t>>(std::move(bounds));
   return out;
 }
 
 std::vector<float> Subject::logits(const Rows& rows) {
   GradMode off(*run_, false);
-  Tensor out = model_->forward(input(rows, static_cast<int64_t>(rows.at(0).size()), false), {});
+  Tensor out = model_->forward(input(rows, {}), {});
   Tensor wide = run_->empty(out.shape(), DType::f32);
   run_->copy(wide, out);
   return host_values(*run_, wide);
 }
 
+Batch next_tokens(const Rows& rows) {
+  Batch out;
+  for (const auto& row : rows) {
+    out.ids.emplace_back(row.begin(), row.end() - 1);
+    out.targets.emplace_back(row.begin() + 1, row.end());
+  }
+  return out;
+}
+
 namespace {
-int64_t target_count(const Rows& batch) {
-  return static_cast<int64_t>(batch.size()) * (static_cast<int64_t>(batch.at(0).size()) - 1);
+int64_t target_count(const Rows& targets) {
+  int64_t count = 0;
+  for (const auto& row : targets) count += std::count_if(row.begin(), row.end(), [](int32_t id) { return id >= 0; });
+  return count;
 }
 }  // namespace
 
-double Subject::evaluate(const Rows& batch) {
-  StepLoss loss = interpreter_->evaluate(input(batch, static_cast<int64_t>(batch.at(0).size()) - 1, true));
-  return loss.loss_sum / static_cast<double>(target_count(batch));
+double Subject::evaluate(const Batch& batch) {
+  StepLoss loss = interpreter_->evaluate(input(batch.ids, batch.targets));
+  return loss.loss_sum / static_cast<double>(target_count(batch.targets));
 }
 
-double Subject::forward_backward(const Rows& batch, int64_t rows_per_micro) {
-  auto rows = static_cast<int64_t>(batch.size());
+double Subject::forward_backward(const Batch& batch, int64_t rows_per_micro) {
+  auto rows = static_cast<int64_t>(batch.ids.size());
   MT_CHECK(rows % rows_per_micro == 0, rows, " rows");
   Program program = one_f_one_b({.stages = 1, .micro_batches = rows / rows_per_micro})[0];
   auto input_of = [&](int64_t micro) {
-    auto first = batch.begin() + micro * rows_per_micro;
-    return input(Rows(first, first + rows_per_micro), static_cast<int64_t>(batch[0].size()) - 1, true);
+    auto part = [&](const Rows& all) {
+      auto first = all.begin() + micro * rows_per_micro;
+      return Rows(first, first + rows_per_micro);
+    };
+    return input(part(batch.ids), part(batch.targets));
   };
-  return interpreter_->run(program, input_of, target_count(batch), 1).mean();
+  return interpreter_->run(program, input_of, target_count(batch.targets), 1).mean();
 }
 
 void Subject::update(const Recipe& recipe) {

@@ -20,6 +20,12 @@ namespace mtrain::golden {
 using Rows = std::vector<std::vector<int32_t>>;  // token ids, one sequence a row, all of equal length
 using Tensors = std::map<std::string, std::vector<float>>;
 
+struct Batch {
+  Rows ids, targets;  // a target for each id; -1: none
+};
+/// Each id but the last of a row predicts the one behind it.
+Batch next_tokens(const Rows& rows);
+
 struct SubjectOptions {
   DType dtype = DType::f32;
   bool recompute = false;
@@ -41,11 +47,11 @@ class Subject {
 
   /// [rows * length, vocab], row-major.
   std::vector<float> logits(const Rows& rows);
-  /// Mean loss over all next-token targets, without gradients.
-  double evaluate(const Rows& batch);
+  /// Mean loss over all targets, without gradients.
+  double evaluate(const Batch& batch);
   /// Forward and backward of `batch` in micro-batches of `rows_per_micro`; gradients are then there to look
   /// at.
-  double forward_backward(const Rows& batch, int64_t rows_per_micro);
+  double forward_backward(const Batch& batch, int64_t rows_per_micro);
   double grad_norm() const { return optimizer_state_->grad_norm(1); }
   /// One update with the gradients of forward_backward().
   void update(const Recipe& recipe);
@@ -57,7 +63,7 @@ class Subject {
   Run& run() { return *run_; }
 
  private:
-  ModelInput input(const Rows& rows, int64_t length, bool with_targets);
+  ModelInput input(const Rows& ids, const Rows& targets);
   Tensors to_hf(bool gradients) const;
 
   std::unique_ptr<Backend> backend_;

@@ -1,5 +1,5 @@
 // The recipes whose layouts are compared. They are shrunk before they run, so their sizes only say what is in them:
-// shared key/value heads, tied embeddings, biases, dropout, experts.
+// shared key/value heads, tied embeddings, biases, dropout, attention to both sides and a bias of the head, experts.
 #pragma once
 #include <string>
 #include <vector>
@@ -17,6 +17,7 @@ inline const std::vector<Subject>& subjects() {
   static const std::vector<Subject> all = {
       {"llama", "{type: llama, layers: 8, hidden_size: 64, heads: 8, kv_heads: 4, ffn_hidden_size: 128}"},
       {"gpt2", "{type: gpt2, layers: 8, hidden_size: 64, heads: 8, dropout: 0.1, tie_embeddings: true}"},
+      {"bert", "{type: bert, layers: 8, hidden_size: 64, heads: 8, ffn_hidden_size: 128, dropout: 0.1}"},
       {"mixtral",
        "{type: moe, layers: 8, hidden_size: 64, heads: 8, kv_heads: 4, ffn_hidden_size: 128, moe: {experts: 8, top_k: "
        "2, "

@@ -1,0 +1,211 @@
+// BERT (Devlin et al. 2018, arXiv:1810.04805): an encoder with learned positions, LayerNorm behind each sum, and a head that
+// predicts masked tokens. All tokens are of segment 0: there is no task of sentence pairs here, so the other rows of the segment
+// table are kept for those who go on with the weights.
+// T tokens (batch folded in), D embed, H heads, E head dim, F mlp, V vocab.
+#include <memory>
+
+#include "mtrain/base/rng.h"
+#include "mtrain/data/dataset.h"
+#include "mtrain/nn/layers.h"
+#include "mtrain/plugin/plugin.h"
+
+namespace mtrain {
+namespace {
+
+struct BertConfig {
+  int64_t layers = 24, hidden_size = 1024, heads = 16, ffn_hidden_size = 4096, max_positions = 512, segments = 2;
+  double norm_eps = 1e-12, init_std = 0.02, dropout = 0.1;
+  bool tie_embeddings = true;
+  std::string activation = "gelu";
+
+  void bind(Fields& f) {
+    using enum ResumeClass;
+    f.objective(Dataset::kMaskedToken);
+    f("layers", layers, "encoder blocks").min(1).resume(impossible).renamed_from({"num_layers", "num_hidden_layers"});
+    f("hidden_size", hidden_size, "width of the residual stream").min(1).resume(impossible);
+    f("heads", heads, "attention heads").min(1).resume(impossible).renamed_from({"num_attention_heads"});
+    f("ffn_hidden_size", ffn_hidden_size, "width of the MLP").min(1).resume(impossible).renamed_from({"intermediate_size"});
+    f("max_positions", max_positions, "rows of the position table")
+        .min(1)
+        .resume(impossible)
+        .renamed_from({"max_position_embeddings"});
+    f("segments", segments, "rows of the segment table; tokens are all of the first")
+        .min(1)
+        .resume(impossible)
+        .renamed_from({"type_vocab_size"});
+    f("norm_eps", norm_eps, "added to the variance").exclusive_min(0).renamed_from({"layer_norm_eps", "layernorm_epsilon"});
+    f("init_std", init_std, "standard deviation of start weights").min(0).renamed_from({"init_method_std", "initializer_range"});
+    f("dropout", dropout, "probability of dropping an element of embeddings and block outputs")
+        .min(0)
+        .exclusive_max(1)
+        .renamed_from({"hidden_dropout", "hidden_dropout_prob"});
+    f("activation", activation, "of the MLP and the head; gelu_new is the tanh approximation")
+        .one_of({"gelu", "gelu_new"})
+        .renamed_from({"hidden_act"});
+    f("tie_embeddings", tie_embeddings, "the head uses the embedding's matrix")
+        .resume(impossible)
+        .renamed_from({"tie_word_embeddings"});
+  }
+  Dim embed() const { return {"embed", hidden_size}; }
+  Dim mlp() const { return {"mlp", ffn_hidden_size}; }
+  HeadLayout head_layout() const { return {heads, heads, hidden_size / heads}; }
+  GeluKind gelu() const { return activation == "gelu" ? GeluKind::erf : GeluKind::tanh; }
+  float std() const { return static_cast<float>(init_std); }
+  float eps() const { return static_cast<float>(norm_eps); }
+  float drop() const { return static_cast<float>(dropout); }
+};
+
+struct Block {
+  Block(const BertConfig& c, const Scope& s)
+      : attn(s / "attn", c.embed(),
+             {.layout = c.head_layout(), .bias = true, .causal = false, .init_std = c.std(), .out_init_std = c.std()}),
+        norm1(s / "norm1", Norm::Kind::layer, c.embed(), c.eps()),
+        mlp(s / "mlp", c.embed(), c.mlp(), c.gelu(), {c.std(), true}, c.std()),
+        norm2(s / "norm2", Norm::Kind::layer, c.embed(), c.eps()),
+        drop(c.drop()),
+        key1(name_key((s / "drop1").path())),
+        key2(name_key((s / "drop2").path())) {}
+
+  Tensor operator()(Tensor x_TD, const ModelInput& input) const {
+    if (drop > 0) {  // what is dropped comes before the sum
+      x_TD = norm1(add(x_TD, dropout(attn(x_TD, input), drop, key1)));
+      return norm2(add(x_TD, dropout(mlp(x_TD), drop, key2)));
+    }
+    x_TD = norm1(attn(x_TD, input, x_TD));
+    return norm2(mlp(x_TD, x_TD));
+  }
+  Attention attn;
+  Norm norm1;
+  Mlp mlp;
+  Norm norm2;
+  float drop;
+  uint64_t key1, key2;
+};
+
+/// Tokens, positions and segments, added up and normed.
+struct Input {
+  Input(const BertConfig& c, const Scope& s, const Dim& vocab)
+      : tokens(s / "embed", vocab, c.embed(), c.std()),
+        positions(s / "positions", Dim{"positions", c.max_positions}, c.embed(), c.std()),
+        segments(s / "segments", Dim{"segments", c.segments}, c.embed(), c.std()),
+        norm(s / "embed_norm", Norm::Kind::layer, c.embed(), c.eps()),
+        drop(c.drop()) {}
+  Tensor operator()(const ModelInput& input) const {
+    Tensor first = input.tokens_T.run().zeros(input.tokens_T.shape(), DType::i32);
+    Tensor sum = add(add(tokens(input.tokens_T), segments(first)), positions(input.positions_T));
+    return dropout(norm(sum), drop, name_key("embed.drop"));
+  }
+  Embedding tokens, positions, segments;
+  Norm norm;
+  float drop;
+};
+
+/// What turns the stream into that which is compared with the tokens' vectors.
+struct Head {
+  Head(const BertConfig& c, const Scope& s, const Dim& vocab, int64_t valid_vocab, Parameter* table)
+      : dense(s / "dense", c.embed(), c.embed(), {c.std(), true}),
+        gelu_kind(c.gelu()),
+        norm(s / "norm", Norm::Kind::layer, c.embed(), c.eps()),
+        logits(s, vocab, c.embed(), valid_vocab, table, c.std(), true) {}
+  Tensor operator()(const Tensor& x_TD, const ModelInput& input) const { return logits(norm(gelu(dense(x_TD), gelu_kind)), input); }
+  Linear dense;
+  GeluKind gelu_kind;
+  Norm norm;
+  LmHead logits;
+};
+
+class Bert final : public Model {
+ public:
+  Bert(const BertConfig& c, ModelContext& context) : config_(c), context_(context) {
+    const Scope& s = context.scope;
+    check();
+    Dim vocab{"vocab", context.vocab_size};
+    if (context.stage.first) input_.emplace(c, s, vocab);
+    Parameter* table = c.tie_embeddings ? tied_table(s / "embed", context.stage, vocab, c.embed(), c.std()) : nullptr;
+    // Beside the table it is used with, where that is on this rank: then they are gathered together.
+    if (table && context.stage.first && !cutting(s.parallel().ends)) (s / "head").param("bias", {vocab}, Init::zeros(), false);
+    auto [begin, end] = context.stage.layers(c.layers);
+    for (int64_t i = begin; i < end; ++i) blocks_.push_back(std::make_unique<Block>(c, s / "layers" / i));
+    if (context.stage.last) head_.emplace(c, s / "head", vocab, context.valid_vocab, table);
+  }
+
+  Tensor forward(const ModelInput& input, Tensor x_TD) override {
+    if (input_) x_TD = (*input_)(input);
+    int64_t first = context_.stage.layers(config_.layers).first;
+    auto block = [this, first, input](int64_t i, const Tensor& x) { return (*blocks_[static_cast<size_t>(i - first)])(x, input); };
+    x_TD = run_blocks(context_.scope.blocks(), first, first + std::ssize(blocks_), block, x_TD);
+    return head_ ? (*head_)(x_TD, input) : x_TD;
+  }
+
+  double flops_per_token(int64_t seq_length) const override {
+    auto d = static_cast<double>(config_.hidden_size), f = static_cast<double>(config_.ffn_hidden_size);
+    double block = 4 * d * d + 2 * d * f;
+    double attention = 2 * d * static_cast<double>(seq_length);  // scores and values of every pair
+    double head = d * d + d * static_cast<double>(context_.vocab_size);
+    return 6 * (static_cast<double>(config_.layers) * (block + attention) + head);
+  }
+
+  std::vector<HfParameter> hf_parameters() const override {
+    const std::string input = "bert.embeddings.", top = "cls.predictions.";
+    std::vector<HfParameter> map = {{"embed.weight", {{input + "word_embeddings.weight"}}},
+                                    {"positions.weight", {{input + "position_embeddings.weight"}}},
+                                    {"segments.weight", {{input + "token_type_embeddings.weight"}}},
+                                    {"head.bias", {{top + "bias"}}}};
+    if (!config_.tie_embeddings) map.push_back({"head.weight", {{top + "decoder.weight"}}});
+    for (const char* kind : {"weight", "bias"}) {
+      auto both = [&](const std::string& ours, const std::string& theirs) {
+        map.push_back({cat(ours, ".", kind), {{cat(theirs, ".", kind)}}});
+      };
+      both("embed_norm", input + "LayerNorm");
+      both("head.dense", top + "transform.dense");
+      both("head.norm", top + "transform.LayerNorm");
+      for (int64_t i = 0; i < config_.layers; ++i) {
+        std::string ours = cat("layers.", i, "."), theirs = cat("bert.encoder.layer.", i, ".");
+        auto part = [&](const char* name) { return cat(theirs, "attention.self.", name, ".", kind); };
+        map.push_back({cat(ours, "attn.qkv.", kind), hf_qkv_pieces(config_.head_layout(), part("query"), part("key"), part("value"))});
+        both(ours + "attn.out", theirs + "attention.output.dense");
+        both(ours + "norm1", theirs + "attention.output.LayerNorm");
+        both(ours + "mlp.up", theirs + "intermediate.dense");
+        both(ours + "mlp.down", theirs + "output.dense");
+        both(ours + "norm2", theirs + "output.LayerNorm");
+      }
+    }
+    return map;
+  }
+
+  std::vector<std::string> hf_unused() const override {
+    std::vector<std::string> names = {"bert.embeddings.position_ids",  // 0, 1, 2, …
+                                      "bert.pooler.dense.weight",      "bert.pooler.dense.bias",
+                                      "cls.seq_relationship.weight",   "cls.seq_relationship.bias",
+                                      "cls.predictions.decoder.bias"};  // cls.predictions.bias once more
+    if (config_.tie_embeddings) names.push_back("cls.predictions.decoder.weight");
+    return names;
+  }
+
+ private:
+  void check() const {
+    MT_USER_CHECK(config_.max_positions >= context_.max_positions, ErrorClass::config,
+                  cat("model.max_positions (", config_.max_positions, ") is below model.seq_length (", context_.max_positions, ")"),
+                  "shorten model.seq_length or train a longer position table");
+    MT_USER_CHECK(config_.hidden_size % config_.heads == 0, ErrorClass::config,
+                  cat("model.hidden_size (", config_.hidden_size, ") is not a multiple of model.heads (", config_.heads, ")"),
+                  "choose a number of heads that divides the width");
+    MT_USER_CHECK(!context_.scope.blocks().recomputes(RecomputePart::layernorm), ErrorClass::config,
+                  "model.recompute_modules names layernorm, and model.type=bert adds what its norms made to what comes behind them",
+                  "leave layernorm out of model.recompute_modules");
+  }
+
+  BertConfig config_;
+  ModelContext context_;
+  std::optional<Input> input_;
+  std::vector<std::unique_ptr<Block>> blocks_;
+  std::optional<Head> head_;
+};
+
+}  // namespace
+}  // namespace mtrain
+
+MT_PLUGIN("bert", "BERT family: bidirectional encoders") {
+  using namespace mtrain;
+  registry.add<Model, Bert, BertConfig>("bert", "bidirectional encoder that predicts masked tokens");
+}
