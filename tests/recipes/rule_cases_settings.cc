@@ -4,6 +4,7 @@
 namespace {
 
 constexpr RuleCase kSettings[] = {
+    {"same-objective", "gpt2", "dataset.type=bert", "dataset.type=gpt"},
     {"fp8-xor-fp4", "llama", "mixed_precision.fp8=e4m3 mixed_precision.fp4=nvfp4 mixed_precision.dtype=bf16",
      "mixed_precision.fp4=nvfp4 mixed_precision.dtype=bf16"},
     {"small-products-dtype", "llama", "mixed_precision.fp8=hybrid",

@@ -107,7 +107,8 @@ TEST_CASE("rules name only what exists") {
   SchemaCatalog catalog = schema_catalog(plugins());
   std::set<std::string> known = {"world_size",     "gpu.name",          "gpu.compute_capability",
                                  "gpu.per_domain", "layout.fault",      "layout.stages",
-                                 "layout.layers",  "layout.mtp_layers", "layout.mtp_stage"};
+                                 "layout.layers",  "layout.mtp_layers", "layout.mtp_stage",
+                                 "objective.model", "objective.dataset"};
   for (const auto& definition : recipe_rules().definitions()) known.insert(definition.name);
   for (const auto& section : catalog.sections()) {
     for (const auto& field : section.fields) known.insert(section.name + "." + field.path);

@@ -88,9 +88,9 @@ class Figures {
   }
   int64_t bert() const {
     int64_t d = get("hidden_size");
-    int64_t tables = (get("vocab_size") + get("max_positions") + get("segments")) * d + 2 * d;
-    int64_t pooler = is("pooler") ? d * d + d : 0;
-    return tables + get("layers") * post_or_pre_norm_block(d, get("ffn_hidden_size")) + pooler;
+    int64_t tables = (get("max_positions") + get("segments")) * d + embeddings() + 2 * d;
+    int64_t head = d * d + d + 2 * d + vocab();
+    return tables + get("layers") * post_or_pre_norm_block(d, get("ffn_hidden_size")) + head;
   }
   int64_t t5() const {
     int64_t d = get("hidden_size"), attention = 4 * d * get("heads") * get("head_dim");
@@ -195,11 +195,8 @@ const std::vector<Row> kRows = {
      "deepseek-ai/DeepSeek-V3 without its prediction module; README_WEIGHTS.md there says 671B",
      {"multi-head latent attention", "prediction of several tokens",
       "stretched positions beyond llama3"}},
-    {"bert_large",
-     335141888,
-     1,
-     "google-bert/bert-large-uncased",
-     {"the BERT model", "the BERT dataset"}},
+    {"quickstart_bert", 2580000, 10000, "what `mtrain train` prints", {}},
+    {"bert_large", 335174458, 1, "google-bert/bert-large-uncased as BertForMaskedLM", {}},
     {"t5_large", 737668096, 1, "google-t5/t5-large", {"the T5 model"}},
 };
 
