@@ -46,25 +46,27 @@ void lay_padding(size_t at, int32_t pad_id, Sample& out) {
   std::iota(out.positions.begin() + offset, out.positions.end(), 0);
 }
 
+int64_t SampleOrder::size(int64_t count) const {
+  MT_CHECK(count > 0, "nothing to order");
+  return num_samples == Dataset::kOneEpoch ? count : std::max<int64_t>(1, (num_samples + count - 1) / count) * count;
+}
+
+int64_t SampleOrder::item(int64_t index, int64_t count) const {
+  const int64_t at = index % count;
+  if (!shuffle_seed) return at;
+  return Permutation(count, *shuffle_seed, name_key("finetune.order"), static_cast<uint64_t>(index / count))(at);
+}
+
 PackedSource::PackedSource(std::shared_ptr<const ExampleStore> store, std::shared_ptr<const Packs> packs, SampleOrder order,
                            int32_t pad_id)
-    : store_(std::move(store)), packs_(std::move(packs)), order_(order), pad_id_(pad_id) {
-  const int64_t epoch = packs_->size();
-  MT_CHECK(epoch > 0, "no packs");
-  const int64_t epochs =
-      order.num_samples == Dataset::kOneEpoch ? 1 : std::max<int64_t>(1, (order.num_samples + epoch - 1) / epoch);
-  size_ = epochs * epoch;
-}
+    : store_(std::move(store)), packs_(std::move(packs)), order_(order), pad_id_(pad_id), size_(order.size(packs_->size())) {}
 
 void PackedSource::get(int64_t index, Sample& out) const {
   MT_CHECK(index >= 0 && index < size_, "sample ", index, " of ", size_);
-  const int64_t count = packs_->size(), epoch = index / count;
-  int64_t pack = index % count;
-  if (order_.shuffle_seed)
-    pack = Permutation(count, *order_.shuffle_seed, name_key("finetune.order"), static_cast<uint64_t>(epoch))(pack);
   out.starts.clear();
   size_t at = 0;
-  for (int32_t item : (*packs_)[pack]) at = lay_example(store_->ids(item), store_->trained(item), at, out);
+  for (int32_t item : (*packs_)[order_.item(index, packs_->size())])
+    at = lay_example(store_->ids(item), store_->trained(item), at, out);
   lay_padding(at, pad_id_, out);
 }
 

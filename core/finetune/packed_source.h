@@ -34,9 +34,13 @@ class MT_API ExampleStore {
 };
 
 /// How samples follow each other. Without a shuffle they come in order, epoch after epoch.
-struct SampleOrder {
+struct MT_API SampleOrder {
   int64_t num_samples = Dataset::kOneEpoch;
   std::optional<uint64_t> shuffle_seed;  // a new order for each epoch
+  /// How many there are, in whole epochs of `count`. REQUIRES: count > 0.
+  int64_t size(int64_t count) const;
+  /// Which of `count` comes as number `index`.
+  int64_t item(int64_t index, int64_t count) const;
 };
 
 class MT_API PackedSource final : public SampleSource {

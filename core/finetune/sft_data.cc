@@ -154,12 +154,22 @@ fs::path record_path(const std::string& path, const DatasetContext& context) {
   return fs::path(path).is_absolute() ? fs::path(path) : context.base_directory / path;
 }
 
-std::vector<int32_t> share_of_examples(const std::string& split, Split which, int64_t count, const std::string& file) {
+PackedOrigin packed_origin(const ExampleEncoder& encoder, const DatasetContext& context) {
+  return {.tokenizer = context.tokenizer->identity(),
+          .encoding = encoder.identity(),
+          .vocab_size = context.tokenizer->vocab_size(),
+          .seq_length = context.seq_length,
+          .source = {},
+          .source_sha256 = {}};
+}
+
+std::vector<int32_t> share_of_examples(const std::string& split, Split which, int64_t count, const std::string& file,
+                                       std::string_view what) {
   const auto ranges = split_ranges(split, count);
   const SequenceRange range = ranges[static_cast<size_t>(which)];
   MT_USER_CHECK(
       range.begin < range.end, ErrorClass::data,
-      cat("the ", name(which), " split of ", file, " is empty: the shares ", split, " of ", count, " records give it none"),
+      cat("the ", name(which), " split of ", file, " is empty: the shares ", split, " of ", count, " ", what, " give it none"),
       cat("change dataset.split, or set dataset.", name(which), "_path",
                     which == Split::valid ? "; validation.steps=0 does without" : ""));
   const Permutation order(count, 0, name_key("finetune.split"), 0);

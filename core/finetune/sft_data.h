@@ -10,7 +10,7 @@
 #include "mtrain/config/tree.h"
 #include "mtrain/data/dataset.h"
 #include "mtrain/finetune/example_encoder.h"
-#include "mtrain/finetune/packed_source.h"
+#include "mtrain/finetune/packed_file.h"
 #include "mtrain/finetune/record_format.h"
 
 namespace mtrain::finetune {
@@ -62,8 +62,12 @@ MT_API SftFile load_sft_file(const fs::path& path, const SftSettings& settings, 
 MT_API ExampleEncoder make_encoder(const SftSettings& settings, const DatasetContext& context);
 /// `path` as the recipe means it.
 MT_API fs::path record_path(const std::string& path, const DatasetContext& context);
-/// The examples of a share "90,10,0" of `count`: which they are does not depend on the seed, only on their number.
-MT_API std::vector<int32_t> share_of_examples(const std::string& split, Split which, int64_t count, const std::string& file);
+/// What a dataset of these settings packs with; less the source.
+MT_API PackedOrigin packed_origin(const ExampleEncoder& encoder, const DatasetContext& context);
+/// The examples of a share "90,10,0" of `count`: which they are does not depend on the seed, only on their number. `what` they are
+/// called in an error.
+MT_API std::vector<int32_t> share_of_examples(const std::string& split, Split which, int64_t count, const std::string& file,
+                                              std::string_view what = "records");
 /// Packs of these examples: one each, or first-fit decreasing.
 MT_API Packs make_packs(const ExampleStore& examples, const std::vector<int32_t>& chosen, const SftSettings& settings,
                         int64_t seq_length);

@@ -27,7 +27,7 @@ constexpr std::initializer_list<const char*> kFields = {
 }  // namespace
 
 void RecordSettings::bind(Fields& f) {
-  f("path", path, "records: a file of JSON lines, or of one JSON list").example("data/chats.jsonl");
+  f("path", path, "records: a file of JSON lines, or of one JSON list; of sft also the prefix that data pack wrote to").example("data/chats.jsonl");
   f("valid_path", valid_path, "the same for validation; then split is not applied");
   f("test_path", test_path, "the same for testing; then split is not applied");
   f("split", split, "shares of the records for train, valid and test, drawn at random").example("95,5,0");

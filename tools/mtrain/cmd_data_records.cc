@@ -80,7 +80,8 @@ void show_preferences(const RecordArguments& arguments, const Opened& opened,
 
 struct PackArguments {
   RecordArguments records;
-  bool json = false;
+  std::string output;
+  bool json = false, force = false;
 };
 
 std::string percent(double part, double whole) {
@@ -95,10 +96,19 @@ void pack(const Cli& cli, const PackArguments& arguments) {
   Opened opened = open(plugins, a);
   auto settings = read_config<SftSettings>(settings_tree(a.data, "dataset"));
   settings.packing = "offline";
-  const SftFile file = load_sft_file(a.path, settings, make_encoder(settings, opened.context), a.seq_length);
+  MT_USER_CHECK(settings.packed_length <= a.seq_length, ErrorClass::config,
+                cat("dataset.packed_length ", settings.packed_length, " is above --seq-length ", a.seq_length),
+                "leave it out: packs are as long as samples then");
+  const ExampleEncoder encoder = make_encoder(settings, opened.context);
+  const SftFile file = load_sft_file(a.path, settings, encoder, a.seq_length);
   std::vector<int32_t> all;
   for (int64_t i = 0; i < file.examples->size(); ++i) all.push_back(static_cast<int32_t>(i));
   const Packs packs = make_packs(*file.examples, all, settings, a.seq_length);
+  if (!arguments.output.empty()) {
+    PackedOrigin origin = packed_origin(encoder, opened.context);
+    origin.source = file.path, origin.source_sha256 = file.digest;
+    write_packed(arguments.output, *file.examples, packs, origin, arguments.force);
+  }
   const int64_t count = file.examples->size(), used = file.examples->num_tokens() - count;
   size_t most = 0;
   for (int64_t p = 0; p < packs.size(); ++p) most = std::max(most, packs[p].size());
@@ -128,6 +138,9 @@ void pack(const Cli& cli, const PackArguments& arguments) {
             << " in one (no packing could do with fewer than " << fewest << ")\n"
             << "tokens used: " << percent(static_cast<double>(used), places(packs.size())) << ", unpacked "
             << percent(static_cast<double>(used), places(count)) << '\n';
+  if (!arguments.output.empty())
+    std::cout << "written to " << printable(arguments.output) << ": train with dataset.type=sft dataset.path="
+              << printable(arguments.output) << '\n';
 }
 
 }  // namespace
@@ -160,10 +173,13 @@ void show_records(const Cli& cli, const RecordArguments& arguments,
 }
 
 void add_data_pack(CLI::App& data, Cli& cli) {
-  auto* command = data.add_subcommand("pack", "how well records for fine-tuning fill samples, packed and not");
+  auto* command = data.add_subcommand("pack", "how well records for fine-tuning fill samples; with --output also as files");
   auto a = std::make_shared<PackArguments>();
   command->add_option("file", a->records.path, "a .json or .jsonl file of records")->required()->type_name("FILE");
   add_record_options(*command, a->records);
+  command->add_option("-o,--output", a->output, "write the packs to PREFIX.bin, .idx and beside them, for dataset.path")
+      ->type_name("PREFIX");
+  command->add_flag("--force", a->force, "replace files that exist");
   command->add_flag("--json", a->json, "print as JSON");
   command->add_option("settings", a->records.settings, "settings of the tokenizer: key=value")->type_name("KEY=VALUE");
   command->footer("Example:\n  mtrain data pack chats.jsonl -t hf path=models/qwen --seq-length 8192");

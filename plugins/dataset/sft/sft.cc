@@ -5,6 +5,7 @@
 #include "mtrain/base/hash.h"
 #include "mtrain/base/log.h"
 #include "mtrain/data/gpt_index.h"
+#include "mtrain/finetune/packed_file.h"
 #include "mtrain/finetune/sft_data.h"
 #include "mtrain/plugin/plugin.h"
 
@@ -13,13 +14,28 @@ namespace {
 
 using namespace finetune;
 
+/// What a split, or all of them, are read from: records that were encoded now, or that were packed before.
+struct Part {
+  SftFile records;
+  std::shared_ptr<const PackedFile> packed;
+
+  explicit operator bool() const { return packed || records.examples; }
+  /// Of what a share is taken.
+  int64_t size() const { return packed ? packed->size() : records.examples->size(); }
+  /// For the identity of the dataset.
+  std::string text() const {
+    if (!*this) return "null";
+    return packed ? cat('"', packed->digest(), " packed\"") : cat('"', records.digest, ' ', records.format, '"');
+  }
+};
+
 class SftDataset final : public Dataset {
  public:
   SftDataset(const SftSettings& settings, DatasetContext& context)
       : settings_(settings), context_(context), encoder_(make_encoder(settings, context)) {
     const RecordSettings& r = settings.records;
     MT_USER_CHECK(!r.path.empty(), ErrorClass::config, "dataset.path is not set",
-                  "give a file of JSON lines, or of one JSON list");
+                  "give a file of JSON lines, or of one JSON list, or what `mtrain data pack --output` wrote");
     MT_USER_CHECK(settings.packed_length <= context.seq_length, ErrorClass::config,
                   cat("dataset.packed_length ", settings.packed_length, " is above model.seq_length ", context.seq_length),
                   "leave it out: packs are as long as samples then");
@@ -30,48 +46,53 @@ class SftDataset final : public Dataset {
   }
 
   std::unique_ptr<SampleSource> split(Split which, int64_t num_samples) const override {
-    const SftFile& file = file_of(which);
+    const Part& part = part_of(which);
     std::vector<int32_t> chosen;
     if (own_files())
-      for (int64_t i = 0; i < file.examples->size(); ++i) chosen.push_back(static_cast<int32_t>(i));
+      for (int64_t i = 0; i < part.size(); ++i) chosen.push_back(static_cast<int32_t>(i));
     else
-      chosen = share_of_examples(settings_.records.split, which, file.examples->size(), printable(file.path.string()));
-    auto packs = std::make_shared<const Packs>(make_packs(*file.examples, chosen, settings_, context_.seq_length));
+      chosen = share_of_examples(settings_.records.split, which, part.size(), settings_.records.path,
+                                 part.packed ? "packs" : "records");
     SampleOrder order{.num_samples = num_samples, .shuffle_seed = std::nullopt};
     if (which == Split::train) order.shuffle_seed = context_.seed;
-    if (which == Split::train && context_.tell) tell_epoch(*packs, *file.examples, num_samples);
-    return std::make_unique<PackedSource>(file.examples, packs, order, padding_id(*context_.tokenizer));
+    const int32_t pad_id = padding_id(*context_.tokenizer);
+    if (part.packed) return std::make_unique<PackedFileSource>(part.packed, std::move(chosen), order, pad_id);
+    const auto& examples = part.records.examples;
+    auto packs = std::make_shared<const Packs>(make_packs(*examples, chosen, settings_, context_.seq_length));
+    if (which == Split::train && context_.tell) tell_epoch(*packs, *examples, num_samples);
+    return std::make_unique<PackedSource>(examples, packs, order, pad_id);
   }
 
   std::string identity() const override {
-    std::string files;
-    for (const auto* file : {&train_, &valid_, &test_})
-      files += cat(files.empty() ? "" : ",", file->examples ? cat('"', file->digest, ' ', file->format, '"') : "null");
     const std::string made_by =
         cat(encoder_.identity(), '\n', settings_.records.prompt, '\n', brief(settings_.records.columns, 1 << 16), '\n',
             brief(settings_.records.roles, 1 << 16), '\n', settings_.records.on_bad);
-    return cat("{\"dataset\":\"sft\",\"files\":[", files, "],\"split\":\"", own_files() ? "" : settings_.records.split,
-               "\",\"encoding\":\"", sha256(made_by), "\",\"packing\":\"", settings_.packing,
-               "\",\"packed_length\":", settings_.packed_length, ",\"too_long\":\"", settings_.too_long,
+    return cat("{\"dataset\":\"sft\",\"files\":[", train_.text(), ",", valid_.text(), ",", test_.text(), "],\"split\":\"",
+               own_files() ? "" : settings_.records.split, "\",\"encoding\":\"", sha256(made_by), "\",\"packing\":\"",
+               settings_.packing, "\",\"packed_length\":", settings_.packed_length, ",\"too_long\":\"", settings_.too_long,
                "\",\"seed\":", context_.seed, ",\"seq_length\":", context_.seq_length, "}");
   }
 
  private:
   bool own_files() const { return !settings_.records.valid_path.empty() || !settings_.records.test_path.empty(); }
 
-  const SftFile& file_of(Split which) const {
+  const Part& part_of(Split which) const {
     if (which == Split::train || !own_files()) return train_;
-    const SftFile& file = which == Split::valid ? valid_ : test_;
-    MT_USER_CHECK(file.examples, ErrorClass::config,
-                  cat("there is no ", name(which), " data: dataset.", name(which), "_path is not set"),
+    const Part& part = which == Split::valid ? valid_ : test_;
+    MT_USER_CHECK(part, ErrorClass::config, cat("there is no ", name(which), " data: dataset.", name(which), "_path is not set"),
                   "set it, or leave both valid_path and test_path out so that dataset.split divides the records");
-    return file;
+    return part;
   }
 
-  SftFile load(const std::string& path) const {
-    SftFile file = load_sft_file(record_path(path, context_), settings_, encoder_, context_.seq_length);
-    if (context_.tell) log_info(file.summary(context_.seq_length));
-    return file;
+  Part load(const std::string& text) const {
+    const fs::path path = record_path(text, context_);
+    Part out;
+    if (is_packed(path))
+      out.packed = std::make_shared<const PackedFile>(path, packed_origin(encoder_, context_));
+    else
+      out.records = load_sft_file(path, settings_, encoder_, context_.seq_length);
+    if (context_.tell) log_info(out.packed ? out.packed->summary() : out.records.summary(context_.seq_length));
+    return out;
   }
 
   void tell_epoch(const Packs& packs, const ExampleStore& examples, int64_t num_samples) const {
@@ -88,7 +109,7 @@ class SftDataset final : public Dataset {
   const SftSettings settings_;
   const DatasetContext context_;
   const ExampleEncoder encoder_;
-  SftFile train_, valid_, test_;
+  Part train_, valid_, test_;
 };
 
 }  // namespace

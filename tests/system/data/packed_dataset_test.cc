@@ -1,0 +1,170 @@
+// Packs on disk: `mtrain data pack --output` writes them, the sft dataset trains on them.
+#include <doctest/doctest.h>
+
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "../process.h"
+#include "data_files.h"
+#include "mtrain/config/yaml_load.h"
+#include "mtrain/data/dataset.h"
+#include "mtrain/data/tokenizer.h"
+#include "mtrain/plugin/plugin_host.h"
+
+using namespace mtrain;
+using namespace mtrain::testing;
+
+namespace {
+
+Outcome mtrain_in(const ScratchFolder& scratch, const std::string& words, const std::string& fault = "") {
+  std::vector<std::string> environment;
+  if (!fault.empty()) environment.push_back("MTRAIN_FAULT=" + fault);
+  return run(
+      {.arguments = {"/bin/sh", "-c", cat("cd '", scratch.path().string(), "' && exec '", MT_BINARY_DIR, "/bin/mtrain' ", words)},
+       .environment = environment});
+}
+
+class Datasets {
+ public:
+  Datasets() : host_({fs::path(MT_BINARY_DIR) / "lib/mtrain/plugins"}) {
+    TokenizerContext context;
+    byte_ = host_.make<Tokenizer>("byte", Node::map(), context);
+    wide_ = host_.make<Tokenizer>("byte", parse_yaml("extra_ids: 3"), context);
+  }
+  std::unique_ptr<Dataset> make(const ScratchFolder& scratch, const std::string& yaml, int64_t seq_length = 16, uint64_t seed = 1,
+                                bool wide = false) {
+    DatasetContext context{.seq_length = seq_length,
+                           .seed = seed,
+                           .base_directory = scratch.path(),
+                           .tokenizer = wide ? wide_.get() : byte_.get(),
+                           .tell = false};
+    return host_.make<Dataset>("sft", parse_yaml(yaml), context);
+  }
+
+ private:
+  PluginHost host_;
+  std::unique_ptr<Tokenizer> byte_, wide_;
+};
+
+/// `count` records of different lengths, some longer than a sample of 16.
+std::string records(int count, int first = 0) {
+  std::string out;
+  for (int i = first; i < first + count; ++i)
+    out += cat("{\"prompt\": \"", std::string(static_cast<size_t>(1 + i % 7), static_cast<char>('a' + i % 26)),
+               "\", \"completion\": \"", std::string(static_cast<size_t>(1 + i * 5 % 13), static_cast<char>('A' + i % 26)), i,
+               "\"}\n");
+  return out;
+}
+
+std::string samples(const SampleSource& source, size_t seq = 16) {
+  std::string out;
+  for (int64_t i = 0; i < source.size(); ++i) {
+    std::vector<int32_t> tokens(seq), targets(seq), positions(seq);
+    Sample sample{tokens, targets, positions, {}};
+    source.get(i, sample);
+    for (const auto* list : {&tokens, &targets, &positions, &sample.starts})
+      for (int32_t value : *list) out += cat(value, ' ');
+    out += '\n';
+  }
+  return out;
+}
+
+}  // namespace
+
+TEST_CASE("packs from disk train as the same records packed in memory") {
+  ScratchFolder scratch;
+  Datasets datasets;
+  put(scratch / "x.jsonl", records(60));
+  put(scratch / "v.jsonl", records(9, 100));
+  for (const char* more : {"", " --data packed_length=12", " --data too_long=drop", " --data train_on=all"}) {
+    const std::string words = more, setting = words.empty() ? "" : words.substr(words.find("--data ") + 7);
+    const std::string yaml =
+        setting.empty() ? "" : cat(", ", setting.substr(0, setting.find('=')), ": ", setting.substr(setting.find('=') + 1));
+    CAPTURE(words);
+    for (const char* file : {"x", "v"}) {
+      auto done = mtrain_in(scratch, cat("data pack ", file, ".jsonl -t byte --seq-length 16 --force -o ", file, words));
+      REQUIRE_MESSAGE(done.status == 0, done.err);
+    }
+    for (uint64_t seed : {1u, 2u}) {
+      auto memory = datasets.make(scratch, cat("{path: x.jsonl, valid_path: v.jsonl, packing: offline", yaml, "}"), 16, seed);
+      auto disk = datasets.make(scratch, cat("{path: x, valid_path: v, packing: offline", yaml, "}"), 16, seed);
+      for (Split which : {Split::train, Split::valid})
+        for (int64_t count : {Dataset::kOneEpoch, int64_t{100}}) {
+          const std::string wanted = samples(*memory->split(which, count));
+          CHECK(samples(*disk->split(which, count)) == wanted);
+        }
+      CHECK(memory->identity() != disk->identity());
+    }
+  }
+  // Shares are of packs: each is in one of them.
+  auto shares = datasets.make(scratch, "{path: x, split: '80,20,0', train_on: all}");
+  auto whole = datasets.make(scratch, "{path: x, split: '1', train_on: all}");
+  CHECK(shares->split(Split::train, Dataset::kOneEpoch)->size() + shares->split(Split::valid, Dataset::kOneEpoch)->size() ==
+        whole->split(Split::train, Dataset::kOneEpoch)->size());
+  expect_error(ErrorClass::data, {"test split of x", "packs give it none"}, [&] { shares->split(Split::test, 1); });
+}
+
+TEST_CASE("packs of other settings are refused by name") {
+  ScratchFolder scratch;
+  Datasets datasets;
+  put(scratch / "x.jsonl", records(20));
+  auto done = mtrain_in(scratch, "data pack x.jsonl -t byte --seq-length 16 --output x");
+  REQUIRE_MESSAGE(done.status == 0, done.err);
+  CHECK_MESSAGE(done.out.find("written to x: train with dataset.type=sft dataset.path=x") != std::string::npos, done.out);
+  datasets.make(scratch, "path: x");
+  expect_error(ErrorClass::config, {"x was packed", "another tokenizer", "3 extra"},
+               [&] { datasets.make(scratch, "path: x", 16, 1, true); });
+  expect_error(ErrorClass::config, {"x was packed for samples of 16 tokens", "model.seq_length is 32"},
+               [&] { datasets.make(scratch, "path: x", 32); });
+  expect_error(ErrorClass::config, {"train_on assistant", "train_on last"},
+               [&] { datasets.make(scratch, "{path: x, train_on: last}"); });
+  auto again = mtrain_in(scratch, "data pack x.jsonl -t byte --seq-length 16 --output x");
+  CHECK(again.status == 18);
+  CHECK_MESSAGE(again.err.find("exists already") != std::string::npos, again.err);
+  put(scratch / "x.jsonl", records(21));
+  expect_error(ErrorClass::data, {"x.jsonl has changed", "data pack"}, [&] { datasets.make(scratch, "path: x"); });
+}
+
+TEST_CASE("packing that is killed anywhere leaves nothing that is trained on, or all, and is simply run again") {
+  Datasets datasets;
+  std::string wanted;
+  {
+    ScratchFolder scratch;
+    put(scratch / "x.jsonl", records(20));
+    wanted = samples(*datasets.make(scratch, "{path: x.jsonl, packing: offline, split: '1'}")->split(Split::train, -1));
+  }
+  int killed = 0;
+  for (bool force : {false, true})
+    for (const char* site :
+         {"data.bin.open", "data.bin.write", "data.bin.fsync", "data.bin.rename", "data.idx.open", "data.idx.fsync",
+          "data.idx.rename", "data.idx.dirsync", "packed.unlink.dirsync", "packed.fsync", "packed.rename"})
+      for (int visit : {1, 2}) {
+        CAPTURE(site);
+        CAPTURE(visit);
+        CAPTURE(force);
+        ScratchFolder scratch;
+        const std::string words = cat("data pack x.jsonl -t byte --seq-length 16 -o x", force ? " --force" : "");
+        std::string old;
+        if (force) {  // other packs are there
+          put(scratch / "x.jsonl", records(7, 50));
+          REQUIRE(mtrain_in(scratch, words).status == 0);
+        }
+        put(scratch / "x.jsonl", records(20));
+        const Outcome stopped = mtrain_in(scratch, words, cat(site, ":", visit, ":kill"));
+        if (stopped.status == 0) continue;  // not so many visits
+        ++killed;
+        auto now = [&] { return samples(*datasets.make(scratch, "{path: x, split: '1'}")->split(Split::train, -1)); };
+        if (!fs::exists(scratch / "x.idx"))
+          CHECK_THROWS_AS(now(), Error);
+        else if (force && read_file(scratch / "x.packed.json").find("\"records\": 7,") != std::string::npos)
+          expect_error(ErrorClass::data, {"x.jsonl has changed"}, now);  // the old ones, whole
+        else
+          CHECK(now() == wanted);
+        if (!fs::exists(scratch / "x.idx") || force) {
+          const Outcome second = mtrain_in(scratch, words);
+          REQUIRE_MESSAGE(second.status == 0, second.err);
+        }
+        CHECK(now() == wanted);
+      }
+  CHECK(killed >= 30);
+}
