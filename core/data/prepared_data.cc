@@ -270,9 +270,14 @@ int32_t special_token_id(const Tokenizer& tokenizer, const std::string& text, co
     if (token.text == text) return token.id;
     known.push_back(token.text);
   }
+  constexpr size_t kShown = 8;
   auto near = nearest(text, known, 3);
+  const std::string more = known.size() > kShown ? cat(" and ", known.size() - kShown, " more") : "";
+  if (known.size() > kShown) known.resize(kShown);
   throw Error(ErrorClass::config, cat(setting, ": '", printable(text, 60), "' is no special token of the tokenizer"),
-              near.empty() ? "name one of the tokenizer's special tokens" : cat("did you mean ", join(near, " or "), "?"));
+              !near.empty()   ? cat("did you mean ", join(near, " or "), "?")
+              : known.empty() ? std::string("it has none: choose another tokenizer")
+                              : cat("it has ", printable(join(known, " "), 400), more));
 }
 
 }  // namespace mtrain
