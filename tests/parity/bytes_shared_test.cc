@@ -90,7 +90,7 @@ TEST_CASE("expert parallelism: rows go out and come back, and their gradients as
     CAPTURE(c.etp);
     Sent sent = sent_in({cat("dist.nproc=", n), cat("dist.ep=", c.ep), cat("dist.etp=", c.etp),
                          cat("model.moe.top_k=", kExperts)},
-                        2);
+                        "mixtral");
     int64_t rows =
         sent.tokens * kExperts * c.etp * (n - 1) / n;  // each row to all ranks that share its expert
     int64_t counts = (n - 1) * (kExperts / c.ep) * 8;  // how many rows will come
@@ -103,7 +103,7 @@ TEST_CASE("expert parallelism: rows go out and come back, and their gradients as
 }
 
 TEST_CASE("expert parallelism: gradients of experts are added up over the ranks that hold the same ones") {
-  Sent sent = sent_in({"dist.nproc=4", "dist.ep=2"}, 2);
+  Sent sent = sent_in({"dist.nproc=4", "dist.ep=2"}, "mixtral");
   int64_t held = sent.elements_of(".experts.") /
                  2;  // matrices of equal size, all multiples of what buckets are padded to
   CHECK(sent.bytes("edp", CommKind::all_reduce) == 2 * held * 4 / 2 + router_records(sent, 2));

@@ -13,18 +13,12 @@ using namespace mtrain::testing;
 
 namespace {
 
-const Subject& subject(const std::string& name) {
-  auto found = std::find_if(subjects().begin(), subjects().end(), [&](const Subject& s) { return s.name == name; });
-  REQUIRE(found != subjects().end());
-  return *found;
-}
-
 /// Runs of one rank are made once for each subject and number of ranks.
 LayoutVerifier& verifier(const std::string& name, int64_t ranks) {
   static std::map<std::pair<std::string, int64_t>, std::unique_ptr<LayoutVerifier>> made;
   auto& entry = made[{name, ranks}];
   if (!entry)
-    entry = std::make_unique<LayoutVerifier>(recipe_of(subject(name)), plugins(),
+    entry = std::make_unique<LayoutVerifier>(recipe_of(subject_named(name)), plugins(),
                                              VerifyOptions{.ranks = ranks, .steps = 3});
   return *entry;
 }

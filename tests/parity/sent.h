@@ -45,12 +45,12 @@ struct Sent {
 };
 
 /// Sends of the second step of the subject's twin, with changes to its recipe.
-inline Sent sent_in(const std::vector<std::string>& changes, size_t subject = 0) {
+inline Sent sent_in(const std::vector<std::string>& changes, std::string_view subject = "llama") {
   constexpr int64_t kRanks = 4;
   std::vector<std::string> all = changes;
   std::string folder = (fs::temp_directory_path() / cat("mtrain-bytes-", ::getpid())).string();
   all.push_back("run.dir=" + folder);
-  Recipe recipe = recipe_from_text(twin_recipe(recipe_of(subjects()[subject]), kRanks, 2), "the twin",
+  Recipe recipe = recipe_from_text(twin_recipe(recipe_of(subject_named(subject)), kRanks, 2), "the twin",
                                    fs::current_path(), all, plugins());
   LayoutFigures figures = run_layout(recipe, plugins(), {.steps = 2});
   fs::remove_all(folder);

@@ -1,9 +1,12 @@
 // The recipes whose layouts are compared. They are shrunk before they run, so their sizes only say what is in them:
 // shared key/value heads, tied embeddings, biases, dropout, attention to both sides and a bias of the head, experts.
 #pragma once
+#include <algorithm>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "mtrain/base/error.h"
 #include "mtrain/train/recipe.h"
 
 namespace mtrain::testing {
@@ -24,6 +27,13 @@ inline const std::vector<Subject>& subjects() {
        "ffn_hidden_size: 64, router: {balancing: [aux_loss], aux_loss_coeff: [0.02]}}}"},
   };
   return all;
+}
+
+/// REQUIRES: there is one of that name.
+inline const Subject& subject_named(std::string_view name) {
+  auto found = std::find_if(subjects().begin(), subjects().end(), [&](const Subject& s) { return s.name == name; });
+  MT_CHECK(found != subjects().end(), "no subject ", name);
+  return *found;
 }
 
 inline PluginHost& plugins() {
