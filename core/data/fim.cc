@@ -4,20 +4,9 @@
 #include <array>
 #include <functional>
 
+#include "mtrain/data/sample_draws.h"
+
 namespace mtrain {
-
-/// The random numbers of one sample, one after the other.
-class FimTransform::Draws {
- public:
-  Draws(uint64_t seed, uint64_t sample) : stream_(seed, "fim", sample) {}
-  bool chance(double rate) { return static_cast<double>(stream_.words(next_++)[0]) * 0x1p-32 < rate; }
-  /// Uniform in [0, most], as near as 2^-32 gets.
-  size_t upto(size_t most) { return static_cast<size_t>((uint64_t{stream_.words(next_++)[0]} * (most + 1)) >> 32); }
-
- private:
-  RngStream stream_;
-  uint64_t next_ = 0;
-};
 
 namespace {
 
@@ -47,12 +36,12 @@ std::vector<size_t> character_starts(std::string_view text) {
 
 }  // namespace
 
-void FimTransform::permute(std::span<const int32_t> ids, double rate, Draws& draws, std::vector<int32_t>& out) const {
+void FimTransform::permute(std::span<const int32_t> ids, double rate, SampleDraws& draws, std::vector<int32_t>& out) const {
   auto append = [&](std::span<const int32_t> part) { out.insert(out.end(), part.begin(), part.end()); };
   if (!draws.chance(rate)) return append(ids);
   std::array<std::vector<int32_t>, 3> parts;  // prefix, middle, suffix
   auto cuts = [&](size_t most) {
-    const size_t a = draws.upto(most), b = draws.upto(most);
+    const size_t a = draws.below(most + 1), b = draws.below(most + 1);
     return std::pair(std::min(a, b), std::max(a, b));
   };
   const std::string bytes = config_.by_token && config_.no_prefix.empty() ? std::string() : tokenizer_.decode_bytes(ids);
@@ -85,7 +74,7 @@ void FimTransform::permute(std::span<const int32_t> ids, double rate, Draws& dra
   append(parts[1]);
 }
 
-void FimTransform::text(std::span<const int32_t> ids, Draws& draws, std::vector<int32_t>& out) const {
+void FimTransform::text(std::span<const int32_t> ids, SampleDraws& draws, std::vector<int32_t>& out) const {
   if (!config_.fragment || std::find(ids.begin(), ids.end(), *config_.fragment) == ids.end())
     return permute(ids, config_.rate, draws, out);
   if (!draws.chance(config_.rate)) {
@@ -97,7 +86,7 @@ void FimTransform::text(std::span<const int32_t> ids, Draws& draws, std::vector<
 }
 
 void FimTransform::apply(uint64_t sample, std::span<int32_t> ids) const {
-  Draws draws(seed_, sample);
+  SampleDraws draws(seed_, name_key("fim"), sample);
   std::vector<int32_t> out;
   out.reserve(ids.size() + 64);
   auto one = [&](std::span<const int32_t> part) { text(part, draws, out); };

@@ -9,10 +9,11 @@
 #include <vector>
 
 #include "mtrain/base/export.h"
-#include "mtrain/base/rng.h"
 #include "mtrain/data/tokenizer.h"
 
 namespace mtrain {
+
+class SampleDraws;
 
 struct FimConfig {
   double rate = 0;        // share of texts that are rearranged
@@ -34,9 +35,8 @@ class MT_API FimTransform {
   void apply(uint64_t sample, std::span<int32_t> ids) const;
 
  private:
-  class Draws;
-  void text(std::span<const int32_t> ids, Draws& draws, std::vector<int32_t>& out) const;
-  void permute(std::span<const int32_t> ids, double rate, Draws& draws, std::vector<int32_t>& out) const;
+  void text(std::span<const int32_t> ids, SampleDraws& draws, std::vector<int32_t>& out) const;
+  void permute(std::span<const int32_t> ids, double rate, SampleDraws& draws, std::vector<int32_t>& out) const;
   const Tokenizer& tokenizer_;
   FimConfig config_;
   uint64_t seed_;

@@ -1,32 +1,13 @@
 #include "mtrain/data/masking.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 
 #include "mtrain/base/error.h"
 #include "mtrain/data/dataset.h"
+#include "mtrain/data/sample_draws.h"
 
 namespace mtrain {
-
-/// The random numbers of one sample, one after the other.
-class Masking::Draws {
- public:
-  Draws(uint64_t seed, uint64_t stream, uint64_t sample) : stream_(seed, stream, sample) {}
-  /// Uniform in [0, 1).
-  double share() { return static_cast<double>(next()) * 0x1p-32; }
-  /// Uniform in [0, count), as near as 2^-32 gets.
-  size_t below(size_t count) { return static_cast<size_t>((uint64_t{next()} * count) >> 32); }
-
- private:
-  uint32_t next() {
-    if (at_ % 4 == 0) words_ = stream_.words(at_ / 4);
-    return words_[at_++ % 4];
-  }
-  RngStream stream_;
-  std::array<uint32_t, 4> words_{};
-  uint64_t at_ = 0;
-};
 
 namespace {
 
@@ -72,7 +53,7 @@ TokenKind Masking::kind(int32_t id) const {
   return id >= 0 && static_cast<size_t>(id) < config_.kinds.size() ? config_.kinds[static_cast<size_t>(id)] : TokenKind::special;
 }
 
-void Masking::hide(int32_t& token, Draws& draws) const {
+void Masking::hide(int32_t& token, SampleDraws& draws) const {
   const double share = draws.share();
   if (share < config_.mask_share)
     token = config_.mask;
@@ -99,7 +80,7 @@ void Masking::apply(uint64_t sample, std::span<int32_t> tokens, std::span<int32_
   if (units.empty()) return;
   const auto wanted =
       static_cast<size_t>(std::max<int64_t>(1, std::llround(config_.probability * static_cast<double>(candidates))));
-  Draws draws(seed_, stream_, sample);
+  SampleDraws draws(seed_, stream_, sample);
   size_t chosen = 0;
   for (size_t i = 0; i < units.size() && chosen < wanted; ++i) {  // a shuffle, as far as it is needed
     std::swap(units[i], units[i + draws.below(units.size() - i)]);

@@ -9,10 +9,11 @@
 #include <vector>
 
 #include "mtrain/base/export.h"
-#include "mtrain/base/rng.h"
 #include "mtrain/data/tokenizer.h"
 
 namespace mtrain {
+
+class SampleDraws;
 
 /// What an id is to the masking: a special token is never predicted, and no random token is one.
 enum class TokenKind : uint8_t { special, ordinary, continuation };  // the last goes on with the word before it
@@ -39,9 +40,8 @@ class MT_API Masking {
   void apply(uint64_t sample, std::span<int32_t> tokens, std::span<int32_t> targets) const;
 
  private:
-  class Draws;
   TokenKind kind(int32_t id) const;
-  void hide(int32_t& token, Draws& draws) const;
+  void hide(int32_t& token, SampleDraws& draws) const;
   MaskingConfig config_;
   std::vector<int32_t> ordinary_;  // what random tokens are drawn from
   uint64_t seed_, stream_;

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "mtrain/base/error.h"
+#include "mtrain/data/sample_draws.h"
 
 namespace mtrain {
 namespace {
@@ -15,24 +16,12 @@ int64_t rounded(double value) {
   return static_cast<int64_t>(below) + (up ? 1 : 0);
 }
 
-/// The random numbers of one sample, one after the other.
-class Draws {
- public:
-  Draws(uint64_t seed, uint64_t stream, uint64_t sample) : random_(seed, stream, sample) {}
-  /// Uniform in [0, most], as near as 2^-32 gets.
-  size_t upto(size_t most) { return static_cast<size_t>((uint64_t{random_.words(next_++)[0]} * (most + 1)) >> 32); }
-
- private:
-  RngStream random_;
-  uint64_t next_ = 0;
-};
-
 /// Lengths of `parts` parts, none of them empty, of `items` items: every such division is as likely as any other. A division is a
 /// choice of parts - 1 of the places between two items (Floyd's way to choose without trying twice).
-std::vector<size_t> random_division(size_t items, size_t parts, Draws& draws) {
+std::vector<size_t> random_division(size_t items, size_t parts, SampleDraws& draws) {
   std::vector<uint8_t> cut(items, 0);  // whether a part ends behind the item; the last one's is not drawn
   for (size_t place = items - parts; place + 1 < items; ++place) {
-    const size_t drawn = draws.upto(place);
+    const size_t drawn = draws.below(place + 1);
     cut[cut[drawn] ? place : drawn] = 1;
   }
   cut[items - 1] = 1;
@@ -98,7 +87,7 @@ void SpanCorruption::refuse_sentinels(std::span<const int32_t> text) const {
 void SpanCorruption::apply(uint64_t sample, std::span<const int32_t> text, std::vector<int32_t>& out) const {
   MT_CHECK_EQ(static_cast<int64_t>(text.size()), tokens_);
   refuse_sentinels(text);
-  Draws draws(seed_, stream_, sample);
+  SampleDraws draws(seed_, stream_, sample);
   const auto spans = static_cast<size_t>(lengths_.spans), cut_tokens = static_cast<size_t>(lengths_.cut_tokens);
   const auto cut = random_division(cut_tokens, spans, draws);
   const auto kept = random_division(text.size() - cut_tokens, spans, draws);

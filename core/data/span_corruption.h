@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "mtrain/base/export.h"
-#include "mtrain/base/rng.h"
 
 namespace mtrain {
 

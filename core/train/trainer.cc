@@ -97,7 +97,7 @@ void Trainer::build() {
   // Both are losses of single places; which of them the model learns is a rule's to check.
   MT_USER_CHECK(dataset_->objective() == Dataset::kNextToken || dataset_->objective() == Dataset::kMaskedToken, ErrorClass::config,
                 cat("dataset.type=", s.dataset.type, " is to be trained by ", dataset_->objective(), ", which this build has not"),
-                "models here learn the next token or masked ones: choose such a dataset, gpt, sft, bert or mock");
+                "models here learn the next token or masked ones: choose such a dataset, gpt, sft, bert, t5 or mock");
   train_source_ = dataset_->split(Split::train, std::max<int64_t>(1, s.train.steps) * s.global_batch());
 
   OptimizerContext context{*session_.run};
