@@ -53,8 +53,9 @@ void TokenTable::add(std::string_view text, int64_t id, const std::string& where
     fail("is one too many: over 4 GiB of text");
   if (has(id))
     fail(cat("has the id ", id, " of '", printable(this->text(static_cast<int32_t>(id)), 60), "'"));
-  if (int32_t other = findable ? find(text) : -1; other >= 0)
-    fail(cat("is there twice, with the ids ", other, " and ", id));
+  const uint64_t hash = findable ? hash_bytes(text) : 0;
+  const size_t slot = findable ? slot_of(text, hash) : 0;
+  if (findable && slots_[slot].id >= 0) fail(cat("is there twice, with the ids ", slots_[slot].id, " and ", id));
   if (id >= size()) places_.resize(static_cast<size_t>(id) + 1);
   places_[static_cast<size_t>(id)] = {static_cast<uint32_t>(arena_.size()),
                                       static_cast<uint32_t>(text.size()), true, findable};
@@ -62,8 +63,8 @@ void TokenTable::add(std::string_view text, int64_t id, const std::string& where
   ++count_;
   if (!findable) return;
   longest_ = std::max(longest_, text.size());
-  if (count_ * 2 > slots_.size()) grow();
-  insert(this->text(static_cast<int32_t>(id)), static_cast<int32_t>(id));
+  if (count_ * 2 > slots_.size()) grow();  // which puts it in, too
+  else fill(slot, hash, static_cast<int32_t>(id));
 }
 
 void TokenTable::check_gaps(const std::string& where) const {
@@ -72,14 +73,21 @@ void TokenTable::check_gaps(const std::string& where) const {
                 "ids must not leave such gaps: the file is damaged");
 }
 
-int32_t TokenTable::find(std::string_view text) const {
-  const uint64_t hash = hash_bytes(text);
+size_t TokenTable::slot_of(std::string_view text, uint64_t hash) const {
   const auto tag = static_cast<uint32_t>(hash >> 32);
   const size_t mask = slots_.size() - 1;
-  for (size_t i = hash & mask; slots_[i].id >= 0; i = (i + 1) & mask)
-    if (slots_[i].tag == tag && this->text(slots_[i].id) == text) return slots_[i].id;
-  return -1;
+  size_t i = hash & mask;
+  for (; slots_[i].id >= 0; i = (i + 1) & mask)
+    if (slots_[i].tag == tag && std::string_view(arena_.data() + slots_[i].begin, slots_[i].size) == text) break;
+  return i;
 }
+
+void TokenTable::fill(size_t slot, uint64_t hash, int32_t id) {
+  const Place& place = places_[static_cast<size_t>(id)];
+  slots_[slot] = {static_cast<uint32_t>(hash >> 32), id, place.begin, place.size};
+}
+
+int32_t TokenTable::find(std::string_view text) const { return slots_[slot_of(text, hash_bytes(text))].id; }
 
 uint64_t TokenTable::digest() const {
   uint64_t out = kOdd;
@@ -90,17 +98,12 @@ uint64_t TokenTable::digest() const {
 
 void TokenTable::grow() {
   slots_.assign(slots_.size() * 2, {});
-  for (size_t id = 0; id < places_.size(); ++id)
-    if (places_[id].findable) insert(text(static_cast<int32_t>(id)), static_cast<int32_t>(id));
-}
-
-void TokenTable::insert(std::string_view text, int32_t id) {
-  const uint64_t hash = hash_bytes(text);
-  const size_t mask = slots_.size() - 1;
-  size_t i = hash & mask;
-  for (; slots_[i].id >= 0; i = (i + 1) & mask)
-    if (slots_[i].id == id) return;  // grow() put it in already
-  slots_[i] = {static_cast<uint32_t>(hash >> 32), id};
+  for (size_t id = 0; id < places_.size(); ++id) {
+    if (!places_[id].findable) continue;
+    const std::string_view text = this->text(static_cast<int32_t>(id));
+    const uint64_t hash = hash_bytes(text);
+    fill(slot_of(text, hash), hash, static_cast<int32_t>(id));
+  }
 }
 
 }  // namespace mtrain::tokenize

@@ -47,12 +47,16 @@ class MT_API TokenTable {
     uint32_t begin = 0, size = 0;
     bool used = false, findable = false;
   };
+  /// Where a text lies stands here too, so that a lookup does not go through `places_` as well.
   struct Slot {
     uint32_t tag = 0;  // upper bits of the hash
     int32_t id = -1;
+    uint32_t begin = 0, size = 0;
   };
   void grow();
-  void insert(std::string_view text, int32_t id);
+  /// The slot of this text, or the free one where it would go.
+  size_t slot_of(std::string_view text, uint64_t hash) const;
+  void fill(size_t slot, uint64_t hash, int32_t id);
 
   std::string arena_;
   std::vector<Place> places_;

@@ -75,7 +75,7 @@ class MergeReader {
       const int32_t a = token(left, out.size()), b = token(right, out.size());
       const bool inner = !prefix_.empty() && right.starts_with(prefix_);
       joined_.assign(tokens_.text(a)).append(tokens_.text(b).substr(inner ? prefix_.size() : 0));
-      const int32_t result = tokens_.find(joined_);
+      const int32_t result = made_of_joined(out.empty() ? 0 : out.back().result);
       if (result < 0) fail(out.size(), cat("'", printable(joined_, 60), "', which it makes, is no token"));
       out.push_back({a, b, result, static_cast<uint32_t>(out.size())});
     }
@@ -109,6 +109,13 @@ class MergeReader {
     const int32_t id = good ? tokens_.find(by_bytes_ ? std::string_view(bytes_) : text) : -1;
     if (id < 0) fail(index, cat("'", printable(text, 60), "' is no token of the vocabulary"));
     return id;
+  }
+
+  /// The token that a merge makes. Merges come in the order of what they make, nearly: most make what the last one made, or the next.
+  int32_t made_of_joined(int32_t last) const {
+    for (const int32_t id : {last, last + 1})
+      if (tokens_.findable(id) && tokens_.text(id) == joined_) return id;
+    return tokens_.find(joined_);
   }
 
   [[noreturn]] void fail(size_t index, const std::string& what) const {
