@@ -33,6 +33,7 @@ class CpuBackend final : public Backend {
     MT_CHECK_EQ(device.index, 0);
     return std::make_unique<CpuStream>(threads_, kernels_, isa_);
   }
+  std::unique_ptr<Stream> copy_stream(Device) override { return std::make_unique<Stream>(); }
   const KernelTable& kernels() const override { return kernels_; }
   void copy(Stream&, void* to, const void* from, size_t bytes) override {
     if (bytes > 0) std::memmove(to, from, bytes);

@@ -53,6 +53,9 @@ class MT_API Backend {
   /// Bytes that can be allocated now, as far as anyone knows.
   virtual size_t free_memory(Device) const { return std::numeric_limits<size_t>::max(); }
   virtual std::unique_ptr<Stream> stream(Device device) = 0;
+  /// A stream for copy() alone, beside those that kernels run on. It takes no part in the order in which memory is given back and
+  /// used again: whoever copies holds that memory until the copies are through. To be made on the thread that uses it.
+  virtual std::unique_ptr<Stream> copy_stream(Device device) { return stream(device); }
   virtual const KernelTable& kernels() const = 0;
   /// False: tensors get memory of their own, exactly as large as they are, and it goes back at once (checking backends).
   virtual bool pooled() const { return true; }

@@ -61,3 +61,22 @@ TEST_CASE("ranks that share the GPU give one CPU rank's losses in every layout")
     for (size_t i = 0; i < cpu.size(); ++i) CHECK(std::fabs(gpu[i] - cpu[i]) <= 1e-4 * std::fabs(cpu[i]));
   }
 }
+
+TEST_CASE("a checkpoint that is copied while kernels run is that of its step") {
+  testing::Scratch scratch("mt-cuda-async");
+  std::string recipe = scratch.write("tiny.yaml", testing::tiny_recipe());
+  std::vector<std::string> digests[2];
+  for (int async : {0, 1}) {
+    std::string folder = (scratch / std::to_string(async)).string();
+    auto out = testing::cli({recipe, "-q", "train.steps=15", "checkpoint.interval=5", "dist.backend=cuda",
+                             "model.hidden_size=512",  // tensors long enough for page-locked pieces
+                             cat("checkpoint.async=", async ? "true" : "false"), cat("run.dir=", folder)},
+                            {"MTRAIN_FAULT=ckpt.copy:5:delay=500"});
+    INFO(out.err);
+    REQUIRE(out.status == 0);
+    for (int step : {5, 10, 15})
+      digests[async].push_back(testing::cli({"checkpoint", "digest", folder, "--step", std::to_string(step)}).out);
+  }
+  CHECK(digests[0][0].size() == 65);
+  CHECK(digests[0] == digests[1]);
+}

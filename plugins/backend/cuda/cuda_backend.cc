@@ -117,6 +117,9 @@ size_t CudaBackend::free_memory(Device device) const {
 std::unique_ptr<Stream> CudaBackend::stream(Device device) {
   return std::make_unique<CudaStream>(*this, device.index);
 }
+std::unique_ptr<Stream> CudaBackend::copy_stream(Device device) {
+  return std::make_unique<CudaStream>(*this, device.index, StreamUse::copies);
+}
 
 namespace {
 bool on_device(const void* data) {
@@ -131,8 +134,8 @@ void CudaBackend::copy(Stream& stream, void* to, const void* from, size_t bytes)
   CudaStream& s = cuda_stream(stream);
   bool to_device = on_device(to), from_device = on_device(from);
   if (to_device && !from_device) return s.upload(to, from, bytes);
+  if (!to_device) return s.download(to, from, bytes);
   MT_CUDA(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, s.handle()));
-  if (!to_device) s.synchronize();
 }
 
 void CudaBackend::fill_zero(Stream& stream, void* data, size_t bytes) {

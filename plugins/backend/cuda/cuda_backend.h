@@ -28,6 +28,7 @@ class CudaBackend : public DeviceBackend {
   void deallocate(Device device, void* data, size_t bytes) override;
   size_t free_memory(Device device) const override;
   std::unique_ptr<Stream> stream(Device device) override;
+  std::unique_ptr<Stream> copy_stream(Device device) override;
   const KernelTable& kernels() const override;
   bool host_memory() const override { return false; }
   void copy(Stream& stream, void* to, const void* from, size_t bytes) override;
@@ -38,6 +39,7 @@ class CudaBackend : public DeviceBackend {
   /// For CudaStream: memory in a stream's own order. take() throws Error(config) where there is none for `use`.
   void* take(size_t bytes, cudaStream_t stream, const char* use);
   void give(void* data, cudaStream_t stream);
+  DeviceApi& api() { return api_; }
   void* take_pinned();
   void give_pinned(void* piece, cudaStream_t stream);
   void opened(CudaStream& stream);

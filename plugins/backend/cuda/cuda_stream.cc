@@ -11,15 +11,22 @@ namespace mtrain::cuda {
 
 namespace {
 constexpr size_t kNormSlots = 65536;
+constexpr size_t kLongDownload = size_t{256} << 10;  // worth two pieces of page-locked memory
 }
 
-CudaStream::CudaStream(CudaBackend& backend, int device)
+CudaStream::CudaStream(CudaBackend& backend, int device, StreamUse use)
     : backend_(backend), pending_(launches(), kAdamWBatch, kNormBatch, kNormSlots) {
   MT_CUDA(cudaSetDevice(device));
   MT_CUDA(cudaDeviceGetAttribute(&processors_, cudaDevAttrMultiProcessorCount, device));
   architecture_ = architecture_of(device);
   MT_CUDA(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
   MT_CUDA(cudaEventCreateWithFlags(&ordering_, cudaEventDisableTiming));
+  if (use == StreamUse::copies) {
+    downloads_ = std::make_unique<PinnedDownload>(
+        backend_.api(), PinnedDownload::Pieces{.take = [this] { return backend_.take_pinned(); },
+                                               .give = [this](void* piece) { backend_.give_pinned(piece, stream_); }});
+    return;
+  }
   gemm_ = std::make_unique<GemmPlans>();
   attention_ = std::make_unique<AttentionPlans>();
   backend_.opened(*this);
@@ -130,6 +137,12 @@ void CudaStream::upload(void* to, const void* from, size_t bytes) {
     }
     done += part;
   }
+}
+
+void CudaStream::download(void* to, const void* from, size_t bytes) {
+  if (downloads_ && bytes >= kLongDownload) return downloads_->run(to, from, bytes, handle());
+  MT_CUDA(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, handle()));
+  synchronize();
 }
 
 void* CudaStream::uploaded(const void* from, size_t bytes) {

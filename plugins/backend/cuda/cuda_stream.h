@@ -16,13 +16,17 @@
 #include "kernels/kernels.h"
 #include "mtrain/tensor/backend.h"
 #include "pending.h"
+#include "pinned_download.h"
 #include "product_lanes.h"
 
 namespace mtrain::cuda {
 
+/// One for copies alone has no plans, and allocations neither order it nor wait for it.
+enum class StreamUse { kernels, copies };
+
 class CudaStream final : public Stream {
  public:
-  CudaStream(CudaBackend& backend, int device);
+  CudaStream(CudaBackend& backend, int device, StreamUse use = StreamUse::kernels);
   ~CudaStream() override;
 
   void synchronize() override;
@@ -56,6 +60,8 @@ class CudaStream final : public Stream {
   bool tf32() const { return backend_.tf32(); }
   /// Host values to the device, in the order of the stream; the host's memory may be changed on return.
   void upload(void* to, const void* from, size_t bytes);
+  /// The device's memory to the host; has arrived on return.
+  void download(void* to, const void* from, size_t bytes);
   /// A copy on the device of a few host values, valid until the next call.
   void* uploaded(const void* from, size_t bytes);
   GemmPlans& gemm() { return *gemm_; }
@@ -88,6 +94,7 @@ class CudaStream final : public Stream {
   PendingWork pending_;
   std::unique_ptr<GemmPlans> gemm_;
   std::unique_ptr<AttentionPlans> attention_;
+  std::unique_ptr<PinnedDownload> downloads_;  // of one for copies
 };
 
 /// Every stream that reaches a kernel of this plugin was made by it.

@@ -1,5 +1,5 @@
-// DeviceApi: the few calls of the CUDA runtime that the memory pools stand on, so that their logic is tested without a
-// GPU. Implementations are thread-safe. Events and streams are opaque here.
+// DeviceApi: the few calls of the CUDA runtime that the memory pools and downloads stand on, so that their logic is tested
+// without a GPU. Implementations are thread-safe. Events and streams are opaque here.
 #pragma once
 #include <cstddef>
 
@@ -20,6 +20,9 @@ class DeviceApi {
   virtual void host_free(void* data) = 0;
   /// Free and total bytes of the device.
   virtual void memory(size_t& free, size_t& total) = 0;
+
+  /// In the order of the stream. It may be over on return where the host's memory is not page-locked.
+  virtual void copy_to_host(void* to, const void* from, size_t bytes, StreamHandle stream) = 0;
 
   virtual EventHandle make_event() = 0;
   virtual void free_event(EventHandle event) = 0;

@@ -40,6 +40,10 @@ void* RuntimeApi::host_malloc(size_t bytes) {
 void RuntimeApi::host_free(void* data) { cudaFreeHost(data); }
 void RuntimeApi::memory(size_t& free, size_t& total) { MT_CUDA(cudaMemGetInfo(&free, &total)); }
 
+void RuntimeApi::copy_to_host(void* to, const void* from, size_t bytes, StreamHandle stream) {
+  MT_CUDA(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, as_stream(stream)));
+}
+
 EventHandle RuntimeApi::make_event() {
   cudaEvent_t event = nullptr;
   MT_CUDA(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));

@@ -16,6 +16,7 @@ class RuntimeApi final : public DeviceApi {
   void* host_malloc(size_t bytes) override;
   void host_free(void* data) override;
   void memory(size_t& free, size_t& total) override;
+  void copy_to_host(void* to, const void* from, size_t bytes, StreamHandle stream) override;
   EventHandle make_event() override;
   void free_event(EventHandle event) override;
   void record(EventHandle event, StreamHandle stream) override;
