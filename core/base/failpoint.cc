@@ -45,7 +45,8 @@ State* state() {
 int errno_from(std::string_view text) {
   static const std::map<std::string_view, int> kNames = {{"ENOSPC", ENOSPC}, {"EIO", EIO},       {"EACCES", EACCES},
                                                          {"EROFS", EROFS},   {"EMFILE", EMFILE}, {"EDQUOT", EDQUOT},
-                                                         {"EFBIG", EFBIG},   {"EINTR", EINTR},   {"ENOENT", ENOENT}};
+                                                         {"EFBIG", EFBIG},   {"EINTR", EINTR},   {"ENOENT", ENOENT},
+                                                         {"ENOMEM", ENOMEM}};
   auto found = kNames.find(text);
   return found == kNames.end() ? EIO : found->second;
 }

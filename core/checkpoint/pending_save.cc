@@ -1,17 +1,20 @@
 #include "mtrain/checkpoint/pending_save.h"
 
 #include <new>
+#include <system_error>
 
 #include "mtrain/base/error.h"
 
 namespace mtrain {
 
-PendingSave::State::State(CheckpointStore& owner, int64_t of_step, std::vector<Slice> all, bool beside)
+PendingSave::State::State(CheckpointStore& owner, int64_t of_step, std::function<std::vector<Slice>()> make,
+                          std::string_view text, bool beside)
     : store(owner),
       step(of_step),
-      slices(std::move(all)),
+      source(std::move(make)),
       background(beside),
       temporary(owner.folder_ / cat("step-", of_step, ".tmp-", owner.options_.token, "-", ++owner.serial_)),
+      meta(text),
       result{.path = owner.step_folder(of_step)} {}
 
 PendingSave::State::~State() {
@@ -19,18 +22,23 @@ PendingSave::State::~State() {
   if (worker.joinable()) worker.join();
 }
 
-void PendingSave::State::begin(void (State::*part)()) {
-  auto work = [this, part] {
+void PendingSave::State::begin(Part next_part, void (State::*work)()) {
+  part = next_part;
+  auto all = [this, work] {
     try {
-      (this->*part)();
+      (this->*work)();
     } catch (...) {
       failure = std::current_exception();
     }
     finished = true;
   };
   finished = false;
-  if (background) worker = std::thread(work);
-  else work();
+  if (!background) return all();
+  try {
+    worker = std::thread(all);
+  } catch (const std::system_error&) {
+    all();  // the system has no thread to give: whoever called waits
+  }
 }
 
 bool PendingSave::State::all_through() const { return store.vote(finished); }
@@ -57,9 +65,14 @@ void PendingSave::State::agree() {
 /// From a part that every rank is through with to the next; true when there is none.
 bool PendingSave::State::next() {
   agree();
-  if (part == Part::writing) {
-    part = Part::committing;
-    begin(&State::commit);
+  if (part == Part::looking) {
+    result.already_saved = store.vote(same);
+    if (!result.already_saved) {
+      begin(Part::writing, &State::write);
+      return false;
+    }
+  } else if (part == Part::writing) {
+    begin(Part::committing, &State::commit);
     return false;
   }
   part = Part::over;
@@ -82,31 +95,24 @@ SaveResult PendingSave::wait() {
   return state_->result;
 }
 
-PendingSave CheckpointStore::begin_save(int64_t step, std::vector<Slice> slices, std::string_view meta, bool background) {
+PendingSave CheckpointStore::begin_save(int64_t step, std::function<std::vector<Slice>()> slices, std::string_view meta,
+                                        bool background) {
   MT_CHECK(writable_ && step >= 0, "step ", step);
-  auto state = std::make_unique<PendingSave::State>(*this, step, std::move(slices), background);
-  try {
-    state->look(meta);
-  } catch (...) {
-    state->failure = std::current_exception();
-  }
-  state->agree();
-  if (vote(state->same)) {
-    state->result.already_saved = true;
-    state->part = PendingSave::State::Part::over;
-  } else {
-    state->part = PendingSave::State::Part::writing;
-    state->begin(&PendingSave::State::write);
-  }
+  auto state = std::make_unique<PendingSave::State>(*this, step, std::move(slices), meta, background);
+  state->begin(PendingSave::State::Part::looking, &PendingSave::State::look);
   return PendingSave(std::move(state));
 }
 
 PendingSave CheckpointStore::start_save(int64_t step, std::vector<Slice> slices, std::string_view meta) {
+  return start_save(step, [given = std::move(slices)] { return given; }, meta);
+}
+
+PendingSave CheckpointStore::start_save(int64_t step, std::function<std::vector<Slice>()> slices, std::string_view meta) {
   return begin_save(step, std::move(slices), meta, true);
 }
 
 SaveResult CheckpointStore::save(int64_t step, std::span<const Slice> slices, std::string_view meta) {
-  return begin_save(step, {slices.begin(), slices.end()}, meta, false).wait();
+  return begin_save(step, [slices] { return std::vector<Slice>(slices.begin(), slices.end()); }, meta, false).wait();
 }
 
 }  // namespace mtrain

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <chrono>
 #include <exception>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -14,16 +15,17 @@
 namespace mtrain {
 
 struct PendingSave::State {
-  State(CheckpointStore& owner, int64_t of_step, std::vector<Slice> all, bool beside);
+  State(CheckpointStore& owner, int64_t of_step, std::function<std::vector<Slice>()> make, std::string_view text, bool beside);
   ~State();
 
-  // P0; P1 to P5; P6 to P10.
-  void look(std::string_view text);
+  // The slices and P0; P1 to P5; P6 to P10.
+  void look();
   void write();
   void commit();
 
   /// On a thread of its own where the save goes on beside other work.
-  void begin(void (State::*part)());
+  enum class Part { looking, writing, committing, over };
+  void begin(Part next_part, void (State::*work)());
   bool all_through() const;
   /// Every rank comes here when its part is through. Throws on every rank if it failed on any; the temporary folder is gone then.
   void agree();
@@ -31,12 +33,13 @@ struct PendingSave::State {
 
   CheckpointStore& store;
   const int64_t step;
-  const std::vector<Slice> slices;
+  std::function<std::vector<Slice>()> source;
+  std::vector<Slice> slices;
   const bool background;
   const fs::path temporary;
   const std::chrono::steady_clock::time_point start = std::chrono::steady_clock::now();
-  enum class Part { looking, writing, committing, over } part = Part::looking;
-  std::string meta;
+  Part part = Part::looking;
+  std::string meta;  // canonical from look() on
   bool exists = false, damaged = false, same = false;
   Manifest manifest;
   SaveResult result;

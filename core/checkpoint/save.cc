@@ -114,9 +114,10 @@ void CheckpointStore::clean() {
   }
 }
 
-void PendingSave::State::look(std::string_view text) {
+void PendingSave::State::look() {
+  slices = source();
   point("ckpt.p0");
-  meta = canonical_meta(text, "metadata");
+  meta = canonical_meta(meta, "metadata");
   for (const Slice& slice : slices) check_slice(slice);
   exists = fs::exists(result.path) && !fs::is_empty(result.path);
   damaged = exists && is_damaged(result.path, step);
@@ -269,7 +270,8 @@ void CheckpointStore::retire(int64_t saved, std::vector<std::string>& warnings) 
 /// Out of the way in one step, then piece by piece. Gives why the pieces are still there, "" when they are
 /// not: they are in nobody's way and go with the next clean().
 std::string CheckpointStore::discard(const fs::path& folder) {
-  fs::path trash = folder_ / cat("trash-", folder.filename().string(), "-", options_.token, "-", ++serial_);
+  static std::atomic<int64_t> discarded{0};  // not serial_: that goes alike on all ranks, and one alone comes here
+  fs::path trash = folder_ / cat("trash-", folder.filename().string(), "-", options_.token, "-", ++discarded);
   rename_folder(folder, trash, "ckpt.trash");
   try {
     point("ckpt.trash.delete");

@@ -108,9 +108,12 @@ class MT_API CheckpointStore {
   /// step `step`. Error(io) when the system fails it; what was there before is untouched and a later save may
   /// succeed. Error(checkpoint) when that step exists with other content. The data must not change meanwhile.
   SaveResult save(int64_t step, std::span<const Slice> slices, std::string_view meta);
-  /// The same beside other work: returns when it is known what is to be written. The slices' data must stay as it is until
-  /// the save is over. One at a time.
+  /// The same beside other work: returns at once, and fails where poll() or wait() is called. The slices' data must stay as it is
+  /// until the save is over. One at a time.
   PendingSave start_save(int64_t step, std::vector<Slice> slices, std::string_view meta);
+  /// The same of slices that are yet to be made, such as copies of what is on a device: called once, on the save's thread. What it
+  /// throws fails the save as everything else does, on every rank; std::bad_alloc becomes Error(io).
+  PendingSave start_save(int64_t step, std::function<std::vector<Slice>()> slices, std::string_view meta);
 
   /// All checkpoints, oldest first, with the quick check of manifest and sizes.
   std::vector<CheckpointInfo> list() const;
@@ -129,7 +132,7 @@ class MT_API CheckpointStore {
 
  private:
   friend struct PendingSave::State;
-  PendingSave begin_save(int64_t step, std::vector<Slice> slices, std::string_view meta, bool background);
+  PendingSave begin_save(int64_t step, std::function<std::vector<Slice>()> slices, std::string_view meta, bool background);
   std::vector<int64_t> steps() const;
   void clean();
   Manifest write_shard(const fs::path& folder, std::span<const Slice> slices, const std::atomic<bool>& given_up);

@@ -203,6 +203,55 @@ TEST_CASE("ranks save beside their work, polling at the same places") {
     CHECK(entry.path().filename().string().find("tmp") == std::string::npos);
 }
 
+TEST_CASE("ranks save more often than checkpoints are kept") {
+  auto samples = sample_tensors(13);
+  TempDir dir;
+  constexpr int kWorld = 3;
+  Ballot ballot(kWorld);
+  auto errors = on_ranks(kWorld, [&](int rank) {
+    CheckpointStore store(
+        dir.path(), StoreOptions{.keep = 2, .rank = rank, .world = kWorld, .token = "job", .vote = std::ref(ballot)});
+    Slices mine = cut_all(samples, rank, kWorld, 0);
+    for (int64_t step = 1; step <= 6; ++step) CHECK(store.save(step, mine.list, kMeta).warnings.empty());
+  });
+  for (const auto& error : errors) CHECK(error.empty());
+  CheckpointStore store(dir.path());
+  CHECK(store.list().size() == 2);
+  CHECK(store.latest_valid().step == 6);
+}
+
+TEST_CASE("slices are made on the save's thread, and a rank that cannot make them fails the save on all") {
+  auto samples = sample_tensors(13);
+  TempDir dir;
+  constexpr int kWorld = 3;
+  Ballot ballot(kWorld);
+  auto errors = on_ranks(kWorld, [&](int rank) {
+    CheckpointStore store(dir.path(),
+                          StoreOptions{.rank = rank, .world = kWorld, .token = "job", .vote = std::ref(ballot)});
+    Slices mine = cut_all(samples, rank, kWorld, 0);
+    auto save = [&](int64_t step, const std::function<std::vector<Slice>()>& make) {
+      return failure([&] {
+        PendingSave pending = store.start_save(step, make, kMeta);
+        while (!pending.poll()) {
+        }
+      });
+    };
+    std::thread::id maker;
+    int made = 0;
+    CHECK(save(1, [&] { return ++made, maker = std::this_thread::get_id(), mine.list; }).empty());
+    CHECK(made == 1);
+    CHECK(maker != std::this_thread::get_id());
+    std::string why = save(2, [&] { return rank == 1 ? throw std::bad_alloc() : mine.list; });
+    CHECK_MESSAGE(why.find(rank == 1 ? "not enough memory" : "another rank could not save") != std::string::npos, why);
+    CHECK(save(3, [&] { return mine.list; }).empty());
+  });
+  for (const auto& error : errors) CHECK(error.empty());
+  CheckpointStore store(dir.path());
+  CHECK(store.list().size() == 2);
+  CHECK(store.problem(1).empty());
+  CHECK(store.problem(3).empty());
+}
+
 TEST_CASE("when one rank fails, none commits and all say so") {
   auto samples = sample_tensors(13);
   TempDir dir;
