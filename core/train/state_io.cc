@@ -1,7 +1,14 @@
 #include "mtrain/train/state_io.h"
 
 #include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstring>
 #include <deque>
+#include <latch>
+#include <new>
+
+#include "mtrain/base/failpoint.h"
 
 namespace mtrain {
 namespace {
@@ -33,15 +40,18 @@ std::vector<StateTensor> state_tensors(ParamList& parameters, OptimizerState* op
 /// Host memory of the slices, and how they lie in the tensors.
 class Staging {
  public:
+  Staging() = default;
   Staging(std::vector<StateTensor> tensors, bool counted_only) : tensors_(std::move(tensors)) {
     for (const StateTensor& t : tensors_)
       for (const ParamBox& box : t.parameter->boxes_of(t.begin, t.begin + t.tensor.numel())) {
         if (counted_only && !(t.counted && box.counted)) continue;
-        auto& bytes = host_.emplace_back(static_cast<size_t>(box.extent.numel()) * sizeof(float));
-        slices_.push_back({t.name, DType::f32, t.parameter->global, box.global, box.extent, bytes});
+        slices_.push_back({t.name, DType::f32, t.parameter->global, box.global, box.extent, {}});
         boxes_.push_back({&t, box});
       }
   }
+  Staging(Staging&&) = default;
+  Staging& operator=(Staging&&) = default;
+
   /// A model's buffers go whole: to be loaded as they lie in memory, to be saved as copies.
   void add(std::deque<StateBuffer>& buffers, bool to_save) {
     for (StateBuffer& b : buffers) {
@@ -52,61 +62,131 @@ class Staging {
     }
   }
   std::vector<Slice>& slices() { return slices_; }
+  /// Whose tensors these are; null where there are none.
+  Run* run() const { return boxes_.empty() ? nullptr : &boxes_[0].first->tensor.run(); }
 
-  void from_device() {
-    each_tensor([](Run& run, const Tensor& tensor, std::vector<float>& whole) { run.download(tensor, whole.data()); },
-                [](float* whole, float* piece, size_t n) { std::copy_n(whole, n, piece); }, [](Run&, const Tensor&, auto&) {});
+  /// By a stream of its own and without a word to tensors' memory, so that it can be done on any thread.
+  void from_device(const std::atomic<bool>& given_up) {
+    if (boxes_.empty()) return;
+    Backend& backend = run()->backend();
+    auto stream = backend.copy_stream(run()->device());
+    auto fetch = [&](const Tensor& tensor, void* to) {
+      backend.copy(*stream, to, tensor.raw(), static_cast<size_t>(tensor.numel()) * sizeof(float));
+    };
+    std::vector<float> whole;
+    each_tensor([&](const StateTensor& t, size_t begin, size_t end) {
+      if (given_up) throw Error(ErrorClass::io, "a save was given up");
+      copy_point();
+      for (size_t i = begin; i < end; ++i) allocate(i);
+      if (boxes_[begin].second.extent.numel() == t.tensor.numel()) return fetch(t.tensor, host_[begin].get());
+      whole.resize(static_cast<size_t>(t.tensor.numel()));
+      fetch(t.tensor, whole.data());
+      each_run(t, begin, end, [&](int64_t at, float* piece, size_t n) { std::copy_n(whole.data() + at, n, piece); });
+    });
+  }
+  void allocate() {
+    for (size_t i = 0; i < boxes_.size(); ++i) allocate(i);
   }
   void to_device() {
-    each_tensor([](Run&, const Tensor&, std::vector<float>&) {},
-                [](float* whole, float* piece, size_t n) { std::copy_n(piece, n, whole); },
-                [](Run& run, const Tensor& tensor, std::vector<float>& whole) { run.upload(tensor, whole.data()); });
+    std::vector<float> whole;
+    each_tensor([&](const StateTensor& t, size_t begin, size_t end) {
+      whole.resize(static_cast<size_t>(t.tensor.numel()));
+      each_run(t, begin, end, [&](int64_t at, float* piece, size_t n) { std::copy_n(piece, n, whole.data() + at); });
+      t.tensor.run().upload(t.tensor, whole.data());
+    });
   }
+  /// Gives the memory of tensors' slices back.
+  void drop() { host_.clear(); }
 
  private:
-  /// Boxes of one tensor follow each other.
-  template <class Begin, class Copy, class End>
-  void each_tensor(Begin&& begin, Copy&& copy, End&& end) {
-    std::vector<float> whole;
-    for (size_t i = 0; i < boxes_.size();) {
-      const StateTensor& t = *boxes_[i].first;
-      Run& run = t.tensor.run();
-      whole.resize(static_cast<size_t>(t.tensor.numel()));
-      begin(run, t.tensor, whole);
-      for (; i < boxes_.size() && boxes_[i].first == &t; ++i) {
-        auto piece = reinterpret_cast<float*>(host_[i].data());
-        for_each_run(boxes_[i].second, t.parameter->global, t.parameter->local, [&](int64_t, int64_t local, int64_t count) {
-          copy(whole.data() + (local - t.begin), piece, static_cast<size_t>(count));
-          piece += count;
-        });
-      }
-      end(run, t.tensor, whole);
+  /// One visit for each tensor of the state.
+  static void copy_point() {
+    Fault fault = failpoint("ckpt.copy");
+    if (fault.error == ENOMEM) throw std::bad_alloc();
+    if (fault) throw Error(ErrorClass::io, cat("cannot copy the state to host memory: ", std::strerror(fault.error)));
+  }
+
+  void allocate(size_t i) {
+    auto bytes = static_cast<size_t>(boxes_[i].second.extent.numel()) * sizeof(float);
+    host_.push_back(std::make_unique_for_overwrite<std::byte[]>(bytes));
+    slices_[i].data = {host_.back().get(), bytes};
+  }
+
+  /// visit(tensor, first box, the box behind its last): those of one tensor follow each other.
+  template <class Visit>
+  void each_tensor(Visit&& visit) {
+    for (size_t begin = 0, end = 0; begin < boxes_.size(); begin = end) {
+      const StateTensor* t = boxes_[begin].first;
+      while (end < boxes_.size() && boxes_[end].first == t) ++end;
+      visit(*t, begin, end);
+    }
+  }
+  /// visit(element of the tensor, where the slice has it, count).
+  template <class Visit>
+  void each_run(const StateTensor& t, size_t begin, size_t end, Visit&& visit) {
+    for (size_t i = begin; i < end; ++i) {
+      auto piece = reinterpret_cast<float*>(host_[i].get());
+      for_each_run(boxes_[i].second, t.parameter->global, t.parameter->local, [&](int64_t, int64_t local, int64_t count) {
+        visit(local - t.begin, piece, static_cast<size_t>(count));
+        piece += count;
+      });
     }
   }
 
   std::vector<StateTensor> tensors_;
-  std::deque<std::vector<std::byte>> host_, copies_;
-  std::vector<Slice> slices_;
+  std::deque<std::vector<std::byte>> copies_;
+  std::vector<Slice> slices_;  // those of boxes first
   std::vector<std::pair<const StateTensor*, ParamBox>> boxes_;
+  std::vector<std::unique_ptr<std::byte[]>> host_;  // of boxes
 };
 
 }  // namespace
 
+/// What the save's thread and the rank's share: the plan is made by the rank, the copy by the save's.
 struct StateSave::Host {
-  explicit Host(std::vector<StateTensor> tensors) : staging(std::move(tensors), true) {}
+  // A rank that has no memory for this must not leave the others alone with their votes: its save begins, and fails.
+  void plan(ParamList& parameters, OptimizerState* optimizer) noexcept {
+    try {
+      staging = Staging(state_tensors(parameters, optimizer), true);
+      staging.add(parameters.buffers(), true);
+      if (Run* run = staging.run()) run->stream().synchronize();
+    } catch (...) {
+      failure = std::current_exception();
+    }
+  }
+  std::vector<Slice> copy() {
+    struct Told {
+      std::latch& latch;
+      ~Told() { latch.count_down(); }
+    } told{copied};
+    try {
+      if (failure) std::rethrow_exception(failure);
+      staging.from_device(given_up);
+      return staging.slices();
+    } catch (...) {
+      staging.drop();
+      throw;
+    }
+  }
+
   Staging staging;
+  std::exception_ptr failure;
+  std::atomic<bool> given_up{false};
+  std::latch copied{1};
 };
 
 StateSave::StateSave(CheckpointStore& store, ParamList& parameters, OptimizerState* optimizer, const CheckpointMeta& meta)
-    : step_(meta.state.step), host_(std::make_unique<Host>(state_tensors(parameters, optimizer))) {
-  Staging& staging = host_->staging;
-  staging.add(parameters.buffers(), true);
-  staging.from_device();
-  save_.emplace(store.start_save(step_, staging.slices(), to_json(meta)));
+    : step_(meta.state.step), host_(std::make_unique<Host>()) {
+  host_->plan(parameters, optimizer);
+  save_.emplace(store.start_save(step_, [host = host_.get()] { return host->copy(); }, to_json(meta)));
 }
 
 StateSave::StateSave(StateSave&&) noexcept = default;
-StateSave::~StateSave() = default;
+StateSave::~StateSave() {
+  if (host_) host_->given_up = true;
+}
+bool StateSave::copied() const { return host_->copied.try_wait(); }
+void StateSave::wait_copied() { host_->copied.wait(); }
 
 SaveResult save_state(CheckpointStore& store, ParamList& parameters, OptimizerState* optimizer, const CheckpointMeta& meta) {
   return StateSave(store, parameters, optimizer, meta).wait();
@@ -115,6 +195,7 @@ SaveResult save_state(CheckpointStore& store, ParamList& parameters, OptimizerSt
 void load_state(const CheckpointStore& store, int64_t step, ParamList& parameters, OptimizerState* optimizer) {
   Staging staging(state_tensors(parameters, optimizer), false);
   staging.add(parameters.buffers(), false);
+  staging.allocate();
   store.load(step, staging.slices());
   staging.to_device();
   if (optimizer) return optimizer->masters_changed();

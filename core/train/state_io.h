@@ -1,4 +1,5 @@
-// The way of a training state to and from a checkpoint store. Tensors are staged in host memory, so a save sees one moment.
+// The way of a training state to and from a checkpoint store. Tensors are staged in host memory: a save is that of one moment, as
+// long as nobody changes the state before the copy is made.
 #pragma once
 #include <memory>
 #include <optional>
@@ -14,11 +15,17 @@ namespace mtrain {
 /// A state on its way into a store, as it was when the save began. For the rank's thread; see PendingSave.
 class MT_API StateSave {
  public:
-  /// Copies masters (as "<parameter>"), optimizer state (as "<parameter>.<state name>") and the model's buffers to the host.
+  /// Copies the model's buffers to the host, and waits for the run's stream: what it was given so far is in the state. Masters (as
+  /// "<parameter>") and optimizer state (as "<parameter>.<state name>") are copied by the save's thread: they must stay as they are,
+  /// and their memory where it is, until copied() or wait_copied(). A copy that fails is a save that fails.
   StateSave(CheckpointStore& store, ParamList& parameters, OptimizerState* optimizer, const CheckpointMeta& meta);
   StateSave(StateSave&&) noexcept;
+  /// Ends a copy under way at its next tensor.
   ~StateSave();
   int64_t step() const { return step_; }
+  /// Whether masters and optimizer state are copied, or the copy has failed.
+  bool copied() const;
+  void wait_copied();
   bool poll() { return save_->poll(); }
   SaveResult wait() { return save_->wait(); }
   const SaveResult& result() const { return save_->result(); }

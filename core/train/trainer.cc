@@ -260,6 +260,7 @@ StepLoss Trainer::forward_backward(std::span<const Batch> batches) {
 
 bool Trainer::update(const StepLoss& loss, double grad_norm, double lr) {
   const Settings& s = recipe_.settings;
+  finish_copy();
   bool finite = std::isfinite(loss.loss_sum) && std::isfinite(grad_norm);
   if (finite) {
     PhaseTimer timer(session_.run->profile(), "optimizer");

@@ -72,8 +72,10 @@ class MT_API Trainer {
   void open_store();
   void resume();
   void save();
-  /// Of a save that goes on beside the steps: looks whether it may go on; waits for its end.
+  /// Of a save that goes on beside the steps: looks whether it may go on; waits until its copy of the state is made; waits for its
+  /// end.
   void poll_save();
+  void finish_copy();
   void end_save();
   void end_save_or_drop_it() noexcept;
   bool try_save(int64_t step, const std::function<void()>& part);

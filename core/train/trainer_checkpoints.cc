@@ -9,6 +9,10 @@
 namespace mtrain {
 namespace {
 
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
 StoreOptions store_options(const Settings& s, const RankMesh& mesh) {
   Communicator* savers = mesh.savers();
   StoreOptions options{.keep = static_cast<int>(s.checkpoint.keep),
@@ -63,11 +67,11 @@ void Trainer::save() {
     saved_step_ = state_.step;
     return;
   }
-  const auto start = std::chrono::steady_clock::now();
+  const auto start = Clock::now();
   try_save(state_.step, [&] {
     save_.emplace(*store_, session_.parameters, &*optimizer_state_, meta(state_.consumed_samples));
   });
-  save_held_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  save_held_ = seconds_since(start);
   if (!recipe_.settings.checkpoint.async) end_save();
 }
 
@@ -77,12 +81,26 @@ void Trainer::poll_save() {
   if (over) end_save();
 }
 
+/// Before the state changes or its memory goes.
+void Trainer::finish_copy() {
+  if (!save_) return;
+  if (!save_->copied()) {
+    LongOperation copying(ranks_.activity(), "copying the state for a checkpoint");
+    const auto start = Clock::now();
+    save_->wait_copied();
+    save_held_ += seconds_since(start);
+  }
+  poll_save();  // all ranks are here: what was copied can be written from now on
+}
+
 void Trainer::end_save() {
   if (!save_) return;
   LongOperation saving(ranks_.activity(), "saving a checkpoint");
   const int64_t step = save_->step();
+  const auto start = Clock::now();
   try_save(step, [&] {
     SaveResult result = save_->wait();
+    save_held_ += seconds_since(start);
     saved_step_ = step;
     auto ms = [](double seconds) { return cat(static_cast<int>(seconds * 1000), " ms"); };
     event(cat("checkpoint of step ", step, ": ", human_bytes(result.bytes), " in ", ms(result.seconds),

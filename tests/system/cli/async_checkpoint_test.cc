@@ -10,6 +10,14 @@ namespace {
 
 const Words kAsync = {"checkpoint.async=true"};
 
+/// What a run says of the time that training stood still for the checkpoint of a step, in ms; -1 when it says nothing.
+int waited_for(const Outcome& out, int step) {
+  size_t at = out.out.find("checkpoint of step " + std::to_string(step) + ": ");
+  const std::string told = "training waited ";
+  if (at != std::string::npos) at = out.out.find(told, at);
+  return at == std::string::npos ? -1 : std::atoi(out.out.c_str() + at + told.size());
+}
+
 /// Digest of one checkpoint of a run.
 std::string digest_of(const fs::path& folder, int step) {
   Outcome out = cli({"checkpoint", "digest", folder.string(), "--step", std::to_string(step)});
@@ -41,11 +49,48 @@ TEST_CASE("a slow disk: training goes on, and every checkpoint is that of its st
   }
 }
 
+TEST_CASE("a slow copy of the state: the update waits for it, and every checkpoint is that of its step") {
+  Scratch scratch("mtrain-async-copy");
+  std::string recipe = scratch.write("tiny.yaml", tiny_recipe());
+  int number = 0;
+  for (const Words& words : {Words{}, Words{"mixed_precision.dtype=bf16"}, Words{"dist.nproc=2", "dist.zero=1"},
+                             Words{"dist.nproc=2", "dist.zero=3"}, Words{"dist.nproc=2", "dist.tp=2"}}) {
+    CAPTURE(text(words));
+    std::string name = std::to_string(number++);
+    Words all = with({"checkpoint.keep=0", "checkpoint.interval=10"}, words);
+    fs::path waits = scratch / ("waits" + name), beside = scratch / ("beside" + name);
+    train(recipe, waits, all);
+    Outcome out = run({.arguments = with({mtrain_binary(), "train", recipe, "run.dir=" + beside.string()}, with(all, kAsync)),
+                       .environment = {"MTRAIN_FAULT=ckpt.copy:5:delay=600"}});
+    REQUIRE_MESSAGE(out.status == 0, out.err);
+    for (int step : {10, 20, 30, 40}) CHECK(digest_of(beside, step) == digest_of(waits, step));
+    CHECK(digest_of(beside, 10).size() == 65);
+  }
+}
+
+TEST_CASE("the copy goes on while the next step computes, and what training waited is told") {
+  Scratch scratch("mtrain-async-told");
+  std::string recipe = scratch.write("tiny.yaml", tiny_recipe());
+  auto run_with = [&](const std::string& name, const std::string& faults) {
+    Words words = {mtrain_binary(), "train", recipe, "run.dir=" + (scratch / name).string(), "checkpoint.interval=10"};
+    Outcome out = run({.arguments = with(words, kAsync), .environment = {"MTRAIN_FAULT=" + faults}});
+    REQUIRE_MESSAGE(out.status == 0, out.err);
+    return out;
+  };
+  Outcome alone = run_with("alone", "ckpt.copy:5:delay=1500");
+  CHECK_MESSAGE(waited_for(alone, 10) >= 1000, alone.out);  // a step takes milliseconds: its update waits
+  CHECK(waited_for(alone, 20) < 1000);
+  Outcome beside = run_with("beside", "ckpt.copy:5:delay=1500,train.loss:11:delay=3000");
+  CHECK_MESSAGE(waited_for(beside, 10) >= 0, beside.out);
+  CHECK_MESSAGE(waited_for(beside, 10) < 1000, beside.out);  // the slow step has hidden it
+}
+
 TEST_CASE("kill -9 while a checkpoint is written beside the steps: the same end") {
   Scratch scratch("mtrain-async-kill");
   std::string recipe = scratch.write("tiny.yaml", tiny_recipe());
   train(recipe, scratch / "whole", {});
-  for (const char* point : {"ckpt.p1:1", "ckpt.p2:3", "ckpt.p3:2", "ckpt.p5:2", "ckpt.p6:1", "ckpt.p7:4", "ckpt.p10:5"}) {
+  for (const char* point : {"ckpt.copy:2", "ckpt.copy:90", "ckpt.p0:3", "ckpt.p1:1", "ckpt.p2:3", "ckpt.p3:2", "ckpt.p5:2",
+                            "ckpt.p6:1", "ckpt.p7:4", "ckpt.p10:5"}) {
     CAPTURE(point);
     fs::path folder = scratch / point;
     Outcome died = run({.arguments = with({mtrain_binary(), "train", recipe, "-q", "run.dir=" + folder.string()}, kAsync),
@@ -71,15 +116,52 @@ TEST_CASE("a save beside the steps that fails is told, and training goes on") {
   }
 }
 
+TEST_CASE("a rank that has no memory for the copy: the save fails on all of them, and training goes on") {
+  Scratch scratch("mtrain-async-memory");
+  std::string recipe = scratch.write("tiny.yaml", tiny_recipe());
+  const Words ranks = {"dist.nproc=2", "dist.zero=1"};
+  train(recipe, scratch / "whole", ranks);
+  for (const char* async : {"checkpoint.async=true", "checkpoint.async=false"}) {
+    CAPTURE(async);
+    fs::path folder = scratch / async;
+    Outcome out = run({.arguments = with({mtrain_binary(), "train", recipe, "run.dir=" + folder.string(), async}, ranks),
+                       .environment = {"MTRAIN_FAULT=ckpt.copy:7:errno=ENOMEM"}});
+    CHECK_MESSAGE(out.status == 0, out.err);
+    CHECK_MESSAGE(out.out.find("checkpoint of step 5 failed: ") != std::string::npos, out.out);
+    CHECK(out.out.find("checkpoint of step 10 failed: ") == std::string::npos);
+    CHECK_FALSE(fs::exists(folder / "checkpoints" / "step-5"));
+    CHECK(fs::exists(folder / "checkpoints" / "step-40"));
+    CHECK(digest(folder) == digest(scratch / "whole"));
+  }
+}
+
 TEST_CASE("a run that ends by an error keeps the checkpoint that was under way") {
   Scratch scratch("mtrain-async-nan");
   std::string recipe = scratch.write("tiny.yaml", tiny_recipe());
+  for (const char* fault : {"ckpt.p3:2:delay=300,train.loss:12:nan", "ckpt.copy:90:delay=300,train.loss:11:nan"}) {
+    CAPTURE(fault);
+    fs::path folder = scratch / std::string(fault, 9);
+    Outcome out = run({.arguments = with({mtrain_binary(), "train", recipe, "run.dir=" + folder.string()}, kAsync),
+                       .environment = {std::string("MTRAIN_FAULT=") + fault}});
+    CHECK(out.status == 14);
+    CHECK_MESSAGE(out.err.find("step 10 is saved") != std::string::npos, out.err);
+    CHECK(digest_of(folder, 10).size() == 65);
+  }
+}
+
+TEST_CASE("ranks that fail while the state is copied end in order, with the checkpoint before") {
+  Scratch scratch("mtrain-async-fail-copy");
+  std::string recipe = scratch.write("tiny.yaml", tiny_recipe());
   fs::path folder = scratch / "run";
-  Outcome out = run({.arguments = with({mtrain_binary(), "train", recipe, "run.dir=" + folder.string()}, kAsync),
-                     .environment = {"MTRAIN_FAULT=ckpt.p3:2:delay=300,train.loss:12:nan"}});
-  CHECK(out.status == 14);
-  CHECK_MESSAGE(out.err.find("step 10 is saved") != std::string::npos, out.err);
-  CHECK(digest_of(folder, 10).size() == 65);
+  Outcome out = run({.arguments = with({mtrain_binary(), "train", recipe, "run.dir=" + folder.string(), "dist.nproc=2"}, kAsync),
+                     .environment = {"MTRAIN_FAULT=ckpt.copy:100:delay=800,train.loss:21:throw"}});
+  CHECK(out.status > 0);
+  CHECK_MESSAGE(out.status < 128, out.err);  // by no signal
+  CHECK(digest_of(folder, 5).size() == 65);
+  CHECK_FALSE(fs::exists(folder / "checkpoints" / "step-10"));
+  train(recipe, folder, with(kAsync, {"dist.nproc=2"}));
+  train(recipe, scratch / "whole", {"dist.nproc=2"});
+  CHECK(digest(folder) == digest(scratch / "whole"));
 }
 
 TEST_CASE("checkpoints of certain steps are kept for ever") {

@@ -48,6 +48,7 @@ const Case kCases[] = {
     {kLlama, {"dist.nproc=2", "dist.tp=2", "dist.sp=true", "mixed_precision.dtype=bf16", "mixed_precision.fp8=hybrid",
               "mixed_precision.fp8_recipe=tensorwise"}},
     {kLlama, {"dist.nproc=1", "model.recompute=full"}},
+    {kLlama, {"dist.nproc=2", "dist.zero=1", "checkpoint.async=true", "checkpoint.interval=1"}},
     {kMoe, {"dist.nproc=4", "dist.ep=2", "dist.tp=2", "dist.sp=true"}},
     {kMoe, {"dist.nproc=2", "dist.ep=2", "dist.zero=1", "comm_overlap.moe=true"}},
 };
