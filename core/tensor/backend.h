@@ -2,6 +2,7 @@
 // Backend methods are thread-safe; a Stream is for one thread at a time.
 #pragma once
 #include <cstddef>
+#include <cstdint>
 #include <limits>
 #include <memory>
 #include <string>
@@ -32,8 +33,18 @@ class MT_API Stream {
   /// Returns when all queued work is done.
   virtual void synchronize() {}
   /// The device library's handle of the queue, with all that was given to it so far behind it, for others who know the
-  /// library, such as a communicator. Null where there is none.
+  /// library, such as a communicator. Good until the stream is given more work. Null where there is none.
   virtual void* native() { return nullptr; }
+  /// From here to end_recording() comes work that is much like that between the two before, as a step of training is. A stream may
+  /// gather such work and hand it to the device in pieces that it remembers from one recording to the next; nobody sees a difference
+  /// but in time, and it has all been handed over when end_recording() returns. REQUIRES: while a stream records, other streams of
+  /// its backend are used by the same thread only.
+  virtual void begin_recording() {}
+  /// What a recording took: pieces that were handed over, and how many of them had to be made anew.
+  struct Recorded {
+    int64_t pieces = 0, made = 0;
+  };
+  virtual Recorded end_recording() { return {}; }
   /// Where recording kernels note their calls (profile.h); null: nowhere.
   Profile* profile() const { return profile_; }
   void set_profile(Profile* profile) { profile_ = profile; }

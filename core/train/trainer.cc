@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cmath>
+#include <utility>
 
 #include "mtrain/base/failpoint.h"
 #include "mtrain/base/log.h"
@@ -41,6 +42,31 @@ LoaderConfig loader_config(const Settings& s, int rank, int ranks) {
 }
 
 int ranks_here(const Communicator& ranks) { return ranks.kind() == "thread" ? ranks.size() : 1; }
+
+/// A stream that records for as long as this is there; where something fails, what came before is handed over all the same.
+class Recording {
+ public:
+  Recording(Stream& stream, bool on) : stream_(on ? &stream : nullptr) {
+    if (stream_) stream_->begin_recording();
+  }
+  ~Recording() {
+    try {
+      end();
+    } catch (const std::exception& error) {
+      log_warn("what was recorded is lost: ", error.what());
+    }
+  }
+  Recording(const Recording&) = delete;
+  Recording& operator=(const Recording&) = delete;
+  /// What it took. Nothing where nothing was recorded, and when it has ended.
+  std::optional<Stream::Recorded> end() {
+    Stream* stream = std::exchange(stream_, nullptr);
+    return stream ? std::optional(stream->end_recording()) : std::nullopt;
+  }
+
+ private:
+  Stream* stream_;
+};
 
 /// As a faulty machine does: the last bit of one weight.
 void flip_a_bit(ParamList& parameters) {
@@ -184,11 +210,18 @@ bool Trainer::told_to_stop() {
   return ranks_.all_reduce_value<int32_t>(stop_() ? 1 : 0, ReduceOp::max) != 0;
 }
 
+// The first steps choose algorithms and find their memory. What is timed kernel by kernel is not recorded.
+bool Trainer::records_step() {
+  const CudaGraphSection& s = recipe_.settings.cuda_graph;
+  return s.type == "full_iteration" && steps_here_++ >= s.warmup_steps && !session_.run->profile();
+}
+
 StepMetrics Trainer::step() {
   auto start = std::chrono::steady_clock::now();
   const Settings& s = recipe_.settings;
   session_.run->step = static_cast<uint64_t>(state_.step);
   std::span<const Batch> batches = loader_->next();
+  Recording recording(session_.run->stream(), records_step());
 
   // 1. interpret the program: forward, backward, gradient reduction
   StepLoss loss = forward_backward(batches);
@@ -204,6 +237,11 @@ StepMetrics Trainer::step() {
   bool updated = update(loss, grad_norm, lr);
   auto figures = end_step(updated);
   session_.precision.end_step(*session_.run, updated, mesh_.replicas(), cutting(mesh_.parallel().tp) ? &mesh_.parallel().tp->comm() : nullptr);
+
+  if (auto recorded = recording.end()) {
+    figures.emplace_back("graphs", static_cast<double>(recorded->pieces));
+    figures.emplace_back("graphs_made", static_cast<double>(recorded->made));
+  }
 
   if (failpoint("train.flip").action == FaultAction::nan) flip_a_bit(session_.parameters);
   ++state_.step;

@@ -65,6 +65,7 @@ class MT_API Trainer {
   bool told_to_stop();
   void require_agreement();
   void build();
+  bool records_step();
   StepLoss forward_backward(std::span<const Batch> batches);
   bool update(const StepLoss& loss, double grad_norm, double lr);
   /// What the model does once per step by itself, and tells of it.
@@ -114,6 +115,7 @@ class MT_API Trainer {
   SavedConfig saved_;
   RunInfo info_;
   int64_t saved_step_ = -1;
+  int64_t steps_here_ = 0;  // by this object, for cuda_graph.warmup_steps
   std::optional<Profile> profile_;
   int64_t profile_from_ = 0;  // steps before it
 };

@@ -14,7 +14,7 @@
 
 namespace mtrain::testing {
 
-class FakeDevice final : public cuda::DeviceApi {
+class FakeDevice : public cuda::DeviceApi {
  public:
   explicit FakeDevice(size_t bytes) : total_(bytes) {}
 
@@ -35,6 +35,7 @@ class FakeDevice final : public cuda::DeviceApi {
   }
   void* host_malloc(size_t bytes) override {
     if (host_.size() >= host_limit) return nullptr;
+    ++host_mallocs;
     host_.push_back(std::vector<char>(bytes));
     return host_.back().data();
   }
@@ -71,7 +72,7 @@ class FakeDevice final : public cuda::DeviceApi {
   std::map<void*, int64_t> work, ran;
   std::vector<std::pair<void*, void*>> waits;  // (who waits, for whom)
   size_t host_limit = 1000;
-  int mallocs = 0, frees = 0, host_frees = 0, host_waits = 0, freed_events = 0;
+  int mallocs = 0, frees = 0, host_mallocs = 0, host_frees = 0, host_waits = 0, freed_events = 0;
   size_t fail_copies_from = 0, most_open_copies = 0;
   size_t open_copies() const { return open_.size(); }
   size_t used() const { return used_; }

@@ -7,26 +7,20 @@
 #include <vector>
 
 #include "fake_device.h"
-#include "pinned_pool.h"
 
 using namespace mtrain;
 using cuda::PinnedDownload;
-using cuda::PinnedPool;
 using testing::FakeDevice;
 
 namespace {
 
 void* const kStream = reinterpret_cast<void*>(1);
-constexpr size_t kPiece = PinnedPool::kPiece;
+constexpr size_t kPiece = PinnedDownload::kPiece;
 
 std::vector<uint32_t> values(size_t bytes) {
   std::vector<uint32_t> out(bytes / sizeof(uint32_t));
   std::iota(out.begin(), out.end(), 7u);
   return out;
-}
-
-PinnedDownload::Pieces pieces_of(PinnedPool& pool) {
-  return {.take = [&pool] { return pool.take(); }, .give = [&pool](void* piece) { pool.give(piece, kStream); }};
 }
 
 }  // namespace
@@ -35,8 +29,7 @@ TEST_CASE("downloads of every size arrive whole, through as many pieces as there
   for (size_t pieces : {size_t{0}, size_t{1}, size_t{2}, size_t{5}}) {
     FakeDevice device(0);
     device.host_limit = pieces;
-    PinnedPool pool(device, 8 * kPiece);
-    PinnedDownload download(device, pieces_of(pool));
+    PinnedDownload download(device);
     for (size_t bytes : {size_t{4}, kPiece - 4, kPiece, kPiece + 4, 2 * kPiece, 5 * kPiece + 400}) {
       CAPTURE(pieces);
       CAPTURE(bytes);
@@ -46,14 +39,13 @@ TEST_CASE("downloads of every size arrive whole, through as many pieces as there
       CHECK(std::memcmp(to.data(), from.data(), bytes) == 0);
       CHECK(device.open_copies() == 0);
     }
-    CHECK(pool.reserved() == std::min<size_t>(pieces, 2) * kPiece);  // the same ones again
+    CHECK(device.host_mallocs == std::min<int>(static_cast<int>(pieces), 2));  // the same ones again
   }
 }
 
 TEST_CASE("one piece is filled while the other is emptied") {
   FakeDevice device(0);
-  PinnedPool pool(device, 8 * kPiece);
-  PinnedDownload download(device, pieces_of(pool));
+  PinnedDownload download(device);
   auto from = values(6 * kPiece);
   std::vector<uint32_t> to(from.size());
   download.run(to.data(), from.data(), 6 * kPiece, kStream);
@@ -61,16 +53,18 @@ TEST_CASE("one piece is filled while the other is emptied") {
   CHECK(device.most_open_copies == 2);
 }
 
-TEST_CASE("pieces of a download that fails go back") {
+TEST_CASE("a download that fails leaves its pieces for the next, and they go back at the end") {
   FakeDevice device(0);
-  PinnedPool pool(device, 2 * kPiece);
-  auto from = values(4 * kPiece);
-  std::vector<uint32_t> to(from.size());
-  PinnedDownload download(device, pieces_of(pool));
-  device.fail_copies_from = 3;
-  CHECK_THROWS(download.run(to.data(), from.data(), 4 * kPiece, kStream));
-  device.fail_copies_from = 0;
-  download.run(to.data(), from.data(), 4 * kPiece, kStream);
-  CHECK(to == from);
-  CHECK(pool.reserved() == 2 * kPiece);
+  {
+    auto from = values(4 * kPiece);
+    std::vector<uint32_t> to(from.size());
+    PinnedDownload download(device);
+    device.fail_copies_from = 3;
+    CHECK_THROWS(download.run(to.data(), from.data(), 4 * kPiece, kStream));
+    device.fail_copies_from = 0;
+    download.run(to.data(), from.data(), 4 * kPiece, kStream);
+    CHECK(to == from);
+    CHECK(device.host_mallocs == 2);
+  }
+  CHECK(device.host_frees == 2);
 }

@@ -1,6 +1,7 @@
 // A run on the GPU beside the same run on the CPU: the same losses within what the order of float sums can do.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <fstream>
 #include <sstream>
@@ -12,8 +13,8 @@ using namespace mtrain;
 
 namespace {
 
-/// The number after "loss": of each line of a run's metrics.
-std::vector<double> losses(const std::string& backend, const std::string& dtype, const std::vector<std::string>& layout = {}) {
+/// The lines of a run's metrics.
+std::vector<std::string> metrics(const std::string& backend, const std::string& dtype, const std::vector<std::string>& layout = {}) {
   testing::Scratch scratch(cat("mt-cuda-", backend, dtype));
   std::string run = (scratch / "run").string();
   std::string recipe = scratch.write("tiny.yaml", testing::tiny_recipe());
@@ -24,10 +25,22 @@ std::vector<double> losses(const std::string& backend, const std::string& dtype,
   INFO(out.out << out.err);
   REQUIRE(out.status == 0);
   std::ifstream file(run + "/metrics.jsonl");
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(file, line);) lines.push_back(line);
+  return lines;
+}
+
+/// The number after "figure": in each line that has one.
+std::vector<double> numbers(const std::vector<std::string>& lines, const std::string& figure) {
   std::vector<double> all;
-  for (std::string line; std::getline(file, line);)
-    if (size_t at = line.find("\"loss\":"); at != std::string::npos) all.push_back(std::atof(line.c_str() + at + 7));
+  std::string key = cat("\"", figure, "\":");
+  for (const std::string& line : lines)
+    if (size_t at = line.find(key); at != std::string::npos) all.push_back(std::atof(line.c_str() + at + key.size()));
   return all;
+}
+
+std::vector<double> losses(const std::string& backend, const std::string& dtype, const std::vector<std::string>& layout = {}) {
+  return numbers(metrics(backend, dtype, layout), "loss");
 }
 
 }  // namespace
@@ -44,6 +57,26 @@ TEST_CASE("ten steps give the CPU's losses") {
     }
     CHECK(losses("cuda", dtype) == gpu);  // and the same bits when run again
   }
+}
+
+TEST_CASE("ten steps that are recorded as CUDA graphs give the bits of ten that are not, and soon make no more graphs") {
+  for (const char* dtype : {"fp32", "bf16"})
+    for (std::vector<std::string> layout : std::vector<std::vector<std::string>>{
+             {"train.global_batch_size=8"},  // several micro-batches, each of which the host waits for
+             {"train.global_batch_size=8", "model.recompute=full"},
+             {"dist.nproc=2", "dist.zero=1", "ddp.overlap_grad_reduce=true", "ddp.overlap_param_gather=true"}}) {
+      INFO(dtype << " " << layout.back());
+      std::vector<std::string> plain = metrics("cuda", dtype, layout);
+      layout.insert(layout.end(), {"cuda_graph.type=full_iteration", "cuda_graph.warmup_steps=2"});
+      std::vector<std::string> recorded = metrics("cuda", dtype, layout);
+      CHECK(numbers(recorded, "loss") == numbers(plain, "loss"));
+      CHECK(numbers(recorded, "grad_norm") == numbers(plain, "grad_norm"));
+      std::vector<double> graphs = numbers(recorded, "graphs"), made = numbers(recorded, "graphs_made");
+      REQUIRE(graphs.size() == 8);
+      CHECK(*std::min_element(graphs.begin(), graphs.end()) > 0);
+      CHECK(made.front() == graphs.front());
+      CHECK(made.back() == 0);
+    }
 }
 
 TEST_CASE("ranks that share the GPU give one CPU rank's losses in every layout") {

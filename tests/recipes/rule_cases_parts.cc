@@ -91,8 +91,6 @@ constexpr RuleCase kParts[] = {
     {"mla-not-gqa", "moe", "model.mla.kv_lora_rank=512", "model.mla.kv_lora_rank=512 model.kv_heads=32"},
     {"mtp-standalone", "moe", "model.mtp.standalone=true",
      "model.mtp.standalone=true model.mtp.layers=1 dist.pp=2"},
-    {"graph-whole-moe", "moe", "cuda_graph.type=local cuda_graph.modules=[moe]",
-     "cuda_graph.type=local cuda_graph.modules=[moe] model.moe.pad_to_capacity=true"},
 };
 
 }  // namespace

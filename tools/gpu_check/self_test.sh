@@ -30,7 +30,7 @@ echo "[doctest] assertions: 4096 | 4096 passed | 0 failed |"
 exit $2
 END
 }
-mtrain_program() { # mtrain_program DEVICE LOSS_ON_CUDA
+mtrain_program() { # mtrain_program DEVICE LOSS_ON_CUDA [LOSS_WITH_GRAPHS]
   program mtrain << END
 case "\$*" in
   doctor*) echo 'ok   device   backend cuda: $1' ;;
@@ -41,7 +41,8 @@ case "\$*" in
     mkdir -p "\$dir"
     loss=2.5
     case "\$*" in *backend=cuda*) loss=$2 ;; esac
-    for i in 1 2 3 4 5 6; do echo "{\"step\":\$i,\"loss\":\$loss}"; done > "\$dir/metrics.jsonl" ;;
+    case "\$*" in *cuda_graph.type=full_iteration*) loss=${3:-$2} ;; esac
+    for i in 1 2 3 4 5 6; do echo "{\"step\":\$i,\"loss\":\$loss,\"step_ms\":12.5}"; done > "\$dir/metrics.jsonl" ;;
 esac
 END
 }
@@ -62,6 +63,7 @@ expect "status $status where all is right" test "$status" -eq 0
 expect "no table line for contract" grep -qE '^contract +right +[0-9]+ +21 cases, 4096 checks' "$work/said"
 expect "layouts that a rule refuses are not 'not available'" grep -qE '^layouts +not available' "$work/said"
 expect "the losses are not compared" has "$work/said" 'cuda 2.51000, cpu 2.50000'
+expect "graphs are not held against steps without" grep -qE '^training-graphs +right +[0-9]+ +step 12.50000 ms' "$work/said"
 expect "rates of kernels are missing" has "$work/said" 'product 790 TFLOP/s, copy 4300 GB/s; up 700 TFLOP/s'
 expect "--quick ran a slow step" test ! -e "$work/out/bench-step.log"
 if command -v python3 > /dev/null 2>&1; then
@@ -84,6 +86,12 @@ status=$?
 expect "status $status where a test fails" test "$status" -eq 1
 expect "the failed step's log is not shown" has "$work/said" '--- contract'
 doctest_program test_cuda 0
+
+mtrain_program "$h200" 2.51 2.5100001
+check --only training-graphs
+status=$?
+expect "status $status where graphs change a loss" test "$status" -eq 1
+expect "a changed loss is not told" has "$work/said" 'losses are not those without graphs'
 
 mtrain_program "$h200" 2.7
 check --only training

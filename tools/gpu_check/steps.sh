@@ -1,6 +1,6 @@
 # The steps of gpu_check, in order: first whether it is right, then how fast. Sourced; see report.sh for what a step is.
-all_steps=(contract small-products golden layouts training training-fp8 sanitizer bench-kernels bench-step bench-step-fp8 bench-torch
-  bench-torch-step)
+all_steps=(contract small-products golden layouts training training-graphs training-fp8 sanitizer bench-kernels bench-step
+  bench-step-fp8 bench-torch bench-torch-step)
 slow_steps=(sanitizer training-fp8 bench-step bench-step-fp8 bench-torch bench-torch-step)
 
 # What doctest's last lines say: "214 cases, 91734 checks".
@@ -73,6 +73,23 @@ step_training() {
   cpu=$(last_loss cpu) gpu=$(last_loss gpu)
   figure="loss after $steps steps: cuda $gpu, cpu $cpu"
   close "$gpu" "$cpu" 0.01
+}
+
+# CUDA graphs change no bit; what they change is the time of a step.
+all_losses() { sed -n 's/.*"loss":\([0-9.eE+-]*\).*/\1/p' "$work/$1/metrics.jsonl"; }
+step_training_graphs() {
+  local name count
+  choose_text
+  for name in plain graphs; do
+    train cuda "$name" train.steps=60 scheduler.warmup_steps=20 validation.interval=0 \
+      "cuda_graph.type=$([[ $name == graphs ]] && echo full_iteration || echo none)" || return 1
+  done
+  count=$(all_losses graphs | wc -l)
+  figure="step $(last_loss graphs step_ms) ms in $(last_loss graphs graphs) graphs, $(last_loss plain step_ms) ms without"
+  if ((count == 0)) || ! diff <(all_losses plain) <(all_losses graphs); then
+    figure="losses are not those without graphs"
+    return 1
+  fi
 }
 
 # FP8 on the unit where there is one: the loss of bf16 within 2 %.

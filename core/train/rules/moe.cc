@@ -126,9 +126,6 @@ constexpr Rule kRules[] = {
      "all heads read the same latent", "model.kv_heads=0"},
     {"mtp-standalone", "model.mtp.standalone", "model.mtp.standalone", "model.mtp.layers > 0 and dist.pp > 1",
      "a stage of its own needs model.mtp.layers > 0 and dist.pp > 1", "", "model.mtp.standalone"},
-    {"graph-whole-moe", "cuda_graph.modules", "'moe' in cuda_graph.modules and experts > 0",
-     "model.moe.pad_to_capacity", "a recorded block of experts needs model.moe.pad_to_capacity",
-     "what is recorded has fixed shapes", "model.moe.pad_to_capacity"},
 };
 
 }  // namespace

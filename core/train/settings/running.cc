@@ -19,21 +19,19 @@ void OffloadSection::bind(Fields& f) {
 }
 
 void CudaGraphSection::bind(Fields& f) {
-  const std::string graphs = "CUDA graphs";
-  f("type", type, "what is recorded once and replayed: nothing, modules, or the whole step")
+  f("type", type,
+    "full_iteration: what a step gives the GPU is recorded and launched as graphs, cut where the host waits for the GPU, with the same "
+    "bits; local: not here, a rule says why")
       .one_of({"none", "local", "full_iteration"})
-      .needs(graphs)
       .resume(safe)
       .renamed_from({"cuda_graph_impl"});
-  f("modules", modules, "local: the parts of blocks that are recorded")
+  f("modules", modules, "local: the parts of blocks that are recorded; not here, a rule says why")
       .one_of({"attn", "mlp", "moe", "moe_router", "moe_preprocess"})
-      .needs(graphs)
       .resume(safe)
       .renamed_from({"cuda_graph_modules"});
-  f("warmup_steps", warmup_steps, "steps before recording")
+  f("warmup_steps", warmup_steps, "steps before the first that is recorded, in which libraries choose and memory settles")
       .min(0)
       .unit("steps")
-      .needs(graphs)
       .resume(safe)
       .renamed_from({"cuda_graph_warmup_steps"});
 }

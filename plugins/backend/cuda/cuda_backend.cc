@@ -14,7 +14,7 @@ constexpr size_t kPinnedLimit = size_t{64} << 20;
 }
 
 CudaBackend::CudaBackend(bool tf32)
-    : tf32_(tf32), kernels_(cuda_kernels()), pool_(api_), pinned_(api_, kPinnedLimit) {}
+    : tf32_(tf32), recording_(api_), kernels_(cuda_kernels()), pool_(recording_), pinned_(recording_, kPinnedLimit) {}
 
 CudaBackend::~CudaBackend() {
   if (ordering_) api_.free_event(ordering_);
@@ -39,8 +39,8 @@ const KernelTable& CudaBackend::kernels() const {
 void CudaBackend::order(cudaStream_t first, cudaStream_t then) {
   if (first == then) return;
   if (!ordering_) ordering_ = api_.make_event();
-  api_.record(ordering_, first);
-  api_.wait_on_stream(then, ordering_);
+  recording_.record(ordering_, first);
+  recording_.wait_on_stream(then, ordering_);
 }
 
 void* CudaBackend::take(size_t bytes, cudaStream_t stream, const char* use) {
@@ -72,10 +72,12 @@ void CudaBackend::give_pinned(void* piece, cudaStream_t stream) {
 void CudaBackend::opened(CudaStream& stream) {
   std::lock_guard lock(mutex_);
   streams_.push_back(&stream);
+  recording_.add(stream.recorder());
 }
 void CudaBackend::closed(CudaStream& stream) {
   std::lock_guard lock(mutex_);
   std::erase(streams_, &stream);
+  recording_.remove(stream.recorder());
 }
 
 DevicePool::Figures CudaBackend::figures() const {

@@ -9,6 +9,7 @@
 #include "device_pool.h"
 #include "mtrain/tensor/device_backend.h"
 #include "pinned_pool.h"
+#include "recording_device.h"
 #include "runtime_api.h"
 
 namespace mtrain::cuda {
@@ -39,12 +40,13 @@ class CudaBackend : public DeviceBackend {
   /// For CudaStream: memory in a stream's own order. take() throws Error(config) where there is none for `use`.
   void* take(size_t bytes, cudaStream_t stream, const char* use);
   void give(void* data, cudaStream_t stream);
-  DeviceApi& api() { return api_; }
   void* take_pinned();
   void give_pinned(void* piece, cudaStream_t stream);
   void opened(CudaStream& stream);
   void closed(CudaStream& stream);
   DevicePool::Figures figures() const;
+  GraphApi& graphs() { return graphs_; }
+  DeviceApi& device() { return api_; }
 
  private:
   const Verdict& verdict() const;
@@ -54,6 +56,8 @@ class CudaBackend : public DeviceBackend {
   mutable std::mutex mutex_;
   mutable std::unique_ptr<Verdict> verdict_;
   mutable RuntimeApi api_;
+  RuntimeGraphs graphs_;
+  RecordingDevice recording_;  // what the pools see of the device
   mutable std::once_flag asked_;  // what the device's unit for small types takes
   mutable KernelTable kernels_;
   DevicePool pool_;

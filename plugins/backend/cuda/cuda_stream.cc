@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "check.h"
 #include "cuda_backend.h"
@@ -12,28 +13,35 @@ namespace mtrain::cuda {
 namespace {
 constexpr size_t kNormSlots = 65536;
 constexpr size_t kLongDownload = size_t{256} << 10;  // worth two pieces of page-locked memory
+
+cudaStream_t made_stream(int device) {
+  MT_CUDA(cudaSetDevice(device));
+  cudaStream_t stream = nullptr;
+  MT_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  return stream;
 }
+}  // namespace
 
 CudaStream::CudaStream(CudaBackend& backend, int device, StreamUse use)
-    : backend_(backend), pending_(launches(), kAdamWBatch, kNormBatch, kNormSlots) {
-  MT_CUDA(cudaSetDevice(device));
+    : backend_(backend),
+      stream_(made_stream(device)),
+      recorder_(backend.graphs(), backend.device(), stream_, [this] { join_lanes(); }),
+      pending_(launches(), kAdamWBatch, kNormBatch, kNormSlots) {
   MT_CUDA(cudaDeviceGetAttribute(&processors_, cudaDevAttrMultiProcessorCount, device));
   architecture_ = architecture_of(device);
-  MT_CUDA(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
   MT_CUDA(cudaEventCreateWithFlags(&ordering_, cudaEventDisableTiming));
   if (use == StreamUse::copies) {
-    downloads_ = std::make_unique<PinnedDownload>(
-        backend_.api(), PinnedDownload::Pieces{.take = [this] { return backend_.take_pinned(); },
-                                               .give = [this](void* piece) { backend_.give_pinned(piece, stream_); }});
+    downloads_ = std::make_unique<PinnedDownload>(backend_.device());
     return;
   }
-  gemm_ = std::make_unique<GemmPlans>();
+  gemm_ = std::make_unique<GemmPlans>([this] { recorder_.cut(); });
   attention_ = std::make_unique<AttentionPlans>();
   backend_.opened(*this);
 }
 
-// What is still held back belongs to a run that failed, or to nobody.
+// What is still held back, or captured, belongs to a run that failed, or to nobody.
 CudaStream::~CudaStream() {
+  recorder_.abandon();
   for (Lane& lane : lanes_) {
     if (!lane.stream) continue;
     cudaStreamSynchronize(lane.stream);
@@ -49,7 +57,10 @@ CudaStream::~CudaStream() {
 }
 
 PendingWork::Launches CudaStream::launches() {
-  auto plain = [this] { return Launch{stream_, processors_, this, scratch_of}; };
+  auto plain = [this] {
+    open();
+    return Launch{stream_, processors_, this, scratch_of};
+  };
   return {.adamw =
               [plain](std::span<const AdamWArgs> list) {
                 check(mtrain::cuda::adamw(plain(), list.data(), static_cast<int>(list.size())), "adamw");
@@ -67,13 +78,32 @@ void CudaStream::settle() {
   pending_.flush();
 }
 
-void CudaStream::synchronize() {
+void CudaStream::begin_recording() {
+  settle();  // side streams that were forked outside are joined there
+  recorder_.begin();
+}
+
+Stream::Recorded CudaStream::end_recording() {
   settle();
+  GraphRecorder::Figures took = recorder_.end();
+  return {.pieces = took.launched, .made = took.instantiated};
+}
+
+// A capture cannot join what was forked before it.
+void CudaStream::open() {
+  if (!recorder_.on() || recorder_.capturing()) return;
+  join_lanes();
+  recorder_.open();
+}
+
+void CudaStream::synchronize() {
+  outside();
   std::vector<double> norms(pending_.owed());
   if (!norms.empty())
     MT_CUDA(
         cudaMemcpyAsync(norms.data(), norms_.data, norms.size() * sizeof(double), cudaMemcpyDeviceToHost, stream_));
   MT_CUDA(cudaStreamSynchronize(stream_));
+  recorder_.settled();
   pending_.deliver(norms.data());
 }
 
@@ -84,23 +114,28 @@ void CudaStream::order(cudaStream_t first, cudaStream_t then) {
 
 CudaStream::Place CudaStream::place_of(const GemmArgs& args, bool may_leave, size_t workspace_bytes) {
   pending_.flush();
+  open();
   int where = may_leave && small_product(args, processors_) ? placing_.place(memory_of(args)) : ProductLanes::kMain;
-  if (where == ProductLanes::kMain) {
-    join_lanes();
-    return {stream_, workspace_bytes > 0 ? grown(workspace_, workspace_bytes, "products' workspace") : nullptr};
+  if (where != ProductLanes::kMain) {
+    Lane& lane = lanes_[static_cast<size_t>(where)];
+    if (!lane.stream) MT_CUDA(cudaStreamCreateWithFlags(&lane.stream, cudaStreamNonBlocking));
+    void* workspace = workspace_bytes > 0 ? grown(lane.workspace, workspace_bytes, "products' workspace") : nullptr;
+    if (placing_.used(where)) {  // else asking for memory has cut the recording, and joined what there was
+      lane.forked = true;
+      order(stream_, lane.stream);  // behind whatever made its inputs
+      return {lane.stream, workspace};
+    }
   }
-  Lane& lane = lanes_[static_cast<size_t>(where)];
-  if (!lane.stream) MT_CUDA(cudaStreamCreateWithFlags(&lane.stream, cudaStreamNonBlocking));
-  void* workspace = workspace_bytes > 0 ? grown(lane.workspace, workspace_bytes, "products' workspace") : nullptr;
-  order(stream_, lane.stream);  // behind whatever made its inputs
-  return {lane.stream, workspace};
+  join_lanes();
+  return {stream_, workspace_bytes > 0 ? grown(workspace_, workspace_bytes, "products' workspace") : nullptr};
 }
 
+// Each is forgotten before it is waited for: where that fails, the next try would wait for what is no longer there.
 void CudaStream::join_lanes() {
   if (!placing_.busy()) return;
-  for (int i = 0; i < ProductLanes::kLanes; ++i)
-    if (placing_.used(i)) order(lanes_[static_cast<size_t>(i)].stream, stream_);
   placing_.joined();
+  for (Lane& lane : lanes_)
+    if (std::exchange(lane.forked, false)) order(lane.stream, stream_);
 }
 
 void* CudaStream::grown(Memory& memory, size_t bytes, const char* use) {
@@ -128,10 +163,11 @@ void CudaStream::upload(void* to, const void* from, size_t bytes) {
     size_t part = std::min(bytes - done, PinnedPool::kPiece);
     void* piece = backend_.take_pinned();
     if (!piece) {  // no page-locked memory: the runtime stages it, and the host waits
-      MT_CUDA(cudaMemcpyAsync(target + done, source + done, part, cudaMemcpyHostToDevice, stream_));
+      MT_CUDA(cudaMemcpyAsync(target + done, source + done, part, cudaMemcpyHostToDevice, outside()));
       MT_CUDA(cudaStreamSynchronize(stream_));
     } else {
       std::memcpy(piece, source + done, part);
+      open();
       MT_CUDA(cudaMemcpyAsync(target + done, piece, part, cudaMemcpyHostToDevice, stream_));
       backend_.give_pinned(piece, stream_);
     }
@@ -140,8 +176,9 @@ void CudaStream::upload(void* to, const void* from, size_t bytes) {
 }
 
 void CudaStream::download(void* to, const void* from, size_t bytes) {
-  if (downloads_ && bytes >= kLongDownload) return downloads_->run(to, from, bytes, handle());
-  MT_CUDA(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, handle()));
+  if (downloads_ && bytes >= kLongDownload) return downloads_->run(to, from, bytes, outside());
+  // Memory of the host that is not page-locked, which no graph may hold.
+  MT_CUDA(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, outside()));
   synchronize();
 }
 

@@ -1,7 +1,7 @@
 // A CUDA stream of one rank with what its kernels need: scratch memory, a cuBLASLt handle with its plans, uploads
-// through page-locked memory, side streams for small products, and small calls held back to be launched together. To
-// whoever uses it, all of it is one queue in order. For one thread at a time; owned by the rank, belongs to a
-// CudaBackend that outlives it.
+// through page-locked memory, side streams for small products, small calls held back to be launched together, and a recorder
+// that makes graphs of it all. To whoever uses it, all of it is one queue in order. For one thread at a time; owned by the rank,
+// belongs to a CudaBackend that outlives it.
 #pragma once
 #include <cuda_runtime_api.h>
 
@@ -13,6 +13,7 @@
 #include "cuda_backend.h"
 #include "device_pool.h"
 #include "gemm.h"
+#include "graph_recorder.h"
 #include "kernels/kernels.h"
 #include "mtrain/tensor/backend.h"
 #include "pending.h"
@@ -30,10 +31,19 @@ class CudaStream final : public Stream {
   ~CudaStream() override;
 
   void synchronize() override;
-  void* native() override { return handle(); }
-  /// The queue's end: what is given to it from here on comes after everything before.
+  void* native() override { return outside(); }
+  void begin_recording() override;
+  Recorded end_recording() override;
+  /// The queue's end: what is given to it from here on comes after everything before. For work that may be recorded.
   cudaStream_t handle() {
     settle();
+    open();
+    return stream_;
+  }
+  /// The same for what must not be recorded: the device has been handed all that came before.
+  cudaStream_t outside() {
+    settle();
+    recorder_.cut();
     return stream_;
   }
   /// The stream as it is, for events and memory that follow no order of calls.
@@ -42,6 +52,7 @@ class CudaStream final : public Stream {
   /// Calls held back are launched, and side streams joined.
   void settle();
   PendingWork& pending() { return pending_; }
+  GraphRecorder& recorder() { return recorder_; }
 
   /// Where a product with nothing to wait for but the queue so far may run.
   struct Place {
@@ -78,7 +89,9 @@ class CudaStream final : public Stream {
   struct Lane {
     cudaStream_t stream = nullptr;
     Memory workspace;
+    bool forked = false;  // has work that the main stream has not waited for
   };
+  void open();
   void* grown(Memory& memory, size_t bytes, const char* use);
   void order(cudaStream_t first, cudaStream_t then);
   PendingWork::Launches launches();
@@ -91,6 +104,7 @@ class CudaStream final : public Stream {
   std::array<Lane, ProductLanes::kLanes> lanes_;
   ProductLanes placing_;
   cudaEvent_t ordering_ = nullptr;
+  GraphRecorder recorder_;
   PendingWork pending_;
   std::unique_ptr<GemmPlans> gemm_;
   std::unique_ptr<AttentionPlans> attention_;

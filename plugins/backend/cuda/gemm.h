@@ -3,6 +3,7 @@
 #pragma once
 #include <compare>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 
@@ -42,7 +43,8 @@ class GemmPlans {
     auto operator<=>(const Key&) const = default;
   };
 
-  GemmPlans();
+  /// `before_making`: is called before the library is asked to make something.
+  explicit GemmPlans(std::function<void()> before_making = [] {});
   ~GemmPlans();
   /// Opens the library at the first call. A plan without an algorithm where it has none for this shape.
   GemmPlan& find(const Key& key);
@@ -50,6 +52,7 @@ class GemmPlans {
   size_t size() const { return plans_.size(); }
 
  private:
+  std::function<void()> before_making_;
   void* handle_ = nullptr;  // cublasLtHandle_t
   std::map<Key, std::unique_ptr<GemmPlan>> plans_;
   uint64_t clock_ = 0;

@@ -1,6 +1,7 @@
 #include "gemm_plan.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "mtrain/base/error.h"
 
@@ -108,7 +109,7 @@ void GemmPlan::choose(cublasLtHandle_t handle, const GemmPlans::Key& k) {
   usable = status == CUBLAS_STATUS_SUCCESS && found > 0;
 }
 
-GemmPlans::GemmPlans() = default;
+GemmPlans::GemmPlans(std::function<void()> before_making) : before_making_(std::move(before_making)) {}
 GemmPlans::~GemmPlans() {
   plans_.clear();
   if (handle_) cublasLtDestroy(static_cast<cublasLtHandle_t>(handle_));
@@ -116,12 +117,14 @@ GemmPlans::~GemmPlans() {
 
 GemmPlan& GemmPlans::find(const Key& key) {
   if (!handle_) {
+    before_making_();
     cublasLtHandle_t made = nullptr;
     MT_BLAS(cublasLtCreate(&made));
     handle_ = made;
   }
   auto found = plans_.find(key);
   if (found == plans_.end()) {
+    before_making_();
     if (plans_.size() >= kMaxPlans)
       plans_.erase(std::min_element(plans_.begin(), plans_.end(),
                                     [](auto& x, auto& y) { return x.second->used < y.second->used; }));

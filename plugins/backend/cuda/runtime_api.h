@@ -1,9 +1,11 @@
-// The CUDA runtime behind the memory pools (device_api.h), and what it knows about this machine. Thread-safe.
+// The CUDA runtime behind the memory pools (device_api.h) and recording (graph_recorder.h), and what it knows about this machine.
+// Thread-safe.
 #pragma once
 #include <string>
 #include <vector>
 
 #include "device_api.h"
+#include "graph_recorder.h"
 #include "mtrain/tensor/backend.h"
 
 namespace mtrain::cuda {
@@ -23,6 +25,19 @@ class RuntimeApi final : public DeviceApi {
   bool done(EventHandle event) override;
   void wait_on_host(EventHandle event) override;
   void wait_on_stream(StreamHandle stream, EventHandle event) override;
+};
+
+/// Captures are relaxed: calls that allocate or load kernels meanwhile, and other threads' captures, go their way.
+class RuntimeGraphs final : public GraphApi {
+ public:
+  void begin_capture(StreamHandle stream) override;
+  GraphHandle end_capture(StreamHandle stream) override;
+  bool empty(GraphHandle graph) override;
+  void free_graph(GraphHandle graph) noexcept override;
+  ExecutableHandle instantiate(GraphHandle graph) override;
+  bool update(ExecutableHandle executable, GraphHandle graph) override;
+  void free_executable(ExecutableHandle executable) noexcept override;
+  void launch(ExecutableHandle executable, StreamHandle stream) override;
 };
 
 /// What a machine answers to the three questions of a probe; zero and success where there was no need to ask.

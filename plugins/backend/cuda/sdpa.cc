@@ -28,10 +28,11 @@ class CudnnPlans final : public SdpaPlans {
     plans_.clear();
     if (handle_) cudnnDestroy(handle_);
   }
-  /// Null where the library has no kernel.
-  CompiledGraph* find(const SdpaShape& shape, bool backward) {
+  /// Null where the library has no kernel. Compiled between two graphs where the stream is recorded.
+  CompiledGraph* find(CudaStream& stream, const SdpaShape& shape, bool backward) {
     auto found = plans_.find({shape, backward});
     if (found != plans_.end()) return found->second ? &*found->second : nullptr;
+    stream.outside();
     if (plans_.size() >= kMaxPlans) plans_.clear();  // lengths that never come back
     auto& plan = plans_[{shape, backward}];
     try {
@@ -42,7 +43,10 @@ class CudnnPlans final : public SdpaPlans {
     return plan ? &*plan : nullptr;
   }
   cudnnHandle_t handle(CudaStream& stream) {
-    if (!handle_ && cudnnCreate(&handle_) != CUDNN_STATUS_SUCCESS) handle_ = nullptr;
+    if (!handle_) {
+      stream.outside();
+      if (cudnnCreate(&handle_) != CUDNN_STATUS_SUCCESS) handle_ = nullptr;
+    }
     if (handle_) cudnnSetStream(handle_, stream.handle());
     return handle_;
   }
@@ -211,7 +215,7 @@ bool run_sdpa(SdpaPlans& plans, CudaStream& stream, const AttentionArgs& a) {
   cudnnHandle_t handle = cudnn.handle(stream);
   std::vector<Call> calls = calls_of(a);
   if (!handle || (calls.front().shape.ragged && !offsets_fit(a))) return false;
-  CompiledGraph* graph = cudnn.find(calls.front().shape, false);
+  CompiledGraph* graph = cudnn.find(stream, calls.front().shape, false);
   if (!graph) return false;
   for (Call& call : calls) {
     Bindings bind;
@@ -237,7 +241,7 @@ bool run_sdpa_backward(SdpaPlans& plans, CudaStream& stream, const AttentionBack
     s.dq_row = b.dq.row_stride, s.dk_row = b.dk.row_stride, s.dv_row = b.dv.row_stride;
     if (!s.ragged) s.dq_entry = b.dq.group_stride, s.dk_entry = b.dk.group_stride, s.dv_entry = b.dv.group_stride;
   }
-  CompiledGraph* graph = cudnn.find(calls.front().shape, true);
+  CompiledGraph* graph = cudnn.find(stream, calls.front().shape, true);
   if (!graph) return false;
   // delta has the shape of lse, and lies in front of the library's own workspace.
   size_t delta_bytes = (sizeof(float) * static_cast<size_t>(a.heads * a.tokens) + 255) / 256 * 256;

@@ -1,0 +1,77 @@
+// RecordingDevice: the calls of memory pools (device_api.h) where streams may be recorded: events stand for graphs that are not
+// launched yet, whoever waits for one cuts the recording first, and memory goes back to the driver only when no graph that
+// waits for its launch uses it. With no recording it hands all calls on. Thread-safe as far as its users are: a recorder is for
+// its stream's thread.
+#pragma once
+#include <vector>
+
+#include "graph_recorder.h"
+
+namespace mtrain::cuda {
+
+class RecordingDevice final : public DeviceApi {
+ public:
+  explicit RecordingDevice(DeviceApi& device) : device_(device) {}
+  void add(GraphRecorder& recorder) { recorders_.push_back(&recorder); }
+  void remove(GraphRecorder& recorder) { std::erase(recorders_, &recorder); }
+
+  void* device_malloc(size_t bytes) override { return device_.device_malloc(bytes); }
+  void device_free(void* data) override {
+    cut_all();
+    device_.device_free(data);
+  }
+  void* host_malloc(size_t bytes) override { return device_.host_malloc(bytes); }
+  void host_free(void* data) override {
+    cut_all();
+    device_.host_free(data);
+  }
+  void memory(size_t& free, size_t& total) override { device_.memory(free, total); }
+
+  void copy_to_host(void* to, const void* from, size_t bytes, StreamHandle stream) override {
+    if (GraphRecorder* recorder = of_stream(stream)) recorder->cut();
+    device_.copy_to_host(to, from, bytes, stream);
+  }
+  EventHandle make_event() override { return device_.make_event(); }
+  void free_event(EventHandle event) override {
+    forget(event);
+    device_.free_event(event);
+  }
+  void record(EventHandle event, StreamHandle stream) override {
+    forget(event);
+    if (GraphRecorder* recorder = of_stream(stream)) recorder->record(event);
+    else device_.record(event, stream);
+  }
+  bool done(EventHandle event) override { return !owing(event) && device_.done(event); }
+  void wait_on_host(EventHandle event) override {
+    if (GraphRecorder* recorder = owing(event)) recorder->cut();
+    device_.wait_on_host(event);
+  }
+  // A capture cannot wait for what is outside of it.
+  void wait_on_stream(StreamHandle stream, EventHandle event) override {
+    if (GraphRecorder* recorder = owing(event)) recorder->cut();
+    if (GraphRecorder* recorder = of_stream(stream)) recorder->cut();
+    device_.wait_on_stream(stream, event);
+  }
+
+ private:
+  GraphRecorder* of_stream(StreamHandle stream) const {
+    for (GraphRecorder* r : recorders_)
+      if (r->stream() == stream) return r;
+    return nullptr;
+  }
+  GraphRecorder* owing(EventHandle event) const {
+    for (GraphRecorder* r : recorders_)
+      if (r->owes(event)) return r;
+    return nullptr;
+  }
+  void forget(EventHandle event) {
+    for (GraphRecorder* r : recorders_) r->forget(event);
+  }
+  void cut_all() {
+    for (GraphRecorder* r : recorders_) r->cut();
+  }
+  DeviceApi& device_;
+  std::vector<GraphRecorder*> recorders_;
+};
+
+}  // namespace mtrain::cuda
