@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <map>
 
 #include "mtrain/base/log.h"
 
@@ -20,7 +21,7 @@ Tensor flat(const Tensor& t) { return t.view({t.numel()}); }
 }  // namespace
 
 ParamBuckets::ParamBuckets(Run& run, ParamList& parameters, const ShardingOptions& options)
-    : run_(run), parameters_(parameters), options_(options) {
+    : run_(run), parameters_(parameters), options_(options), network_(run) {
   MT_CHECK(options.dense.all, "data-parallel ranks without a group");
   if (!options_.expert.all) options_.expert = options_.dense;
   MT_CHECK(!options.outer_zero || options.zero == 3, "copies share their state with zero 3 only, not ", options.zero);
@@ -34,6 +35,10 @@ ParamBuckets::ParamBuckets(Run& run, ParamList& parameters, const ShardingOption
     ParamBucket& bucket = buckets_.emplace_back();
     bucket.plan = std::move(plan), bucket.group = group;
     cut(bucket);
+  }
+  if (options_.registered) open_network_memory();
+  for (size_t b = 0; b < buckets_.size(); ++b) {
+    ParamBucket& bucket = buckets_[b];
     if (bucket.plan.zero > 0) {
       allocate_values(bucket);
       adopt(bucket);
@@ -41,11 +46,11 @@ ParamBuckets::ParamBuckets(Run& run, ParamList& parameters, const ShardingOption
     for (size_t i = 0; i < bucket.plan.items.size(); ++i) {
       Leaf& leaf = *bucket.plan.items[i].parameter->leaf;
       leaf.watch = this, leaf.number = static_cast<int64_t>(places_.size());
-      places_.push_back({buckets_.size() - 1, i});
+      places_.push_back({b, i});
     }
     if (!bucket.shares_values()) continue;
     units_.resize(std::max(units_.size(), static_cast<size_t>(bucket.plan.unit) + 1));
-    units_[static_cast<size_t>(bucket.plan.unit)].push_back(buckets_.size() - 1);
+    units_[static_cast<size_t>(bucket.plan.unit)].push_back(b);
   }
   for (ParamBucket& bucket : buckets_) allocate_gradients(bucket);
 }
@@ -67,9 +72,33 @@ void ParamBuckets::cut(ParamBucket& b) {
   b.own_begin = b.shard_begin + b.group.outer->rank() * own, b.own_end = b.own_begin + own;
 }
 
+// What comes and goes is not registered: that would take longer than it saves.
+void ParamBuckets::open_network_memory() {
+  std::map<NetworkMemory::Use, size_t> bytes;
+  std::map<NetworkMemory::Use, std::vector<Communicator*>> groups;
+  for (const ParamBucket& b : buckets_) {
+    NetworkMemory::Use grads{.expert = b.plan.expert, .values = false, .zero = b.plan.zero}, values = grads;
+    values.values = true;
+    if (!b.shares_gradients()) {
+      bytes[grads] += NetworkMemory::bytes_of(b.plan.size, DType::f32);
+      groups[grads] = {b.plan.zero == 0 ? b.group.all : &b.group.sharers()};
+      if (b.plan.zero > 0 && b.group.copies() > 1) groups[grads].push_back(b.group.outer);
+    }
+    if (b.plan.zero == 0 || b.shares_values()) continue;
+    bytes[values] += NetworkMemory::bytes_of(b.plan.size, b.plan.items[0].parameter->dtype);
+    groups[values] = {&b.group.sharers()};
+  }
+  for (const auto& [use, size] : bytes) network_.open(use, size, groups[use]);
+}
+
+Tensor ParamBuckets::lasting(const ParamBucket& b, NetworkMemory::Use use, DType dtype) {
+  use.expert = b.plan.expert, use.zero = b.plan.zero;
+  return network_.zeros(use, b.plan.size, dtype);
+}
+
 void ParamBuckets::allocate_gradients(ParamBucket& b) {
   MemoryScope use(run_.memory(), MemoryUse::gradients);
-  b.grads = run_.zeros({b.plan.size}, DType::f32);
+  b.grads = lasting(b, {.values = false}, DType::f32);
   for (BucketItem& item : b.plan.items) {
     Parameter& p = *item.parameter;
     p.main_grad = b.grads.slice(0, item.begin, item.end()).view(p.local);
@@ -84,7 +113,7 @@ void ParamBuckets::allocate_values(ParamBucket& b) {
   MemoryScope use(run_.memory(), MemoryUse::parameters);
   DType dtype = b.plan.items[0].parameter->dtype;
   int64_t own = b.own_end - b.own_begin;
-  b.values = run_.zeros({b.plan.size}, dtype);
+  b.values = lasting(b, {.values = true}, dtype);
   Tensor holder = b.values;
   int64_t holder_begin = 0;
   if (b.shares_values()) {

@@ -14,6 +14,7 @@
 
 #include "mtrain/comm/communicator.h"
 #include "mtrain/optim/bucket_plan.h"
+#include "mtrain/optim/network_memory.h"
 
 namespace mtrain {
 
@@ -33,6 +34,7 @@ struct ShardingOptions {
   int64_t bucket_size = 0;        // elements; 0: default_bucket_size()
   bool whole_parameters = false;  // the optimizer takes no parts of parameters
   bool overlap_gather = false;    // values are waited for where they are used; zero 3: the next block's come while one is computed
+  bool registered = false;        // what stays where it is and goes from rank to rank lies in the network's memory (network_memory.h)
   bool initialise = true;         // start values for parameters without memory of their own (BuildSettings::defer_memory)
 };
 
@@ -99,6 +101,8 @@ class MT_API ParamBuckets final : public LeafWatch {
 
  private:
   void cut(ParamBucket& bucket);
+  void open_network_memory();
+  Tensor lasting(const ParamBucket& bucket, NetworkMemory::Use use, DType dtype);
   void allocate_gradients(ParamBucket& bucket);
   void allocate_values(ParamBucket& bucket);
   void fill(const ParamBucket& bucket, const Tensor& to, int64_t begin);
@@ -112,6 +116,7 @@ class MT_API ParamBuckets final : public LeafWatch {
   Run& run_;
   ParamList& parameters_;
   ShardingOptions options_;
+  NetworkMemory network_;  // before the buckets, which lie in it
   std::vector<ParamBucket> buckets_;
   std::vector<Place> places_;                // by leaf
   std::vector<std::vector<size_t>> units_;   // zero 3: their buckets

@@ -35,10 +35,26 @@ void* CachingAllocator::take(size_t bytes) {
     reserved_ += size;
     peak_reserved_ = std::max(peak_reserved_, reserved_);
   }
-  in_use_ += size;
-  now_[use_] += size;
-  if (in_use_ > peak_) peak_ = in_use_, at_peak_ = now_;
+  add_in_use(size, use_);
   return block;
+}
+
+void CachingAllocator::add_in_use(size_t size, MemoryUse use) {
+  in_use_ += size;
+  now_[use] += size;
+  if (in_use_ > peak_) peak_ = in_use_, at_peak_ = now_;
+}
+
+void CachingAllocator::count(size_t bytes, MemoryUse use) {
+  reserved_ += bytes;
+  peak_reserved_ = std::max(peak_reserved_, reserved_);
+  add_in_use(bytes, use);
+}
+
+void CachingAllocator::discount(size_t bytes, MemoryUse use) {
+  reserved_ -= bytes;
+  in_use_ -= bytes;
+  now_[use] -= bytes;
 }
 
 void* CachingAllocator::from_system(size_t size) {

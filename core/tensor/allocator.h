@@ -24,6 +24,9 @@ class MT_API CachingAllocator {
   void* take(size_t bytes);
   /// REQUIRES: the use that was set when the block was taken.
   void give(void* data, size_t bytes, MemoryUse use);
+  /// Memory that comes from elsewhere is counted with the rest, as held from the system too.
+  void count(size_t bytes, MemoryUse use);
+  void discount(size_t bytes, MemoryUse use);
 
   /// What blocks taken from now on are for.
   MemoryUse use() const { return use_; }
@@ -43,6 +46,7 @@ class MT_API CachingAllocator {
  private:
   size_t block_size(size_t bytes, MemoryUse use) const;
   void* from_system(size_t size);
+  void add_in_use(size_t size, MemoryUse use);
   void release_cached();
   [[noreturn]] void throw_out_of_memory(const Error& error) const;
 

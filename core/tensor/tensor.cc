@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "mtrain/base/log.h"
 #include "mtrain/tensor/device_backend.h"
 #include "mtrain/tensor/run.h"
 
@@ -14,10 +15,23 @@ NodeBase::~NodeBase() = default;
 
 Storage::Storage(Run& run, size_t bytes)
     : run_(run), data_(run.memory().take(bytes)), bytes_(bytes), use_(run.memory().use()) {}
+Storage::Storage(Run& run, size_t bytes, std::shared_ptr<void> memory)
+    : run_(run), data_(memory.get()), bytes_(bytes), use_(run.memory().use()), memory_(std::move(memory)) {
+  run.memory().count(bytes, use_);
+}
 Storage::~Storage() { release(); }
 
 void Storage::release() {
-  if (data_) run_.memory().give(std::exchange(data_, nullptr), bytes_, use_);
+  if (!data_) return;
+  void* data = std::exchange(data_, nullptr);
+  if (!memory_) return run_.memory().give(data, bytes_, use_);
+  try {
+    run_.stream().synchronize();
+  } catch (const std::exception& error) {
+    log_warn("memory is let go of behind a stream that failed: ", error.what());
+  }
+  memory_.reset();
+  run_.memory().discount(bytes_, use_);
 }
 
 void Storage::restore() {
@@ -33,6 +47,7 @@ void Storage::throw_released() {
 void Storage::adopt(Storage& other) {
   MT_CHECK(!data_ && other.bytes_ == bytes_, bytes_, " bytes take over ", other.bytes_);
   data_ = std::exchange(other.data_, nullptr);
+  memory_ = std::exchange(other.memory_, nullptr);
   use_ = other.use_;
 }
 
@@ -50,6 +65,12 @@ Strides contiguous_strides(const Shape& shape) {
 
 Tensor::Tensor(Run& run, const Shape& shape, DType dtype)
     : storage_(std::make_shared<Storage>(run, static_cast<size_t>(shape.numel()) * size_of(dtype))),
+      shape_(shape),
+      strides_(contiguous_strides(shape)),
+      dtype_(dtype) {}
+
+Tensor::Tensor(Run& run, const Shape& shape, DType dtype, std::shared_ptr<void> memory)
+    : storage_(std::make_shared<Storage>(run, static_cast<size_t>(shape.numel()) * size_of(dtype), std::move(memory))),
       shape_(shape),
       strides_(contiguous_strides(shape)),
       dtype_(dtype) {}

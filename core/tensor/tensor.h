@@ -20,6 +20,9 @@ class Run;
 class MT_API Storage {
  public:
   Storage(Run& run, size_t bytes);
+  /// A block of somebody else's, `memory.get()`: let go of when the run's stream has done what it was given, and counted with the
+  /// run's own meanwhile. It cannot be taken again.
+  Storage(Run& run, size_t bytes, std::shared_ptr<void> memory);
   ~Storage();
   Storage(const Storage&) = delete;
   Storage& operator=(const Storage&) = delete;
@@ -43,6 +46,7 @@ class MT_API Storage {
   void* data_;
   size_t bytes_;
   MemoryUse use_;
+  std::shared_ptr<void> memory_;  // where it is not the run's
 };
 
 /// What the autograd layer hangs on a tensor: the node that made it.
@@ -58,6 +62,8 @@ class MT_API Tensor {
   Tensor() = default;
   /// Uninitialised, contiguous.
   Tensor(Run& run, const Shape& shape, DType dtype);
+  /// The same in memory of somebody else's (Storage).
+  Tensor(Run& run, const Shape& shape, DType dtype, std::shared_ptr<void> memory);
 
   bool defined() const { return storage_ != nullptr; }
   const Shape& shape() const { return shape_; }

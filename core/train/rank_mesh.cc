@@ -168,7 +168,8 @@ ShardingOptions sharding_options(const Settings& s, const RankMesh& mesh, const 
           .outer_zero = s.dist.outer_zero > 0,
           .bucket_size = s.ddp.bucket_size,
           .whole_parameters = !optimizer.elementwise(),
-          .overlap_gather = s.ddp.overlap_param_gather};
+          .overlap_gather = s.ddp.overlap_param_gather,
+          .registered = s.ddp.registered_buffers};
 }
 
 }  // namespace mtrain

@@ -1,5 +1,6 @@
 #include "fake_nccl.h"
 
+#include <algorithm>
 #include <array>
 #include <map>
 
@@ -21,6 +22,7 @@ struct Group {
   int size = 0, joined = 0;
   struct Meeting {
     int came = 0, left = 0;
+    int registered = 0;  // ranks whose memory was
     bool done = false;
     std::vector<const void*> in;
     std::vector<void*> out;
@@ -29,11 +31,22 @@ struct Group {
   std::map<std::pair<int, int>, std::deque<Message>> mail;
 };
 
+struct Range {
+  const char *begin, *end;
+  bool holds(const void* data, size_t bytes) const {
+    return data >= begin && static_cast<const char*>(data) + bytes <= end;
+  }
+};
+
 struct Comm {
   std::shared_ptr<Group> group;
   int rank = 0;
   uint64_t calls = 0;
   bool aborted = false;
+  std::vector<std::unique_ptr<Range>> registered;
+  bool knows(const void* data, size_t bytes) const {
+    return std::any_of(registered.begin(), registered.end(), [&](const auto& r) { return r->holds(data, bytes); });
+  }
 };
 
 /// A part of a call that messages make.
@@ -70,21 +83,38 @@ DType dtype_of(ncclDataType_t type) {
     default: return DType::u8;
   }
 }
+size_t group_size(ncclComm_t comm) { return static_cast<size_t>(of(comm).group->size); }
 size_t bytes_of(size_t count, ncclDataType_t type) { return count * size_of(dtype_of(type)); }
+
+FakeRegistrations registrations;
+std::map<void*, size_t> network_memory;
+
+void fault(const std::string& text) {
+  if (registrations.fault.empty()) registrations.fault = text;
+}
 
 using Combine = std::function<void(Group::Meeting&)>;
 
 /// Queues a call that is carried out when all ranks' streams have come to it.
-ncclResult_t meet(ncclComm_t c, cudaStream_t stream, const void* in, void* out, Combine combine) {
+ncclResult_t meet(ncclComm_t c, cudaStream_t stream, const void* in, size_t in_bytes, void* out, size_t out_bytes,
+                  Combine combine) {
   Comm* comm = &of(c);
   uint64_t number = ++comm->calls;
+  bool registered = false;
+  {
+    std::lock_guard lock(mutex);
+    registered = comm->knows(in, in_bytes) && comm->knows(out, out_bytes);
+    if (registered) ++registrations.calls;
+  }
   of(stream).give([=] {
     std::unique_lock lock(mutex);
     Group& group = *comm->group;
     Group::Meeting& m = group.meetings[number];
     m.in.resize(static_cast<size_t>(group.size)), m.out.resize(static_cast<size_t>(group.size));
     m.in[static_cast<size_t>(comm->rank)] = in, m.out[static_cast<size_t>(comm->rank)] = out;
+    m.registered += registered ? 1 : 0;
     if (++m.came == group.size) {
+      if (m.registered != 0 && m.registered != group.size) fault("some ranks' memory is registered and others' is not");
       combine(m);
       m.done = true;
       changed.notify_all();
@@ -124,6 +154,48 @@ ncclResult_t add_part(bool sends, void* data, size_t bytes, int peer, ncclComm_t
   return ncclSuccess;
 }
 
+bool touch(const Range& a, const char* data, size_t bytes) { return data < a.end && a.begin < data + bytes; }
+
+void add_registration(nccl::Library& l) {
+  l.memory_alloc = [](void** out, size_t bytes) {
+    *out = ::operator new(bytes, std::align_val_t{4096});
+    std::memset(*out, 0x7f, bytes);  // nobody may count on zeros
+    fake_other_memory().add(*out, bytes);
+    std::lock_guard lock(mutex);
+    network_memory[*out] = bytes;
+    return ncclSuccess;
+  };
+  l.memory_free = [](void* data) {
+    std::lock_guard lock(mutex);
+    auto found = network_memory.find(data);
+    if (found == network_memory.end()) return fault("memory freed that was not taken"), ncclInvalidArgument;
+    for (const auto& comm : comms)
+      for (const auto& range : comm->registered)
+        if (!comm->aborted && touch(*range, static_cast<char*>(data), found->second)) fault("registered memory freed");
+    network_memory.erase(found);
+    fake_other_memory().remove(data);
+    ::operator delete(data, std::align_val_t{4096});
+    return ncclSuccess;
+  };
+  l.comm_register = [](ncclComm_t c, void* data, size_t bytes, void** handle) {
+    std::lock_guard lock(mutex);
+    for (const auto& range : of(c).registered)
+      if (touch(*range, static_cast<char*>(data), bytes)) fault("memory registered twice with one communicator");
+    auto* begin = static_cast<const char*>(data);
+    of(c).registered.push_back(std::make_unique<Range>(Range{begin, begin + bytes}));
+    *handle = of(c).registered.back().get();
+    ++registrations.made;
+    return ncclSuccess;
+  };
+  l.comm_deregister = [](ncclComm_t c, void* handle) {
+    std::lock_guard lock(mutex);
+    if (std::erase_if(of(c).registered, [&](const auto& range) { return range.get() == handle; }) == 0)
+      return fault("a registration ended that is none"), ncclInvalidUsage;
+    ++registrations.ended;
+    return ncclSuccess;
+  };
+}
+
 nccl::Library make() {
   nccl::Library l;
   l.get_version = [](int* v) { return *v = 22809, ncclSuccess; };
@@ -150,7 +222,11 @@ nccl::Library make() {
     ++living;
     return ncclInProgress;
   };
-  l.finalize = [](ncclComm_t) { return ncclSuccess; };
+  l.finalize = [](ncclComm_t c) {
+    std::lock_guard lock(mutex);
+    if (!of(c).registered.empty()) fault("a communicator ended with registered memory");
+    return ncclSuccess;
+  };
   l.destroy = [](ncclComm_t) { return --living, ncclSuccess; };
   l.abort = [](ncclComm_t c) {
     std::lock_guard lock(mutex);
@@ -170,12 +246,14 @@ nccl::Library make() {
   l.last_error = [](ncclComm_t) -> const char* { return ""; };
   l.all_reduce = [](const void* in, void* out, size_t count, ncclDataType_t type, ncclRedOp_t op, ncclComm_t c, cudaStream_t s) {
     if (op != ncclSum) return ncclInvalidArgument;
-    return meet(c, s, in, out, [=](Group::Meeting& m) {
+    size_t bytes = bytes_of(count, type);
+    return meet(c, s, in, bytes, out, bytes, [=](Group::Meeting& m) {
       reduce_in_order(m.in, m.out, static_cast<int64_t>(count), dtype_of(type), ReduceOp::sum);
     });
   };
   l.reduce_scatter = [](const void* in, void* out, size_t count, ncclDataType_t type, ncclRedOp_t, ncclComm_t c, cudaStream_t s) {
-    return meet(c, s, in, out, [=](Group::Meeting& m) {
+    size_t one = bytes_of(count, type);
+    return meet(c, s, in, one * group_size(c), out, one, [=](Group::Meeting& m) {
       size_t part = bytes_of(count, type);
       std::vector<std::vector<char>> results;
       for (size_t r = 0; r < m.in.size(); ++r) {
@@ -189,7 +267,8 @@ nccl::Library make() {
     });
   };
   l.all_gather = [](const void* in, void* out, size_t count, ncclDataType_t type, ncclComm_t c, cudaStream_t s) {
-    return meet(c, s, in, out, [=](Group::Meeting& m) {
+    size_t one = bytes_of(count, type);
+    return meet(c, s, in, one, out, one * group_size(c), [=](Group::Meeting& m) {
       size_t part = bytes_of(count, type);
       for (void* to : m.out)
         for (size_t r = 0; r < m.in.size(); ++r)
@@ -197,7 +276,8 @@ nccl::Library make() {
     });
   };
   l.broadcast = [](const void* in, void* out, size_t count, ncclDataType_t type, int root, ncclComm_t c, cudaStream_t s) {
-    return meet(c, s, in, out, [=](Group::Meeting& m) {
+    size_t one = bytes_of(count, type);
+    return meet(c, s, in, one, out, one, [=](Group::Meeting& m) {
       for (void* to : m.out)
         if (size_t bytes = bytes_of(count, type); bytes > 0) std::memmove(to, m.in[static_cast<size_t>(root)], bytes);
     });
@@ -214,6 +294,7 @@ nccl::Library make() {
     if (!parts.empty()) parts[0].stream->give([all = std::exchange(parts, {})] { carry_out(all); });
     return ncclSuccess;
   };
+  add_registration(l);
   return l;
 }
 
@@ -222,6 +303,18 @@ nccl::Library make() {
 const nccl::Library& fake_nccl() {
   static const nccl::Library library = make();
   return library;
+}
+const nccl::Library& old_fake_nccl() {
+  static const nccl::Library library = [] {
+    nccl::Library l = make();
+    l.memory_alloc = nullptr, l.memory_free = nullptr, l.comm_register = nullptr, l.comm_deregister = nullptr;
+    return l;
+  }();
+  return library;
+}
+FakeRegistrations take_fake_registrations() {
+  std::lock_guard lock(mutex);
+  return std::exchange(registrations, {});
 }
 void set_fake_error(ncclResult_t e) { error = e; }
 int living_fake_comms() { return living; }

@@ -14,9 +14,41 @@
 #include <vector>
 
 #include "device.h"
+#include "mtrain/base/error.h"
 #include "mtrain/tensor/backend.h"
 
 namespace mtrain::testing {
+
+/// Memory of the device that no backend made: NCCL's.
+class FakeOtherMemory {
+ public:
+  void add(void* data, size_t bytes) {
+    std::lock_guard lock(mutex_);
+    blocks_.insert({static_cast<char*>(data), static_cast<char*>(data) + bytes});
+  }
+  void remove(void* data) {
+    std::lock_guard lock(mutex_);
+    std::erase_if(blocks_, [&](const auto& block) { return block.first == data; });
+  }
+  bool holds(const void* data) {
+    std::lock_guard lock(mutex_);
+    for (const auto& [begin, end] : blocks_)
+      if (data >= begin && data < end) return true;
+    return false;
+  }
+  size_t blocks() {
+    std::lock_guard lock(mutex_);
+    return blocks_.size();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::set<std::pair<char*, char*>> blocks_;
+};
+inline FakeOtherMemory& fake_other_memory() {
+  static FakeOtherMemory memory;
+  return memory;
+}
 
 class FakeStream {
  public:
@@ -116,6 +148,7 @@ class FakeDeviceBackend final : public Backend {
     void* native() override { return &queue; }
     FakeStream queue;
   };
+  FakeDeviceBackend() { kernels_.cast = cast; }
   std::string_view name() const override { return "fake"; }
   Probe probe() const override { return {1, ""}; }
   bool host_memory() const override { return false; }
@@ -147,7 +180,18 @@ class FakeDeviceBackend final : public Backend {
   }
 
  private:
+  static void cast(Stream& stream, const CastArgs& a) {
+    MT_CHECK(a.src_dtype == DType::f32 && a.dst_dtype == DType::f32, "a conversion that is not faked");
+    static_cast<RunStream&>(stream).queue.give([a] {
+      for (int64_t i = 0; i < a.count; ++i) {
+        float value = a.scale * static_cast<const float*>(a.src)[i];
+        float& to = static_cast<float*>(a.dst)[i];
+        to = a.accumulate ? to + value : value;
+      }
+    });
+  }
   bool inside(const void* data) {
+    if (fake_other_memory().holds(data)) return true;
     std::lock_guard lock(mutex_);
     for (const auto& [begin, end] : blocks_)
       if (data >= begin && data < end) return true;

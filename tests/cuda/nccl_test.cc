@@ -26,9 +26,10 @@ using Clock = std::chrono::steady_clock;
 
 /// One rank: its communicator upon `host`, and a run on its device.
 struct Rank {
-  explicit Rank(Communicator& host_in, std::chrono::milliseconds timeout = 20000ms, const std::string& gpu = "")
+  explicit Rank(Communicator& host_in, std::chrono::milliseconds timeout = 20000ms, const std::string& gpu = "",
+                const nccl::Library& library = fake_nccl())
       : host(host_in),
-        comm(std::make_shared<nccl::Job>(fake_nccl(),
+        comm(std::make_shared<nccl::Job>(library,
                                          std::make_unique<FakeCalls>(gpu.empty() ? cat("gpu", host_in.rank()) : gpu),
                                          std::shared_ptr<Communicator>(&host_in, [](Communicator*) {}), timeout),
              std::shared_ptr<Communicator>(&host_in, [](Communicator*) {})) {}

@@ -8,6 +8,7 @@ constexpr RuleCase kWorld[] = {
     {"expert-world-size", "moe", "dist.ep=4 world=6", "dist.ep=2 world=6"},
     {"device-comm", "llama", "dist.backend=cuda world=2", "dist.backend=cuda world=2 dist.comm=nccl"},
     {"nccl-backend", "llama", "dist.comm=nccl", "dist.comm=nccl dist.backend=cuda"},
+    {"registered-nccl", "llama", "ddp.registered_buffers=true", "ddp.registered_buffers=true dist.comm=nccl dist.backend=cuda"},
     {"tp-in-domain", "llama", "dist.tp=8 gpu=l40s", "dist.tp=8 gpu=h100"},
     {"heads-divide-hidden", "llama", "model.hidden_size=4100", "model.hidden_size=4100 model.head_dim=128"},
     {"heads-divide-hidden", "gpt2", "model.heads=7", "model.heads=6"},

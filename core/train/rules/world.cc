@@ -18,6 +18,8 @@ constexpr Rule kRules[] = {
     {"nccl-backend", "dist.comm", "dist.comm == 'nccl'", "dist.backend == 'cuda'",
      "dist.comm=nccl, and dist.backend is {dist.backend}", "dist.comm=nccl exchanges GPU memory",
      "dist.backend='cuda'; dist.comm='mpi'"},
+    {"registered-nccl", "ddp.registered_buffers", "ddp.registered_buffers", "dist.comm == 'nccl'", "dist.comm is {dist.comm}",
+     "only NCCL has memory that the network reads and writes by itself", "ddp.registered_buffers=false; dist.comm='nccl'"},
     {"tp-in-domain", "dist.tp", "", "dist.tp <= gpu.per_domain",
      "{dist.tp} ranks do not share one fast interconnect: {gpu.name} has {gpu.per_domain} behind it",
      "tensor parallelism talks in every block; across nodes that takes longer than the computation",

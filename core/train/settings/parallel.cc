@@ -188,8 +188,8 @@ void DdpSection::bind(Fields& f) {
       .one_of({"fp32", "bf16"})
       .needs(kData)
       .renamed_from({"reduce_scatter_with_fp32_accumulation"});
-  f("registered_buffers", registered_buffers, "communication buffers are registered with the network")
-      .needs(kData)
+  f("registered_buffers", registered_buffers,
+    "gradients and values that stay in memory and go from rank to rank lie in memory of NCCL that is registered with it")
       .resume(safe)
       .renamed_from({"nccl_ub"});
   f("double_buffer", double_buffer, "zero 3: gathered parameters have two fixed buffers")

@@ -1,5 +1,8 @@
 #include "communicator.h"
 
+#include <mutex>
+
+#include "mtrain/base/log.h"
 #include "mtrain/comm/failure.h"
 #include "mtrain/tensor/run.h"
 
@@ -81,15 +84,53 @@ std::span<std::byte> bytes_of(std::span<Lane::Record> records) { return std::as_
 
 }  // namespace
 
+// A plain allocation could be registered, too, but NCCL reads and writes it by itself over the network only: inside a machine it
+// refuses to unless told otherwise, and the switch's own sums take memory of its making (NVLink SHARP).
+std::shared_ptr<void> NcclCommunicator::network_memory(size_t bytes) {
+  const Library& nccl = job_->library();
+  if (size() == 1) return nullptr;
+  if (!nccl.registers()) {
+    static std::once_flag told;
+    std::call_once(told, [&] {
+      log_warn("NCCL ", nccl.version(), " cannot register memory: ddp.registered_buffers has no effect; 2.19 or later can");
+    });
+    return nullptr;
+  }
+  void* data = nullptr;
+  ncclResult_t result = nccl.memory_alloc(&data, bytes);
+  MT_USER_CHECK(result == ncclSuccess, ErrorClass::config,
+                cat("no ", human_bytes(bytes), " of GPU memory for registered buffers: ncclMemAlloc: ",
+                    explain(nccl, result, nullptr)),
+                "make train.micro_batch_size smaller, set model.recompute=full, or ddp.registered_buffers=false");
+  return {data, [free = nccl.memory_free](void* memory) { free(memory); }};
+}
+
+// By collectives: messages have lanes of their own.
+std::shared_ptr<void> NcclCommunicator::register_memory(void* data, size_t bytes) {
+  if (size() == 1 || !job_->library().registers()) return nullptr;
+  auto kept = std::make_shared<Kept>(Kept{.data = data, .bytes = bytes});
+  std::lock_guard lock(job_->mutex());
+  if (collectives_) collectives_->keep(kept);
+  else kept_.push_back(kept);
+  return {data, [job = job_, kept](void*) {
+            std::lock_guard letting_go(job->mutex());
+            kept->gone = true;
+            if (kept->lane) kept->lane->let_go(*kept);
+          }};
+}
+
 Lane& NcclCommunicator::collective_lane(int device) {
-  if (!collectives_)
-    collectives_ = &job_->add(std::make_unique<Lane>(
-        *job_, rank(), size(), name(), device, [this](const Lane::Record&, std::span<Lane::Record> all) {
-          std::span<std::byte> bytes = bytes_of(all);
-          auto each = static_cast<int64_t>(sizeof(Lane::Record));
-          ConstBuffer mine(bytes.data() + static_cast<int64_t>(rank()) * each, each, DType::u8);
-          return host_->start_all_gather(mine, Buffer(bytes.data(), static_cast<int64_t>(bytes.size()), DType::u8));
-        }));
+  if (collectives_) return *collectives_;
+  collectives_ = &job_->add(std::make_unique<Lane>(
+      *job_, rank(), size(), name(), device, [this](const Lane::Record&, std::span<Lane::Record> all) {
+        std::span<std::byte> bytes = bytes_of(all);
+        auto each = static_cast<int64_t>(sizeof(Lane::Record));
+        ConstBuffer mine(bytes.data() + static_cast<int64_t>(rank()) * each, each, DType::u8);
+        return host_->start_all_gather(mine, Buffer(bytes.data(), static_cast<int64_t>(bytes.size()), DType::u8));
+      }));
+  std::lock_guard lock(job_->mutex());
+  for (auto& kept : std::exchange(kept_, {}))
+    if (!kept->gone) collectives_->keep(std::move(kept));
   return *collectives_;
 }
 

@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 #include <tuple>
+#include <vector>
 
 #include "job.h"
 
@@ -20,6 +21,8 @@ class NcclCommunicator : public Communicator {
   const std::string& name() const override { return host_->name(); }
   std::span<const int> world_ranks() const override { return host_->world_ranks(); }
   bool device_memory() const override { return true; }
+  std::shared_ptr<void> network_memory(size_t bytes) override;
+  std::shared_ptr<void> register_memory(void* data, size_t bytes) override;
   RankActivity* activity() const override { return host_->activity(); }
   using Communicator::abort;
   void abort(std::string_view reason, ErrorClass error_class) noexcept override {
@@ -39,6 +42,7 @@ class NcclCommunicator : public Communicator {
   std::shared_ptr<Job> job_;
   std::shared_ptr<Communicator> host_;
   Lane* collectives_ = nullptr;
+  std::vector<std::shared_ptr<Kept>> kept_;  // for that lane, until it is there
   std::map<std::tuple<CommKind, int, int>, Lane*> messages_;  // by direction, peer and tag
   uint64_t calls_ = 0;
 };

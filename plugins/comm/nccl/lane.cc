@@ -122,8 +122,29 @@ void Lane::issue() {
   op.ready.reset();
   std::lock_guard lock(job_.mutex());
   job_.require_sound();
+  register_kept();
   job_.check(call(op), comm_, op.place);
   state_ = State::issuing;
+}
+
+void Lane::keep(std::shared_ptr<Kept> memory) {
+  memory->lane = this;
+  kept_.push_back(std::move(memory));
+}
+
+void Lane::register_kept() {
+  for (auto& kept : kept_) {
+    if (kept->registered) continue;
+    job_.check(job_.library().comm_register(comm_, kept->data, kept->bytes, &kept->handle), comm_,
+               cat("registering ", human_bytes(kept->bytes), " with ", name_));
+    kept->registered = true;
+  }
+}
+
+void Lane::let_go(Kept& memory) noexcept {
+  if (memory.registered && comm_) job_.library().comm_deregister(comm_, memory.handle);
+  memory.registered = false;
+  std::erase_if(kept_, [&](const auto& kept) { return kept.get() == &memory; });
 }
 
 void Lane::finish_issue() {

@@ -27,6 +27,17 @@ struct Op {
   bool issued = false;
 };
 
+class Lane;
+
+/// Memory that a lane's calls use again and again. Its fields are guarded by the job's lock.
+struct Kept {
+  void* data;
+  size_t bytes;
+  Lane* lane = nullptr;  // where one has been made
+  bool registered = false, gone = false;
+  void* handle = nullptr;  // NCCL's, which may be null
+};
+
 class Lane {
  public:
   /// What the ranks of a lane tell each other.
@@ -46,6 +57,10 @@ class Lane {
   void add(std::shared_ptr<Op> op) { queue_.push_back(std::move(op)); }
   /// Goes on as far as it can without waiting. Throws Error(config) for ranks that share a GPU, Error(peer) for NCCL's.
   void advance();
+  /// With the job's lock held. The memory is registered before the next call that is issued; let_go() ends that, where NCCL has not
+  /// been ended before.
+  void keep(std::shared_ptr<Kept> memory);
+  void let_go(Kept& memory) noexcept;
   bool idle() const { return queue_.empty(); }
   int device() const { return device_; }
 
@@ -64,6 +79,7 @@ class Lane {
   ncclResult_t exchange_blocks(const Op& op, ncclDataType_t type, size_t per_element);
   void require_own_gpus() const;
   void finish_issue();
+  void register_kept();
 
   Job& job_;
   int rank_, size_;
@@ -75,6 +91,7 @@ class Lane {
   ncclComm_t comm_ = nullptr;
   StreamHandle stream_ = nullptr;
   std::deque<std::shared_ptr<Op>> queue_;
+  std::vector<std::shared_ptr<Kept>> kept_;  // guarded by the job's lock
 };
 
 }  // namespace mtrain::nccl

@@ -16,6 +16,11 @@ void find(void* handle, const char* symbol, F& out) {
   MT_USER_CHECK(out != nullptr, ErrorClass::plugin, cat("libnccl.so.2 has no ", symbol), "install NCCL 2.18 or later");
 }
 
+template <class F>
+void find_if_there(void* handle, const char* symbol, F& out) {
+  out = reinterpret_cast<F>(::dlsym(handle, symbol));
+}
+
 Library loaded() {
   void* handle = ::dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
   if (!handle) {
@@ -28,6 +33,10 @@ Library loaded() {
 #define MT_NCCL_FIND(name, symbol) find(handle, #symbol, library.name);
   MT_NCCL_CALLS(MT_NCCL_FIND)
 #undef MT_NCCL_FIND
+  find_if_there(handle, "ncclMemAlloc", library.memory_alloc);
+  find_if_there(handle, "ncclMemFree", library.memory_free);
+  find_if_there(handle, "ncclCommRegister", library.comm_register);
+  find_if_there(handle, "ncclCommDeregister", library.comm_deregister);
   int version = 0;
   library.get_version(&version);
   MT_USER_CHECK(version >= kOldest, ErrorClass::plugin, cat("NCCL ", library.version(), " is too old"),

@@ -4,6 +4,7 @@
 #pragma once
 #include <nccl.h>
 
+#include <cstddef>
 #include <string>
 
 namespace mtrain::nccl {
@@ -31,6 +32,12 @@ struct Library {
 #define MT_NCCL_CALL(name, symbol) decltype(&::symbol) name = nullptr;
   MT_NCCL_CALLS(MT_NCCL_CALL)
 #undef MT_NCCL_CALL
+  /// Registered memory, from NCCL 2.19 on; null before.
+  ncclResult_t (*memory_alloc)(void** data, size_t bytes) = nullptr;
+  ncclResult_t (*memory_free)(void* data) = nullptr;
+  ncclResult_t (*comm_register)(ncclComm_t comm, void* data, size_t bytes, void** handle) = nullptr;
+  ncclResult_t (*comm_deregister)(ncclComm_t comm, void* handle) = nullptr;
+  bool registers() const { return memory_alloc && memory_free && comm_register && comm_deregister; }
   std::string version() const;  // "2.28.9"
 };
 
