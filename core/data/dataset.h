@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -39,6 +40,9 @@ struct Sample {
   std::span<int32_t> positions;  // position of each token within its sequence
   /// where each sequence begins: 0 first, ascending; attention never crosses a start
   std::vector<int32_t> starts;
+  /// What a source draws this sample's random changes by. A source that gives another's samples several times says which time this
+  /// is; empty: the sample's own number.
+  std::optional<uint64_t> draw{};
 };
 
 class MT_API SampleSource {

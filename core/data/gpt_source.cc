@@ -80,7 +80,7 @@ void GptSource::copy_part(int32_t sequence, int64_t offset, std::span<int32_t> o
 void GptSource::rearrange(size_t sample, int64_t count, Sample& out) const {
   std::vector<int32_t> ids(out.tokens.begin(), out.tokens.end());
   ids.push_back(out.targets.back());
-  config_.fim->apply(sample, std::span(ids).first(static_cast<size_t>(count)));
+  config_.fim->apply(out.draw.value_or(sample), std::span(ids).first(static_cast<size_t>(count)));
   std::copy(ids.begin(), ids.end() - 1, out.tokens.begin());
   out.targets.back() = ids.back();
 }
@@ -108,6 +108,7 @@ void EpochSource::get(int64_t index, Sample& out) const {
   MT_CHECK(index >= 0 && index < size_, "sample ", index, " of ", size_);
   const int64_t count = epoch_->size();
   const Permutation order(count, seed_, stream_, static_cast<uint64_t>(index / count));
+  out.draw = static_cast<uint64_t>(index);  // in each epoch another
   epoch_->get(order(index % count), out);
 }
 

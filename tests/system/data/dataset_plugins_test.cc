@@ -194,6 +194,33 @@ TEST_CASE("in open order steps and later weights may change, and nothing comes t
     expect_error(ErrorClass::config, {"dataset.phases", "samples: 64000"}, [&] { made(bad); });
 }
 
+TEST_CASE("a document that comes again in another epoch of the open order is rearranged in another way") {
+  Plugins plugins;
+  ScratchFolder scratch;
+  write_documents(scratch / "x", 50, 20);
+  DatasetContext context{
+      .seq_length = 19, .seed = 7, .base_directory = scratch.path(), .tokenizer = plugins.byte.get()};
+  const std::string marks = "prefix: <|endoftext|>, middle: <|endoftext|>, suffix: <|endoftext|>";
+  auto fim = plugins.dataset("gpt", cat("{path: x, split: '1', order: open, fim: {rate: 1, cut: tokens, ", marks, "}}"), context);
+  auto source = fim->split(Split::train, 98);
+  auto epoch = [&](int64_t first) {
+    std::set<std::vector<int32_t>> out;
+    for (int64_t i = first; i < first + 49; ++i) {
+      std::vector<int32_t> tokens(19), targets(19), positions(19), again(19);
+      Sample sample{tokens, targets, positions, {}}, second{again, targets, positions, {}};
+      source->get(i, sample);
+      source->get(i, second);
+      CHECK(tokens == again);
+      out.insert(tokens);
+    }
+    return out;
+  };
+  const auto first = epoch(0), second = epoch(49);
+  const auto alike = std::count_if(first.begin(), first.end(), [&](const auto& tokens) { return second.contains(tokens); });
+  CHECK(first.size() == 49);
+  CHECK(alike < 10);  // some are cut at the same places by chance
+}
+
 TEST_CASE("gpt rearranges documents for fill in the middle, the same each time") {
   Plugins plugins;
   ScratchFolder scratch;
