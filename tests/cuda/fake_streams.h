@@ -149,6 +149,9 @@ class FakeDeviceBackend final : public Backend {
     FakeStream queue;
   };
   FakeDeviceBackend() { kernels_.cast = cast; }
+  ~FakeDeviceBackend() override {
+    for (void* data : dead_) ::operator delete(data, std::align_val_t{64});
+  }
   std::string_view name() const override { return "fake"; }
   Probe probe() const override { return {1, ""}; }
   bool host_memory() const override { return false; }
@@ -158,10 +161,11 @@ class FakeDeviceBackend final : public Backend {
     blocks_.insert({data, data + bytes});
     return data;
   }
+  // Streams may still be at work on it, as a device may that frees memory in the order of its streams.
   void deallocate(Device, void* data, size_t bytes) override {
     std::lock_guard lock(mutex_);
     blocks_.erase({static_cast<char*>(data), static_cast<char*>(data) + bytes});
-    ::operator delete(data, std::align_val_t{64});
+    dead_.push_back(data);
   }
   std::unique_ptr<Stream> stream(Device) override { return std::make_unique<RunStream>(); }
   const KernelTable& kernels() const override { return kernels_; }
@@ -199,6 +203,7 @@ class FakeDeviceBackend final : public Backend {
   }
   std::mutex mutex_;
   std::set<std::pair<char*, char*>> blocks_;
+  std::vector<void*> dead_;
   KernelTable kernels_;
 };
 
