@@ -99,6 +99,44 @@ TEST_CASE("memory: a forward pass that is thrown away leaves nothing, tape or no
   CHECK(run.memory().in_use() == resting);
 }
 
+TEST_CASE("memory: what is somebody else's is counted with the run's, and goes when its last tensor does or gives it back") {
+  auto backend = make_cpu_backend(1);
+  Run run(*backend);
+  const CachingAllocator& memory = run.memory();
+  size_t used = memory.in_use(), reserved = memory.reserved();
+  int freed = 0;
+  auto block = [&] {
+    return std::shared_ptr<void>(std::aligned_alloc(64, 4096), [&](void* data) { ++freed, std::free(data); });
+  };
+  MemoryScope use(run.memory(), MemoryUse::gradients);
+  {
+    Tensor whole(run, {1024}, DType::f32, block()), part = whole.slice(0, 0, 10);
+    CHECK(memory.in_use() == used + 4096);
+    CHECK(memory.reserved() == reserved + 4096);
+    CHECK(memory.held()[MemoryUse::gradients] == 4096);
+    CHECK(memory.system_allocations() == 0);
+    run.fill_zero(whole);
+    whole = {};
+    CHECK(freed == 0);
+    CHECK(values_of(part) == Values(10, 0.0));
+  }
+  CHECK(freed == 1);
+  CHECK(memory.in_use() == used);
+  CHECK(memory.reserved() == reserved);
+  Tensor given_back(run, {1024}, DType::f32, block()), taker = run.empty({1024}, DType::f32);
+  given_back.release_memory();
+  CHECK(freed == 2);
+  CHECK_FALSE(given_back.resident());
+  Tensor from(run, {1024}, DType::f32, block());
+  taker.release_memory();
+  taker.storage()->adopt(*from.storage());
+  from = {};
+  CHECK(freed == 2);
+  taker = {};
+  CHECK(freed == 3);
+  CHECK(memory.in_use() == used);
+}
+
 TEST_CASE("memory: the whole net between guards, and its gradients at any thread count") {
   for (DType dtype : kDTypes) {
     std::vector<std::vector<Values>> grads;

@@ -62,6 +62,8 @@ std::vector<float> two_steps(Communicator& host, const Layout& layout) {
   std::vector<Parameter*> all;
   for (auto [name, size] : {std::pair("a", kFirst), std::pair("b", kSecond), std::pair("c", kThird)})
     all.push_back(&root.param(name, {{"x", size}}, Init::zeros(), true));
+  if (layout.zero == 0)
+    for (Parameter* p : all) run.fill_zero(p->value);
   size_t before = run.memory().in_use();
   std::vector<float> out;
   {
@@ -73,6 +75,11 @@ std::vector<float> two_steps(Communicator& host, const Layout& layout) {
     ParamBuckets buckets(run, list, options);
     CHECK(buckets.buckets().size() > 1);
     CHECK(run.memory().in_use() > before);
+    for (const ParamBucket& b : buckets.buckets()) {
+      if (!b.shares_gradients()) CHECK(downloaded(run, b.grads) == std::vector<float>(static_cast<size_t>(b.plan.size)));
+      if (b.plan.zero > 0 && !b.shares_values())
+        CHECK(downloaded(run, b.values) == std::vector<float>(static_cast<size_t>(b.plan.size)));
+    }
     GradReducer reducer(buckets, {.in_order = layout.in_order});
     for (uint64_t step = 0; step < 2; ++step) {
       reducer.begin_step(1);
