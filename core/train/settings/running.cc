@@ -20,12 +20,12 @@ void OffloadSection::bind(Fields& f) {
 
 void CudaGraphSection::bind(Fields& f) {
   f("type", type,
-    "full_iteration: what a step gives the GPU is recorded and launched as graphs, cut where the host waits for the GPU, with the same "
-    "bits; local: not here, a rule says why")
+    "full_iteration: what a step gives the GPU is recorded and launched as graphs, with the same bits; local, parts of blocks: "
+    "refused, for full_iteration records them too")
       .one_of({"none", "local", "full_iteration"})
       .resume(safe)
       .renamed_from({"cuda_graph_impl"});
-  f("modules", modules, "local: the parts of blocks that are recorded; not here, a rule says why")
+  f("modules", modules, "parts of blocks to record by themselves: refused, for full_iteration records them too")
       .one_of({"attn", "mlp", "moe", "moe_router", "moe_preprocess"})
       .resume(safe)
       .renamed_from({"cuda_graph_modules"});
