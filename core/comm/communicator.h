@@ -72,8 +72,8 @@ class MT_API Communicator {
   /// back with its last holder, after whatever uses it. Null where the communicator has none: a run's own serves as well. Throws
   /// Error(config) where the device has no room.
   virtual std::shared_ptr<void> network_memory(size_t) { return nullptr; }
-  /// Tells the network that calls of this group will read and write there again and again, until the handle is let go of: before the
-  /// memory is. Nothing where there is no use for that. All ranks of the group do the same with memory of their own.
+  /// Tells the network that calls of this group will read and write there again and again, until the handle is let go of: before
+  /// the memory is. Nothing where there is no use for that. All ranks of the group do the same with memory of their own.
   virtual std::shared_ptr<void> register_memory(void*, size_t) { return nullptr; }
 
   /// Combines the buffers of all ranks element by element; every rank gets the result in place. Floating

@@ -41,7 +41,8 @@ Tensor NetworkMemory::zeros(const Use& use, int64_t count, DType dtype) {
   Block& block = found->second;
   size_t bytes = bytes_of(count, dtype);
   MT_CHECK(block.taken + bytes <= block.bytes, block.taken, " + ", bytes, " of ", block.bytes);
-  std::shared_ptr<void> piece(block.memory, static_cast<char*>(block.memory.get()) + std::exchange(block.taken, block.taken + bytes));
+  char* begin = static_cast<char*>(block.memory.get()) + std::exchange(block.taken, block.taken + bytes);
+  std::shared_ptr<void> piece(block.memory, begin);
   Tensor tensor(run_, {count}, dtype, std::move(piece));
   run_.fill_zero(tensor);
   return tensor;

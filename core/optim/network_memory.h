@@ -1,8 +1,8 @@
 // NetworkMemory: one block of a communicator's memory (Communicator::network_memory) for each kind of tensors that go through the
 // same groups in every step, registered with these groups as a whole: a network maps memory in large pieces, and a registration
 // covers whole pages, which it must not share with tensors that are not registered. Where a communicator has no such memory,
-// tensors are the run's own. Refers to the run and the groups, which outlive it; its tensors may live longer than it, but may not go
-// through the groups any more. For the rank's own thread.
+// tensors are the run's own. Refers to the run and the groups, which outlive it; its tensors may live longer than it, but may not
+// go through the groups any more. For the rank's own thread.
 #pragma once
 #include <map>
 #include <memory>

@@ -34,7 +34,7 @@ struct ShardingOptions {
   int64_t bucket_size = 0;        // elements; 0: default_bucket_size()
   bool whole_parameters = false;  // the optimizer takes no parts of parameters
   bool overlap_gather = false;    // values are waited for where they are used; zero 3: the next block's come while one is computed
-  bool registered = false;        // what stays where it is and goes from rank to rank lies in the network's memory (network_memory.h)
+  bool registered = false;        // what stays where it is and goes from rank to rank lies in network_memory.h's blocks
   bool initialise = true;         // start values for parameters without memory of their own (BuildSettings::defer_memory)
 };
 

@@ -36,9 +36,9 @@ class MT_API Stream {
   /// library, such as a communicator. Good until the stream is given more work. Null where there is none.
   virtual void* native() { return nullptr; }
   /// From here to end_recording() comes work that is much like that between the two before, as a step of training is. A stream may
-  /// gather such work and hand it to the device in pieces that it remembers from one recording to the next; nobody sees a difference
-  /// but in time, and it has all been handed over when end_recording() returns. REQUIRES: while a stream records, other streams of
-  /// its backend are used by the same thread only.
+  /// gather such work and hand it to the device in pieces that it remembers from one recording to the next; nobody sees a
+  /// difference but in time, and all is handed over when end_recording() returns. REQUIRES: while a stream records, other streams
+  /// of its backend are used by the same thread only.
   virtual void begin_recording() {}
   /// What a recording took: pieces that were handed over, and how many of them had to be made anew.
   struct Recorded {

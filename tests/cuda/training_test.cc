@@ -14,7 +14,7 @@ using namespace mtrain;
 namespace {
 
 /// The lines of a run's metrics.
-std::vector<std::string> metrics(const std::string& backend, const std::string& dtype, const std::vector<std::string>& layout = {}) {
+std::vector<std::string> metrics(const std::string& backend, const std::string& dtype, const std::vector<std::string>& layout) {
   testing::Scratch scratch(cat("mt-cuda-", backend, dtype));
   std::string run = (scratch / "run").string();
   std::string recipe = scratch.write("tiny.yaml", testing::tiny_recipe());
