@@ -60,6 +60,12 @@ class MT_API DelayedScales {
   bool stale_ = true;  // used_ is not that of the history
 };
 
+/// Of a weight whose value is codes (optim/coded_weights.h), one float for each of its matrices: the largest value of all of
+/// it, and what its codes are to be multiplied by.
+struct WeightScales {
+  Tensor measured, factors;
+};
+
 class MT_API SmallProducts {
  public:
   SmallProducts(const SmallProductRule& rule, uint64_t name_key) : rule_(rule), name_key_(name_key) {}
@@ -68,17 +74,23 @@ class MT_API SmallProducts {
   /// How largest values of an operand become those over all ranks that have a part of it, in place. Collective; empty: one rank.
   std::function<void(const Tensor& amax, SmallOperand operand)> share;
   DelayedScales* delayed = nullptr;  // of `delayed`
+  WeightScales coded;                // undefined: the weight's value is not codes
   /// Where the columns of gradients lie in the whole that draws count over; 0: they are the whole.
   int64_t first_output = 0, outputs = 0;
 
   /// The largest value of an operand, over all ranks: what its scale is made from. Undefined where the recipe needs none.
   Tensor measure(Run& run, const Tensor& x, SmallOperand operand) const;
 
-  /// An operand with what measure() said of it.
+  /// An operand with what measure() said of it; or codes (u8), with what they are to be multiplied by.
   struct Operand {
-    Tensor x, amax;
+    Tensor x, amax, factor = {};
   };
-  Operand take(Run& run, const Tensor& x, SmallOperand operand) const { return {x, measure(run, x, operand)}; }
+  /// `matrix`: of a weight of several, which one.
+  Operand take(Run& run, const Tensor& x, SmallOperand operand, int64_t matrix = 0) const;
+
+  /// Codes of any of a weight's values, where the recipe has one scale per matrix, and that scale's factor: the same as products
+  /// would make of them. `amax`: the largest value of the matrix that codes are made for. `codes` may be undefined.
+  void encode(Run& run, const Tensor& values, const Tensor& amax, const Tensor& codes, const Tensor& factor) const;
 
   /// The products of products.h; `draw` sets the micro-batch and row that random rounding counts from.
   void forward(Run& run, const Operand& x, const Operand& w, const Tensor& b, const Tensor& addend, const Tensor& y) const;

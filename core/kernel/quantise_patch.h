@@ -3,7 +3,9 @@
 // against. What each member must see of the others is written before the end of an each(). Stateless.
 #pragma once
 #include <array>
+#include <type_traits>
 
+#include "mtrain/base/dtype.h"
 #include "mtrain/base/rng.h"
 #include "mtrain/kernel/quantise.h"
 #include "mtrain/kernel/small_layout.h"
@@ -33,6 +35,13 @@ MT_HD bool patch_takes(SmallScale scale, int64_t tile_rows, int64_t tile_cols) {
 
 /// The bits of |x|: in the order of magnitudes, infinity and NaN last.
 MT_HD uint32_t magnitude_bits(float x) { return detail::bits_of(x) & 0x7FFFFFFFu; }
+
+/// An element, or what its code is worth where x holds codes already.
+template <class Format, class T>
+MT_HD float element_of(T x) {
+  if constexpr (std::is_same_v<T, uint8_t>) return decode_small<Format>(x);
+  else return to_float(x);
+}
 
 template <class Format>
 MT_HD SmallScaling tile_scaling(SmallScale scale, float amax, float global) {
@@ -89,7 +98,7 @@ class QuantisePatch {
       const T* x = by_columns() ? m_.x + (i >> kSide) * kPatchRun * kPatch + (i & kLast) : m_.x + i * kPatchRun;
       uint32_t top = 0;
       for (int64_t k = 0; k < kPatchRun; ++k) {
-        uint32_t bits = magnitude_bits(to_float(x[k * step]));
+        uint32_t bits = magnitude_bits(element_of<Format>(x[k * step]));
         top = top < bits ? bits : top;
       }
       m_.top[i] = top;
@@ -148,7 +157,7 @@ class QuantisePatch {
     team_.each(kPatch * kPatch, [&](int64_t i) {
       int64_t r = i >> kSide, c = i & kLast, tile = whole ? 0 : tile_of(r, c);
       bool inside = row_ + r < a_.rows && col_ + c < a_.cols;
-      float scaled = to_float(m_.x[i]) * (whole ? all_.encode : m_.encode[tile]);
+      float scaled = element_of<Format>(m_.x[i]) * (whole ? all_.encode : m_.encode[tile]);
       float rounded = a_.stochastic ? drawn(rng, scaled, r, c) : round_small<Format>(scaled);
       uint8_t code = inside ? encode_small<Format>(rounded) : uint8_t{0};
       m_.codes[a_.sum_rows ? c * kPatchCodeStride + r : r * kPatchCodeStride + c] = code;
@@ -194,6 +203,7 @@ class QuantisePatch {
 /// What all patches of a matrix share: the scaling of the whole tensor.
 template <class Format, class Args>
 MT_HD SmallScaling whole_scaling(const Args& a) {
+  if (a.dtype == DType::u8) return {1.0f, 1.0f};
   if (a.scale == SmallScale::tensor) return tensor_scaling(*a.amax, Format::kMax, a.headroom);
   return a.scale == SmallScale::nvfp4 ? nvfp4_global(*a.amax) : SmallScaling{1.0f, 1.0f};
 }

@@ -162,7 +162,7 @@ const BlockPlan& Scope::blocks() const {
   return settings_->blocks ? *settings_->blocks : everything_kept;
 }
 
-const SmallProducts* Scope::small_products(const Parameter& weight, bool head) const {
+const SmallProducts* Scope::small_products(Parameter& weight, bool head) const {
   return settings_->precision ? settings_->precision->of(*this, weight, head) : nullptr;
 }
 

@@ -28,19 +28,22 @@ struct ParamBox {
   bool counted = true;
 };
 
+struct SmallWeight;
+
 struct MT_API Parameter {
   std::string name;  // the path of scopes: "layers.0.attn.qkv.weight"
   Dims dims;
   bool decay = false;  // weight decay applies
   Shape global;        // shape of the whole
   Shape local;         // of this rank's part
-  DType dtype = DType::f32;  // of the value
+  DType dtype = DType::f32;  // of the value; u8: codes
   Init start;          // what elements begin as
   std::vector<DimShard> shards;     // the dimensions that are cut, rising; none: this rank holds all of it
   std::vector<PartialSum> partial;  // elements of the gradient that other ranks have summands of
   bool counted = true;              // false: a copy of what another rank of the same replica holds and counts
   bool expert = false;              // its replicas are the ranks of edp, not those of dp and cp
   std::optional<Placement> placement;  // along tp, where that cuts anything; nothing for an expert's
+  const SmallWeight* small = nullptr;  // not null: the value may be codes of a small type (nn/precision.h)
   // Data-parallel ranks may share these out (optim/param_buckets.h): then there is no master here, and value and gradient have
   // their memory only while it is needed.
   Tensor master;       // float: what the optimizer updates and the checkpoint keeps

@@ -37,7 +37,7 @@ bool PrecisionPlan::takes(const Scope& scope, bool head) const {
          scope.index() < options_.layers - options_.last_plain;
 }
 
-const SmallProducts* PrecisionPlan::of(const Scope& scope, const Parameter& weight, bool head) {
+const SmallProducts* PrecisionPlan::of(const Scope& scope, Parameter& weight, bool head) {
   if (!takes(scope, head)) return nullptr;
   const ParallelContext& p = scope.parallel();
   size_t out = weight.dims.size() - 2;
@@ -47,7 +47,7 @@ const SmallProducts* PrecisionPlan::of(const Scope& scope, const Parameter& weig
   uint64_t place =
       weight.expert ? static_cast<uint64_t>(axis_index(p.expert_group)) : static_cast<uint64_t>(axis_index(tokens));
   Layer& layer = layers_.emplace_back(
-      Layer{SmallProducts(options_.rule, name_key(cat(weight.name, ".products")) + 2 * place), nullptr});
+      Layer{SmallProducts(options_.rule, name_key(cat(weight.name, ".products")) + 2 * place), nullptr, {}});
   SmallProducts& products = layer.products;
   products.first_output = first_row(weight, out);
   products.outputs = weight.dims[out].size;
@@ -64,6 +64,13 @@ const SmallProducts* PrecisionPlan::of(const Scope& scope, const Parameter& weig
         scope.buffer(head ? "head_amax" : "amax", static_cast<int64_t>(kSmallOperands) * options_.amax_history, 0);
     layer.delayed = std::make_unique<DelayedScales>(history.values, options_.amax_algorithm);
     products.delayed = layer.delayed.get();
+  }
+  if (!head && (options_.rule.recipe == SmallRecipe::tensorwise || options_.rule.recipe == SmallRecipe::delayed)) {
+    MT_CHECK(!weight.small, "two layers with the weight ", weight.name);
+    layer.weight.products = &products;
+    for (const Axis* axis : {cols, rows})
+      if (axis) layer.weight.axes.push_back(axis);
+    weight.small = &layer.weight;
   }
   return &products;
 }

@@ -4,6 +4,7 @@
 #include <deque>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "mtrain/autograd/small_products.h"
 #include "mtrain/comm/communicator.h"
@@ -12,6 +13,12 @@
 namespace mtrain {
 
 class Scope;
+
+/// A weight whose products have one scale for each of its matrices, so that its value may be codes (optim/coded_weights.h).
+struct SmallWeight {
+  SmallProducts* products = nullptr;
+  std::vector<const Axis*> axes;  // whose ranks have other parts of the matrices
+};
 
 struct PrecisionOptions {
   bool small = false;  // products of blocks are in a small type
@@ -31,19 +38,21 @@ class MT_API PrecisionPlan {
   PrecisionPlan& operator=(const PrecisionPlan&) = delete;
 
   /// How the layer at this place, with this weight [out, in] or [experts, out, in], computes its products; null: in the type of its
-  /// values. `head`: of the model's end.
-  const SmallProducts* of(const Scope& scope, const Parameter& weight, bool head = false);
+  /// values. `head`: of the model's end. Says so in weight.small where nobody else reads the weight: that of a head may be a table.
+  const SmallProducts* of(const Scope& scope, Parameter& weight, bool head = false);
   /// How many layers compute theirs in a small type.
   size_t size() const { return layers_.size(); }
 
-  /// After a step, if there was an update: largest values over all ranks of the stage become history. Collective over both groups,
-  /// which together are those ranks; nothing without delayed scales.
+  /// At the end of a step, before its update, which makes codes for the next one: if there is an update, largest values over
+  /// all ranks of the stage become history. Collective over both groups, which together are those ranks; nothing without
+  /// delayed scales.
   void end_step(Run& run, bool updated, Communicator& replicas, Communicator* tensor);
 
  private:
   struct Layer {
     SmallProducts products;
     std::unique_ptr<DelayedScales> delayed;
+    SmallWeight weight;
   };
   bool takes(const Scope& scope, bool head) const;
 

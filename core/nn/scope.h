@@ -50,7 +50,7 @@ class MT_API Scope {
   int64_t index() const { return in_block() ? index_ : 0; }
   bool in_block() const { return index_ >= 0; }
   /// How products with this weight are computed (nn/precision.h); null: in dtype().
-  const SmallProducts* small_products(const Parameter& weight, bool head = false) const;
+  const SmallProducts* small_products(Parameter& weight, bool head = false) const;
 
  private:
   BuildSettings* settings_;

@@ -67,33 +67,50 @@ std::string_view block_of(std::string_view parameter) {
   return {};
 }
 
+namespace {
+
+/// What a bucket's parameters have in common.
+struct Kind {
+  bool expert, late, small;
+  bool of(const Parameter& p) const {
+    return p.expert == expert && !p.partial.empty() == late && (p.small != nullptr) == small;
+  }
+};
+
+void plan_kind(std::deque<Parameter>& parameters, const std::vector<int>& unit_of, const Kind& kind, const BucketRules& rules,
+               std::vector<BucketPlan>& buckets) {
+  int shards = kind.expert ? rules.expert_shards : rules.dense_shards;
+  int zero = kind.late ? std::min(rules.zero, 1) : rules.zero;
+  int64_t most = rules.bucket_size > 0 ? rules.bucket_size : default_bucket_size(shards), filled = 0;
+  bool open = false;
+  size_t first = buckets.size(), index = 0;
+  for (Parameter& p : parameters) {
+    int unit = unit_of[index++];
+    if (!kind.of(p)) continue;
+    bool fits = open && filled < most && (zero < 2 || buckets.back().unit == unit);
+    if (!fits) {
+      buckets.push_back(
+          {.expert = kind.expert, .late = kind.late, .small = kind.small, .zero = zero, .unit = unit, .size = 0, .items = {}});
+      open = true, filled = 0;
+    }
+    buckets.back().items.push_back({&p, 0});
+    filled += p.numel();
+  }
+  for (size_t b = first; b < buckets.size(); ++b) {
+    if (rules.whole_parameters && zero > 0) pack_whole(buckets[b], shards);
+    else pack(buckets[b], shards);
+  }
+}
+
+}  // namespace
+
 std::vector<BucketPlan> plan_buckets(std::deque<Parameter>& parameters, const BucketRules& rules) {
   std::vector<BucketPlan> buckets;
   std::vector<int> unit_of;
   number_units(parameters, unit_of);
   for (bool expert : {false, true})
-    for (bool late : {false, true}) {
-      int shards = expert ? rules.expert_shards : rules.dense_shards;
-      int zero = late ? std::min(rules.zero, 1) : rules.zero;
-      int64_t most = rules.bucket_size > 0 ? rules.bucket_size : default_bucket_size(shards), filled = 0;
-      bool open = false;
-      size_t first = buckets.size(), index = 0;
-      for (Parameter& p : parameters) {
-        int unit = unit_of[index++];
-        if (p.expert != expert || !p.partial.empty() != late) continue;
-        bool fits = open && filled < most && (zero < 2 || buckets.back().unit == unit);
-        if (!fits) {
-          buckets.push_back({.expert = expert, .late = late, .zero = zero, .unit = unit, .size = 0, .items = {}});
-          open = true, filled = 0;
-        }
-        buckets.back().items.push_back({&p, 0});
-        filled += p.numel();
-      }
-      for (size_t b = first; b < buckets.size(); ++b) {
-        if (rules.whole_parameters && zero > 0) pack_whole(buckets[b], shards);
-        else pack(buckets[b], shards);
-      }
-    }
+    for (bool late : {false, true})
+      for (bool small : {false, true}) plan_kind(parameters, unit_of, {expert, late, small}, rules, buckets);
   return buckets;
 }
 

@@ -9,7 +9,7 @@
 
 namespace mtrain {
 
-/// Parameters and shards begin at multiples of as many elements: whole cache lines, in any type.
+/// Parameters and shards begin at multiples of as many elements: whole cache lines, of codes half of one.
 inline constexpr int64_t kBucketAlignment = 32;
 
 struct BucketItem {
@@ -22,6 +22,8 @@ struct BucketPlan {
   bool expert = false;
   /// Holds gradients of which ranks of other axes have summands (Parameter::partial): they are complete only at the end of a step.
   bool late = false;
+  /// Of weights whose values may be codes. They are by themselves whether they are or not: so neither changes a bit.
+  bool small = false;
   int zero = 0;     // what ranks share of it: 0 nothing, 1 optimizer state, 2 gradients too, 3 values too
   int unit = 0;      // the block of the first parameter; zero 3: buckets of one unit have their values at the same time
   int64_t size = 0;  // elements with what lies between parameters; a multiple of the number of shards
@@ -40,8 +42,8 @@ struct BucketRules {
 MT_API int64_t default_bucket_size(int ranks);
 /// "layers.3" of "layers.3.attn.qkv.weight"; "" for what is in no numbered block.
 MT_API std::string_view block_of(std::string_view parameter);
-/// Dense buckets before those of experts, each in the order of the parameters. From zero 2 on, where a bucket's memory comes and goes,
-/// none reaches over a block, nor over what comes before, between and behind blocks.
+/// Dense buckets before those of experts, each kind in the order of the parameters. From zero 2 on, where a bucket's memory
+/// comes and goes, none reaches over a block, nor over what comes before, between and behind blocks.
 MT_API std::vector<BucketPlan> plan_buckets(std::deque<Parameter>& parameters, const BucketRules& rules);
 
 }  // namespace mtrain

@@ -18,6 +18,8 @@ int cuts(const ReplicaGroup& group, const ShardingOptions& options) {
 
 Tensor flat(const Tensor& t) { return t.view({t.numel()}); }
 
+DType value_type(const ParamBucket& b) { return b.codes ? DType::u8 : b.plan.items[0].parameter->dtype; }
+
 }  // namespace
 
 ParamBuckets::ParamBuckets(Run& run, ParamList& parameters, const ShardingOptions& options)
@@ -25,6 +27,7 @@ ParamBuckets::ParamBuckets(Run& run, ParamList& parameters, const ShardingOption
   MT_CHECK(options.dense.all, "data-parallel ranks without a group");
   if (!options_.expert.all) options_.expert = options_.dense;
   MT_CHECK(!options.outer_zero || options.zero == 3, "copies share their state with zero 3 only, not ", options.zero);
+  DType computed = parameters.all().empty() ? DType::f32 : parameters.all().front().dtype;
   auto plans = plan_buckets(parameters.all(), {.zero = options.zero,
                                                .bucket_size = options.bucket_size,
                                                .dense_shards = cuts(options_.dense, options_),
@@ -34,6 +37,7 @@ ParamBuckets::ParamBuckets(Run& run, ParamList& parameters, const ShardingOption
     const ReplicaGroup& group = plan.expert ? options_.expert : options_.dense;
     ParamBucket& bucket = buckets_.emplace_back();
     bucket.plan = std::move(plan), bucket.group = group;
+    bucket.codes = options.codes && bucket.plan.small && bucket.plan.zero > 0;
     cut(bucket);
   }
   if (options_.registered) open_network_memory();
@@ -53,6 +57,7 @@ ParamBuckets::ParamBuckets(Run& run, ParamList& parameters, const ShardingOption
     units_[static_cast<size_t>(bucket.plan.unit)].push_back(b);
   }
   for (ParamBucket& bucket : buckets_) allocate_gradients(bucket);
+  collect_codes(computed);
 }
 
 ParamBuckets::~ParamBuckets() {
@@ -85,7 +90,7 @@ void ParamBuckets::open_network_memory() {
       if (b.plan.zero > 0 && b.group.copies() > 1) groups[grads].push_back(b.group.outer);
     }
     if (b.plan.zero == 0 || b.shares_values()) continue;
-    bytes[values] += NetworkMemory::bytes_of(b.plan.size, b.plan.items[0].parameter->dtype);
+    bytes[values] += NetworkMemory::bytes_of(b.plan.size, value_type(b));
     groups[values] = {&b.group.sharers()};
   }
   for (const auto& [use, size] : bytes) network_.open(use, size, groups[use]);
@@ -111,7 +116,7 @@ void ParamBuckets::allocate_gradients(ParamBucket& b) {
 
 void ParamBuckets::allocate_values(ParamBucket& b) {
   MemoryScope use(run_.memory(), MemoryUse::parameters);
-  DType dtype = b.plan.items[0].parameter->dtype;
+  DType dtype = value_type(b);
   int64_t own = b.own_end - b.own_begin;
   b.values = lasting(b, {.values = true}, dtype);
   Tensor holder = b.values;
@@ -122,7 +127,8 @@ void ParamBuckets::allocate_values(ParamBucket& b) {
     b.shard_values = holder = run_.zeros({b.shard_end - b.shard_begin}, dtype);
     holder_begin = b.shard_begin;
   }
-  fill(b, holder, holder_begin);
+  if (b.codes) b.presence = Presence::absent, b.shard_stale = true;  // made when they are first used: all ranks together
+  else fill(b, holder, holder_begin);
   if (dtype == DType::f32) {
     b.masters = holder.slice(0, b.own_begin - holder_begin, b.own_end - holder_begin);
   } else {
@@ -153,8 +159,34 @@ void ParamBuckets::adopt(ParamBucket& b) {
   for (BucketItem& item : b.plan.items) {
     Parameter& p = *item.parameter;
     p.value = b.values.slice(0, item.begin, item.end()).view(p.local);
+    p.dtype = b.values.dtype();
     p.master = p.dtype == DType::f32 ? p.value : Tensor();
   }
+}
+
+/// What this rank updates of weights whose values are codes.
+void ParamBuckets::collect_codes(DType computed) {
+  std::vector<CodedWeight> weights;
+  for (const ParamBucket& b : buckets_) {
+    if (!b.codes) continue;
+    Communicator& holders = options_.outer_zero ? *b.group.all : b.group.sharers();
+    const Tensor& codes = b.shares_values() ? b.shard_values : b.values;
+    int64_t codes_begin = b.shares_values() ? b.shard_begin : 0;
+    for (const BucketItem& item : b.plan.items) {
+      CodedWeight& w = weights.emplace_back(CodedWeight{.parameter = item.parameter, .holders = &holders});
+      int64_t lo = std::max(item.begin, b.own_begin), hi = std::min(item.end(), b.own_end);
+      if (lo >= hi) continue;
+      w.begin = lo - item.begin;
+      w.master = b.masters.slice(0, lo - b.own_begin, hi - b.own_begin);
+      w.codes = codes.slice(0, lo - codes_begin, hi - codes_begin);
+    }
+  }
+  if (!weights.empty()) coded_.emplace(run_, std::move(weights), computed);
+}
+
+void ParamBuckets::make_codes() {
+  if (coded_) coded_->make();
+  codes_stale_ = false;
 }
 
 std::vector<ParamSlice> ParamBuckets::slices() const {
@@ -169,7 +201,7 @@ std::vector<ParamSlice> ParamBuckets::slices() const {
         Tensor piece = t.slice(0, lo - t_begin, hi - t_begin);
         return slice.count == p.numel() ? piece.view(p.local) : piece;
       };
-      bool narrow = p.dtype != DType::f32;
+      bool narrow = p.dtype != DType::f32 && !b.codes;
       slice.grad = b.shares_gradients() ? part(b.shard_grads, b.shard_begin) : part(b.grads, 0);
       if (b.plan.zero == 0) {
         slice.master = p.master;
@@ -188,13 +220,14 @@ std::vector<ParamSlice> ParamBuckets::slices() const {
 
 void ParamBuckets::publish() {
   release_values();
+  for (ParamBucket& b : buckets_) finish_gather(b);  // nobody used it
+  make_codes();
   for (ParamBucket& b : buckets_) {
     if (b.plan.zero == 0) continue;
     if (b.shares_values()) {
       b.shard_stale = true;
       continue;
     }
-    if (b.presence == Presence::coming) finish_gather(b);  // nobody used it
     b.presence = Presence::absent;
     start_gather(b);
   }
@@ -205,6 +238,7 @@ void ParamBuckets::publish() {
 
 void ParamBuckets::masters_changed() {
   release_values();
+  codes_stale_ = true;
   for (const ParamSlice& slice : slices())
     if (slice.value.defined()) run_.copy(slice.value, slice.master);
   for (ParamBucket& b : buckets_) {
@@ -217,6 +251,7 @@ void ParamBuckets::masters_changed() {
 
 void ParamBuckets::start_gather(ParamBucket& b) {
   if (b.presence != Presence::absent) return;
+  if (b.codes && codes_stale_) make_codes();
   b.presence = Presence::coming;
   if (!b.shares_values()) {
     b.gather = b.group.sharers().start_all_gather(b.values.slice(0, b.shard_begin, b.shard_end), b.values);

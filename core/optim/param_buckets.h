@@ -5,6 +5,7 @@
 //   zero 1  masters are there for the own shard only; values are gathered after each update
 //   zero 2  and gradients, but for a bucket whose backward runs
 //   zero 3  and values, but for the block that is computed (two, with prefetch)
+// Values of weights whose products are in FP8 may be FP8 codes (coded_weights.h).
 // Nothing in a model knows: values come when Parameter::use() or a backward asks for them. Refers to run, parameters and
 // communicators, which outlive it; the parameters are of no use after it. For the rank's own thread; all ranks of a group run the
 // same program.
@@ -14,6 +15,7 @@
 
 #include "mtrain/comm/communicator.h"
 #include "mtrain/optim/bucket_plan.h"
+#include "mtrain/optim/coded_weights.h"
 #include "mtrain/optim/network_memory.h"
 
 namespace mtrain {
@@ -35,6 +37,7 @@ struct ShardingOptions {
   bool whole_parameters = false;  // the optimizer takes no parts of parameters
   bool overlap_gather = false;    // values are waited for where they are used; zero 3: the next block's come while one is computed
   bool registered = false;        // what stays where it is and goes from rank to rank lies in network_memory.h's blocks
+  bool codes = false;             // from zero 1 on: values are codes where they may be (Parameter::small)
   bool initialise = true;         // start values for parameters without memory of their own (BuildSettings::defer_memory)
 };
 
@@ -44,7 +47,7 @@ struct ParamSlice {
   Parameter* parameter;
   int64_t begin, count;
   Tensor master, grad;  // float
-  Tensor value;         // to be refreshed from master; undefined where that is the value
+  Tensor value;         // to be refreshed from master; undefined where that is the value, and of codes
   bool counted = true;  // false: another rank updates the same elements and counts them
 };
 
@@ -55,6 +58,7 @@ struct ParamBucket {
   int64_t own_begin = 0, own_end = 0;      // what it updates: the shard, or its part of it (outer_zero)
   Tensor grads;                            // [size] float; zero 2: memory comes and goes
   Tensor shard_grads;                      // zero 2: [shard] float
+  bool codes = false;                      // values are codes
   Tensor values;                           // zero 1: [size]; zero 3: memory comes and goes
   Tensor shard_values;                     // zero 3: [shard]
   Tensor masters;                          // zero 1: [own] float, part of the values where these are float
@@ -107,6 +111,8 @@ class MT_API ParamBuckets final : public LeafWatch {
   void allocate_values(ParamBucket& bucket);
   void fill(const ParamBucket& bucket, const Tensor& to, int64_t begin);
   void adopt(ParamBucket& bucket);
+  void collect_codes(DType computed);
+  void make_codes();
   void start_gather(ParamBucket& bucket);
   void finish_gather(ParamBucket& bucket);
   void finish_all() noexcept;
@@ -120,6 +126,8 @@ class MT_API ParamBuckets final : public LeafWatch {
   std::vector<ParamBucket> buckets_;
   std::vector<Place> places_;                // by leaf
   std::vector<std::vector<size_t>> units_;   // zero 3: their buckets
+  std::optional<CodedWeights> coded_;        // nothing where there are none
+  bool codes_stale_ = true;                  // masters have changed since codes were made
   int current_ = -1, prefetched_ = -1;       // units whose values are here, or coming
   LeafWatch* gradients_ = nullptr;
 };

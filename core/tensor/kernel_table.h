@@ -296,6 +296,8 @@ struct AmaxArgs {
 /// x[r,c] ≈ factor · values[r,c], values = code · scale of the tile. Codes are the nearest of the format, saturating, or
 /// drawn from the two neighbours. bf16 holds every value exactly (but for tiles of e8m0 whose largest value is below 2^-109).
 /// A tile that holds what is not finite becomes NaN throughout.
+/// Of dtype u8, x is FP8 codes of the format already, made with a scale of `tensor`: `values`, `codes` and `packed` tell them as
+/// they are, amax is not read, and factor is null.
 struct QuantiseArgs {
   const void* x;         // [rows, cols]
   bf16* values;          // [rows, cols], may be null

@@ -169,7 +169,8 @@ ShardingOptions sharding_options(const Settings& s, const RankMesh& mesh, const 
           .bucket_size = s.ddp.bucket_size,
           .whole_parameters = !optimizer.elementwise(),
           .overlap_gather = s.ddp.overlap_param_gather,
-          .registered = s.ddp.registered_buffers};
+          .registered = s.ddp.registered_buffers,
+          .codes = s.mixed_precision.fp8_params};
 }
 
 }  // namespace mtrain

@@ -236,7 +236,6 @@ StepMetrics Trainer::step() {
   double scale = scaler_.scale();
   bool updated = update(loss, grad_norm, lr);
   auto figures = end_step(updated);
-  session_.precision.end_step(*session_.run, updated, mesh_.replicas(), cutting(mesh_.parallel().tp) ? &mesh_.parallel().tp->comm() : nullptr);
 
   if (auto recorded = recording.end()) {
     figures.emplace_back("graphs", static_cast<double>(recorded->pieces));
@@ -300,6 +299,8 @@ bool Trainer::update(const StepLoss& loss, double grad_norm, double lr) {
   const Settings& s = recipe_.settings;
   finish_copy();
   bool finite = std::isfinite(loss.loss_sum) && std::isfinite(grad_norm);
+  const Axis* tensor = cutting(mesh_.parallel().tp);
+  session_.precision.end_step(*session_.run, finite, mesh_.replicas(), tensor ? &tensor->comm() : nullptr);
   if (finite) {
     PhaseTimer timer(session_.run->profile(), "optimizer");
     ++state_.updates;

@@ -127,7 +127,8 @@ std::string twin_recipe(const Recipe& recipe, int64_t ranks, int64_t steps) {
   Node given = recipe.config.resolved(), tree = Node::map();
   for (const char* kept : {"model", "optimizer", "mixed_precision", "ddp", "rng"})
     if (const Node* part = given.find(kept)) tree.set(kept, *part);
-  tree.erase("ddp.overlap_param_gather");  // not every layout gathers
+  // Not every layout gathers; and how changes no bit.
+  tree.erase("ddp.overlap_param_gather"), tree.erase("mixed_precision.fp8_params");
   if (const Node* order = given.find("dist.order")) tree.set("dist.order", *order);
   tree.set("dist.silence_seconds", Node::number(0));  // a layout that fails must not end the process that compares them
   shrink_model(tree, ranks);

@@ -234,6 +234,82 @@ TEST_CASE("delayed scales come from the steps before, and from the tensor itself
   }
 }
 
+namespace {
+
+/// Codes of a stack of matrices as its owner makes them, piece by piece.
+Tensor encoded(Run& run, SmallProducts& how, const Tensor& stack, int64_t matrices) {
+  SmallProducts own({.recipe = SmallRecipe::tensorwise}, 1);
+  Tensor flat = stack.view({stack.numel()}), codes = run.empty(stack.shape(), DType::u8), out = codes.view({stack.numel()});
+  int64_t size = stack.numel() / matrices;
+  how.coded = {run.empty({matrices}, DType::f32), run.empty({matrices}, DType::f32)};
+  for (int64_t m = 0; m < matrices; ++m) {
+    Tensor measured = own.measure(run, flat.slice(0, m * size, (m + 1) * size), SmallOperand::weight);
+    run.copy(how.coded.measured.slice(0, m, m + 1), measured);
+    Tensor amax = how.delayed ? how.delayed->known(run, SmallOperand::weight) : measured;
+    Tensor factor = how.coded.factors.slice(0, m, m + 1);
+    for (auto [lo, hi] : {std::pair<int64_t, int64_t>{0, 300}, {300, size}})
+      how.encode(run, flat.slice(0, m * size + lo, m * size + hi), amax, out.slice(0, m * size + lo, m * size + hi), factor);
+  }
+  return codes;
+}
+
+struct Gradients {
+  Values y, dx, dw;
+};
+
+/// Of grouped_linear, or of linear where the weight is one matrix.
+Gradients products(Run& run, const Tensor& w, const SmallProducts& how, const RowCounts& rows, int64_t tokens) {
+  bool stack = w.shape().rank() == 3;
+  int64_t out = w.size(stack ? 1 : 0), in = w.size(stack ? 2 : 1);
+  Tensor x = make(run, random_values(tokens * in, "rows"), {tokens, in}, DType::bf16), weight = w;
+  auto x_end = std::make_shared<Catcher>();
+  auto w_end = std::make_shared<Leaf>();
+  w_end->grad = run.zeros(w.shape(), DType::f32);
+  x.set_node(x_end), weight.set_node(w_end);
+  Tensor y = stack ? grouped_linear(x, weight, rows, nullptr, &how) : linear(x, weight, {}, {}, &how);
+  backward(y, make(run, random_values(tokens * out, "top"), {tokens, out}, DType::bf16));
+  return {values_of(y), values_of(x_end->grad), values_of(w_end->grad)};
+}
+
+}  // namespace
+
+TEST_CASE("a weight of codes has the products of the weight that they were made from") {
+  auto counts = std::make_shared<const std::vector<int64_t>>(std::vector<int64_t>{24, 0, 16});
+  std::vector<float> history(3 * 2, 0.7f);
+  DelayedScales scales(history, DelayedScales::Algorithm::max);
+  for (const Shape& shape : {Shape{48, 64}, Shape{48, 80}, Shape{3, 32, 64}})
+    for (bool delayed : {false, true}) {
+      CAPTURE(shape.rank());
+      CAPTURE(delayed);
+      Lab lab;
+      Run& run = lab.run();
+      DelayedScales own = scales;
+      SmallProducts how({.recipe = delayed ? SmallRecipe::delayed : SmallRecipe::tensorwise, .headroom = 2}, 1);
+      if (delayed) how.delayed = &own;
+      Tensor w = make(run, random_values(shape.numel(), "stack", 0.1), shape, DType::bf16);
+      Gradients want = products(run, w, how, counts, 40);
+      auto seen = own.seen(run);
+      own = scales;
+      Gradients got = products(run, encoded(run, how, w, shape.rank() == 3 ? 3 : 1), how, counts, 40);
+      CHECK(got.y == want.y);
+      CHECK(got.dx == want.dx);
+      CHECK(got.dw == want.dw);
+      CHECK(values_of(how.coded.factors)[0] != 1);
+      CHECK(own.seen(run) == seen);  // not of the expert without rows
+      if (delayed) CHECK(seen[1] > 0);
+    }
+}
+
+TEST_CASE("codes without their scales are refused") {
+  Lab lab;
+  Run& run = lab.run();
+  SmallProducts how({.recipe = SmallRecipe::tensorwise}, 1), plain({.recipe = SmallRecipe::mxfp8}, 1);
+  Tensor codes = run.zeros({32, 32}, DType::u8), x = run.zeros({16, 32}, DType::bf16), amax = run.zeros({1}, DType::f32);
+  CHECK_THROWS_AS(linear(x, codes, {}, {}, &how), Error);
+  CHECK_THROWS_AS(linear(x, codes), Error);
+  CHECK_THROWS_AS(plain.encode(run, amax, amax, {}, amax), Error);
+}
+
 TEST_CASE("experts in a small type are linear layers of their rows") {
   constexpr int64_t kRows = 40;
   auto counts = std::make_shared<const std::vector<int64_t>>(std::vector<int64_t>{24, 0, 16});

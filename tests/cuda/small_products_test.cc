@@ -83,6 +83,27 @@ Packed quantised(Run& run, const Values& values, int64_t rows, int64_t cols, DTy
   return out;
 }
 
+/// What the device makes of codes that are there already.
+void check_carried(Run& run, const Packed& made, int64_t rows, int64_t cols, SmallFloat format, bool sum_rows) {
+  Tensor values = run.zeros({rows, cols}, DType::bf16), codes = run.zeros({rows, cols}, DType::u8),
+         packed = run.zeros({made.layout.code_bytes()}, DType::u8);
+  run.kernels().quantise(run.stream(), {.x = made.codes.raw(),
+                                        .values = values.data<bf16>(),
+                                        .codes = codes.data<uint8_t>(),
+                                        .scales = nullptr,
+                                        .amax = nullptr,
+                                        .factor = nullptr,
+                                        .rows = rows,
+                                        .cols = cols,
+                                        .format = format,
+                                        .dtype = DType::u8,
+                                        .packed = packed.data<uint8_t>(),
+                                        .sum_rows = sum_rows});
+  CHECK(bytes_of(run, values) == bytes_of(run, made.values));
+  CHECK(bytes_of(run, codes) == bytes_of(run, made.codes));
+  CHECK(bytes_of(run, packed) == bytes_of(run, made.packed));
+}
+
 Values with_outliers(int64_t count, const char* key) {
   Values v = random_values(count, key, 0.02);
   for (size_t i = 0; i < v.size(); i += 37) v[i] *= 30;
@@ -132,6 +153,7 @@ TEST_CASE("largest values, codes and scales have the CPU's bits, and lie where t
             CHECK(bytes_of(on.cpu, cpu.factor) == bytes_of(on.gpu, gpu.factor));
             CHECK(bytes_of(on.cpu, cpu.packed) == bytes_of(on.gpu, gpu.packed));
             CHECK(bytes_of(on.cpu, cpu.packed_scales) == bytes_of(on.gpu, gpu.packed_scales));
+            if (tiles.scale == SmallScale::tensor) check_carried(on.gpu, gpu, rows, cols, tiles.format, sum_rows);
           }
 }
 

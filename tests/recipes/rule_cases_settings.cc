@@ -23,6 +23,8 @@ constexpr RuleCase kSettings[] = {
      "mixed_precision.fp8=e4m3 mixed_precision.first_bf16_layers=1 mixed_precision.last_bf16_layers=1"},
     {"fp8-params-recipe", "llama", "mixed_precision.fp8=e4m3 mixed_precision.fp8_params=true mixed_precision.fp8_recipe=mxfp8",
      "mixed_precision.fp8=e4m3 mixed_precision.fp8_params=true mixed_precision.fp8_recipe=delayed"},
+    {"fp8-params-zero", "llama", "mixed_precision.fp8=e4m3 mixed_precision.fp8_params=true",
+     "mixed_precision.fp8=e4m3 mixed_precision.fp8_params=true dist.zero=1"},
     {"reuse-needs-mxfp8", "llama", "mixed_precision.reuse_grad_buffer=true",
      "mixed_precision.fp8=e4m3 mixed_precision.fp8_recipe=mxfp8 mixed_precision.reuse_grad_buffer=true"},
     {"fp8-shape-heads", "llama", "mixed_precision.fp8=e4m3 model.heads=4 model.kv_heads=4 model.head_dim=8 dist.tp=4",

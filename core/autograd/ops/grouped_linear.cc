@@ -80,7 +80,7 @@ struct SmallGroupedLinear {
       if (begin == end) return;
       auto i = static_cast<size_t>(e);
       x[i] = how->take(run, plain.x.slice(0, begin, end), SmallOperand::input);
-      w[i] = how->take(run, GroupedLinear::matrix(plain.w, e), SmallOperand::weight);
+      w[i] = how->take(run, GroupedLinear::matrix(plain.w, e), SmallOperand::weight, e);
       how->forward(run, x[i], w[i], {}, {}, y.slice(0, begin, end));
     });
     return y;
@@ -154,7 +154,7 @@ struct RouterLogits {
 Tensor grouped_linear(const Tensor& x, const Tensor& w, const RowCounts& rows, const std::shared_ptr<DeferredGradients>& later,
                       const SmallProducts* small) {
   MT_CHECK(x.shape().rank() == 2 && w.shape().rank() == 3 && x.size(1) == w.size(2), "x ", x.shape(), ", w ", w.shape());
-  MT_CHECK(x.contiguous() && w.contiguous() && x.dtype() == w.dtype(), name(x.dtype()), " vs ", name(w.dtype()));
+  check_types(x, w, small);
   MT_CHECK(rows && static_cast<int64_t>(rows->size()) == w.size(0) &&
                std::accumulate(rows->begin(), rows->end(), int64_t{0}) == x.size(0),
            "rows of each of ", w.size(0), " experts that add up to ", x.size(0));

@@ -68,7 +68,7 @@ struct SmallLinear {
 
 Tensor linear(const Tensor& x, const Tensor& w, const Tensor& b, const Tensor& residual, const SmallProducts* small) {
   MT_CHECK(x.shape().rank() == 2 && w.shape().rank() == 2 && x.size(1) == w.size(1), "x ", x.shape(), ", w ", w.shape());
-  MT_CHECK(x.contiguous() && w.contiguous() && x.dtype() == w.dtype(), name(x.dtype()), " vs ", name(w.dtype()));
+  check_types(x, w, small);
   MT_CHECK(!b.defined() || (b.numel() == w.size(0) && b.contiguous()), "bias of ", w.size(0), " outputs");
   MT_CHECK(!residual.defined() || (residual.shape() == Shape{x.size(0), w.size(0)} && residual.contiguous() &&
                                    residual.dtype() == x.dtype()),

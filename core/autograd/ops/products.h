@@ -5,6 +5,12 @@
 
 namespace mtrain {
 
+/// Operands of one type; but a weight may be codes where its products are in a small type.
+inline void check_types(const Tensor& x, const Tensor& w, const SmallProducts* small) {
+  bool fit = x.dtype() == w.dtype() || (small && w.dtype() == DType::u8);
+  MT_CHECK(fit && x.contiguous() && w.contiguous(), name(x.dtype()), " vs ", name(w.dtype()));
+}
+
 /// y[T,N] = x[T,D] · w[N,D]ᵀ + b[N] + addend[T,N]; `b` and `addend` may be undefined.
 inline void linear_forward(Run& run, const Tensor& x, const Tensor& w, const Tensor& b, const Tensor& addend,
                            const Tensor& y, const float* scale_x = nullptr, const float* scale_w = nullptr) {

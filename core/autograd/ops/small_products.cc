@@ -81,6 +81,38 @@ Tensor SmallProducts::measure(Run& run, const Tensor& x, SmallOperand operand) c
   return amax;
 }
 
+SmallProducts::Operand SmallProducts::take(Run& run, const Tensor& x, SmallOperand operand, int64_t matrix) const {
+  if (x.dtype() != DType::u8) return {x, measure(run, x, operand)};
+  MT_CHECK(operand == SmallOperand::weight && coded.factors.defined(), "codes that nobody has made");
+  if (delayed && run.training) delayed->see(run, operand, coded.measured.slice(0, matrix, matrix + 1));
+  return {x, {}, coded.factors.slice(0, matrix, matrix + 1)};
+}
+
+void SmallProducts::encode(Run& run, const Tensor& values, const Tensor& amax, const Tensor& codes, const Tensor& factor) const {
+  require_kernel(run, run.kernels().quantise, "quantise");
+  MT_CHECK(by_tensor(rule_.recipe), "codes of a recipe whose scales are not of whole tensors");
+  auto piece = [&](int64_t begin, int64_t rows, int64_t cols) {
+    if (rows * cols == 0) return;
+    int64_t end = begin + rows * cols;
+    run.kernels().quantise(run.stream(), {.x = values.slice(0, begin, end).raw(),
+                                          .values = nullptr,
+                                          .codes = codes.defined() ? codes.slice(0, begin, end).data<uint8_t>() : nullptr,
+                                          .scales = nullptr,
+                                          .amax = amax.data<float>(),
+                                          .factor = factor.data<float>(),
+                                          .rows = rows,
+                                          .cols = cols,
+                                          .format = rule_.forward,
+                                          .scale = SmallScale::tensor,
+                                          .headroom = delayed ? rule_.headroom : 1.0f,
+                                          .dtype = values.dtype()});
+  };
+  constexpr int64_t kRow = 128;  // a stretch of any length, as a matrix that a device takes in whole squares
+  int64_t rows = values.numel() / kRow;
+  piece(0, rows, kRow);
+  piece(rows * kRow, 1, values.numel() - rows * kRow);
+}
+
 SmallScale SmallProducts::scale() const {
   switch (rule_.recipe) {
     case SmallRecipe::blockwise:
@@ -118,8 +150,13 @@ SmallProducts::Codes SmallProducts::quantise(Run& run, const Operand& operand, S
                     .dtype = x.dtype(),
                     .sum_rows = along == Along::rows};
   Codes out;
+  out.factor = operand.factor;
   if (run.kernels().multiplies(args.scale)) {
     out.layout = layout_of(args);
+    if (x.dtype() == DType::u8 && along == Along::cols && out.layout.line_bytes() == x.size(1)) {
+      out.packed = x;  // they lie as the unit reads them
+      return out;
+    }
     out.packed = run.empty({out.layout.code_bytes()}, DType::u8);
     args.packed = out.packed.data<uint8_t>();
     if (int64_t bytes = out.layout.scale_bytes(); bytes > 0) {

@@ -2,6 +2,7 @@
 // column has its scale in an array, so that one loop of vector code serves every shape of tiles.
 #include "mtrain/kernel/quantise_patch.h"
 
+#include <array>
 #include <cstring>
 
 #include "mtrain/base/error.h"
@@ -33,13 +34,30 @@ class Quantiser {
 
   void run() {
     if (a_.packed) return patches();
+    if constexpr (std::is_same_v<T, uint8_t>) carry();
+    else round_all();
+  }
+
+ private:
+  void round_all() {
     if (a_.scale == SmallScale::nvfp4) global_ = nvfp4_global(*a_.amax);
     if (a_.scale == SmallScale::tensor) return whole();
     if (a_.factor) *a_.factor = a_.scale == SmallScale::nvfp4 ? global_.decode : 1.0f;
     tiles();
   }
 
- private:
+  /// x holds codes: they stay what they are.
+  void carry() {
+    std::array<bf16, 256> value_of;
+    for (size_t code = 0; code < value_of.size(); ++code) value_of[code] = bf16(decode_small<Format>(static_cast<uint8_t>(code)));
+    for_blocks(stream_, a_.rows, rows_per_task(a_.cols), [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin * a_.cols; i < end * a_.cols; ++i) {
+        if (a_.values) a_.values[i] = value_of[x_[i]];
+        if (a_.codes) a_.codes[i] = x_[i];
+      }
+    });
+  }
+
   /// With the layout of a unit: what a GPU runs, patch by patch.
   void patches() {
     if (!patch_takes(a_.scale, a_.tile_rows, a_.tile_cols)) throw_no_patch(a_.tile_rows, a_.tile_cols);
@@ -170,6 +188,12 @@ void amax(Stream& stream, const AmaxArgs& args) {
 }
 
 void quantise(Stream& stream, const QuantiseArgs& args) {
+  if (args.dtype == DType::u8) {
+    bool fp8 = args.format != SmallFloat::e2m1 && args.scale == SmallScale::tensor && !args.factor;
+    MT_CHECK(fp8, "codes that are not FP8 of one scale, or are to be scaled again");
+    if (args.format == SmallFloat::e4m3) return Quantiser<E4M3, uint8_t>(cpu_stream(stream), args).run();
+    return Quantiser<E5M2, uint8_t>(cpu_stream(stream), args).run();
+  }
   with_float_type(args.dtype, [&]<class T>(T) {
     switch (args.format) {
       case SmallFloat::e4m3:

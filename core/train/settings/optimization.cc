@@ -138,7 +138,6 @@ void MixedPrecisionSection::bind_fp8(Fields& f) {
       .one_of({"max", "most_recent"})
       .renamed_from({"fp8_amax_compute_algo"});
   f("fp8_params", fp8_params, "the compute copy of weights is FP8, and gathered so: the same bits as without")
-      .needs("parameters gathered as FP8")
       .resume(safe)
       .renamed_from({"fp8_param", "fp8_param_gather"});
   f("fp8_attention", fp8_attention, "attention's products in FP8 too")

@@ -147,6 +147,37 @@ TEST_CASE("patches have the bits of the vector code, and codes and scales lie as
       }
 }
 
+TEST_CASE("codes stay what they are, and lie as units read them") {
+  Level level(cpu::usable_isas().front(), 2);
+  for (auto [rows, cols] : {std::pair<int64_t, int64_t>{48, 80}, {130, 300}, {1, 16}, {257, 129}})
+    for (SmallFloat format : {SmallFloat::e4m3, SmallFloat::e5m2})
+      for (bool sum_rows : {false, true}) {
+        INFO(rows, "x", cols, ", ", std::string(name(format)), sum_rows ? ", sum over rows" : "");
+        auto x = Buffer<bf16>::random(rows * cols, "codes", 0.02);
+        x.set(5, INFINITY);
+        float amax = 0.05f;
+        QuantiseArgs args{.x = nullptr, .values = nullptr, .codes = nullptr, .scales = nullptr, .amax = &amax, .factor = nullptr,
+                          .rows = rows, .cols = cols, .format = format, .dtype = DType::bf16, .sum_rows = sum_rows};
+        Quantised<bf16> made(level, x, args, true);
+        Buffer<uint8_t> packed(made.packed.count(), 0xEE), codes(rows * cols), codes_alone(rows * cols);
+        Buffer<bf16> values(rows * cols), values_alone(rows * cols);
+        args.dtype = DType::u8, args.amax = nullptr, args.x = made.codes.data();
+        args.values = values_alone.data(), args.codes = codes_alone.data();
+        level.kernels.quantise(*level.stream, args);
+        args.values = values.data(), args.codes = codes.data(), args.packed = packed.data();
+        level.kernels.quantise(*level.stream, args);
+        int64_t wrong = 0;
+        for (int64_t i = 0; i < rows * cols; ++i) {
+          uint8_t code = made.codes.data()[i];
+          float value = to_float(made.values.data()[i]);
+          wrong += codes.data()[i] != code || codes_alone.data()[i] != code;
+          wrong += !same(to_float(values.data()[i]), value) || !same(to_float(values_alone.data()[i]), value);
+        }
+        for (int64_t i = 0; i < packed.count(); ++i) wrong += packed.data()[i] != made.packed.data()[i];
+        CHECK(wrong == 0);
+      }
+}
+
 TEST_CASE("tiles that do not lie in a patch are told") {
   CHECK(patch_takes(SmallScale::e8m0, 1, 32));
   CHECK(patch_takes(SmallScale::power_of_two, 128, 1));

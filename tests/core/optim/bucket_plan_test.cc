@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "mtrain/nn/precision.h"
+
 namespace mtrain {
 namespace {
 
@@ -41,6 +43,22 @@ TEST_CASE("bucket plan: blocks are named by their number") {
   CHECK(block_of("embed.weight") == "");
   CHECK(block_of("layer2.weight") == "");
   CHECK(block_of("") == "");
+}
+
+TEST_CASE("bucket plan: weights that may be codes share no bucket with others") {
+  SmallWeight small;
+  for (int zero : {0, 1, 3}) {
+    auto parameters = make(kModel);
+    for (Parameter& p : parameters)
+      if (p.name.find("mlp") != p.name.npos || p.name.find("up") != p.name.npos) p.small = &small;
+    int seen = 0;
+    for (const BucketPlan& b : plan_buckets(parameters, {.zero = zero, .dense_shards = 2, .expert_shards = 2}))
+      for (const BucketItem& item : b.items) {
+        CHECK(b.small == (item.parameter->small != nullptr));
+        seen += b.small;
+      }
+    CHECK(seen == 4);
+  }
 }
 
 TEST_CASE("bucket plan: every parameter once, aligned, apart, dense first, late ones by themselves, shards equal") {

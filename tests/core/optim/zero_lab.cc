@@ -7,7 +7,9 @@
 #include <mutex>
 
 #include "mtrain/comm/thread_world.h"
+#include "mtrain/kernel/quantise.h"
 #include "mtrain/nn/layers.h"
+#include "mtrain/nn/precision.h"
 #include "mtrain/optim/grad_reducer.h"
 #include "mtrain/optim/optimizer_state.h"
 #include "mtrain/pipeline/interpreter.h"
@@ -97,17 +99,38 @@ struct Groups {
   std::unique_ptr<Communicator> shards, copies;
 };
 
+PrecisionOptions precision_options(const Job& job) {
+  bool delayed = job.fp8 == Job::Fp8::delayed;
+  return {.small = job.fp8 != Job::Fp8::none,
+          .rule = {.recipe = delayed ? SmallRecipe::delayed : SmallRecipe::tensorwise, .headroom = delayed ? 2.0f : 1.0f},
+          .layers = job.layers,
+          .first_plain = 1,
+          .amax_history = 2};
+}
+
+/// What weights are worth whose values are codes of their own largest value's scale.
+Values in_codes(const Values& masters, DType dtype) {
+  Values out = round_to(masters, dtype);
+  double largest = 0;
+  for (double v : out) largest = std::max(largest, std::fabs(v));
+  SmallScaling s = tensor_scaling(static_cast<float>(largest), E4M3::kMax, 1);
+  for (double& v : out) v = encode_small<E4M3>(round_small<E4M3>(static_cast<float>(v) * s.encode));
+  return out;
+}
+
 /// One rank.
 struct Rank {
   Rank(const Job& given, Communicator& world)
       : job(given),
         groups(world, job.hsdp),
-        settings{.run = lab.run(), .parameters = list, .dtype = job.dtype, .defer_memory = job.deferred && job.zero > 0},
+        precision(precision_options(job)),
+        settings{.run = lab.run(), .parameters = list, .dtype = job.dtype, .defer_memory = job.deferred && job.zero > 0,
+                 .precision = &precision},
         model(Scope(settings), job),
         optimizer(!job.whole),
         buckets(lab.run(), list,
                 {.dense = groups.group(), .expert = {}, .zero = job.zero, .outer_zero = job.outer_zero,
-                 .bucket_size = job.bucket_size, .whole_parameters = job.whole, .overlap_gather = job.overlap}),
+                 .bucket_size = job.bucket_size, .whole_parameters = job.whole, .overlap_gather = job.overlap, .codes = job.codes}),
         state(lab.run(), buckets, optimizer),
         reducer(buckets, {.in_order = job.in_order, .overlap = job.overlap}),
         interpreter(lab.run(), model, list) {
@@ -137,14 +160,15 @@ struct Rank {
     StepLoss loss = interpreter.run(program, input_of, kRows * kLength, 1);
     CommCounters reduced = counters();
     double total = reducer.sum(loss.micro_batches), norm = state.grad_norm(1, groups.all);
-    CommCounters between = counters();
+    precision.end_step(lab.run(), true, *groups.all, nullptr);
+    CommCounters ended = counters();
     state.update({.lr = 0.02, .weight_decay = 0.1, .clip = job.clip, .grad_norm = norm, .step = number + 1});
     if (!speaks) return;
     out.losses.push_back(total / (kRows * kLength));
     out.norms.push_back(norm);
     for (size_t k = 0; k < before.by_kind.size(); ++k)
       out.bytes.by_kind[k].bytes_sent = (reduced.by_kind[k].bytes_sent - before.by_kind[k].bytes_sent) +
-                                        (counters().by_kind[k].bytes_sent - between.by_kind[k].bytes_sent);
+                                        (counters().by_kind[k].bytes_sent - ended.by_kind[k].bytes_sent);
   }
   CommCounters counters() const {
     CommCounters sum = groups.all->counters();
@@ -171,15 +195,37 @@ struct Rank {
     GradMode off(lab.run(), false);
     for (const auto& p : list.all()) {
       Tensor value = p.use();
-      CHECK_MESSAGE(values_of(value) == round_to(out.masters.at(p.name), job.dtype), p.name);
+      const Values& masters = out.masters.at(p.name);
+      bool codes = job.codes && p.small && job.zero > 0;
+      CHECK(value.dtype() == (codes ? DType::u8 : job.dtype));
+      if (!codes) {
+        CHECK_MESSAGE(values_of(value) == round_to(masters, job.dtype), p.name);
+      } else if (job.fp8 == Job::Fp8::tensorwise) {
+        std::vector<uint8_t> held(masters.size());
+        lab.run().download(value, held.data());
+        CHECK_MESSAGE(Values(held.begin(), held.end()) == in_codes(masters, job.dtype), p.name);
+      }
     }
     buckets.release_values();
+  }
+  /// As a checkpoint is loaded: masters are written, and values follow.
+  void write_masters(Outcome& out) {
+    auto tripled = [](double v) { return static_cast<double>(static_cast<float>(3 * v)); };
+    for (auto& [name, values] : out.masters) std::transform(values.begin(), values.end(), values.begin(), tripled);
+    for (const auto& entry : state.entries()) {
+      Values values = values_of(entry.master);
+      std::vector<float> changed;
+      for (double v : values) changed.push_back(static_cast<float>(tripled(v)));
+      lab.run().upload(entry.master, changed.data());
+    }
+    state.masters_changed();
   }
 
   Job job;
   Groups groups;
   Lab lab{1};
   ParamList list;
+  PrecisionPlan precision;
   BuildSettings settings;
   Small model;
   Adam optimizer;
@@ -204,13 +250,20 @@ Outcome train(const Job& job) {
     auto r = static_cast<size_t>(world.rank());
     out.held[r] = rank.lab.run().memory().held();
     out.peak[r] = rank.lab.run().memory().peak();
-    if (speaks) out.numel = rank.list.numel(), out.buckets = static_cast<int64_t>(rank.buckets.buckets().size());
+    if (speaks) {
+      out.numel = rank.list.numel(), out.buckets = static_cast<int64_t>(rank.buckets.buckets().size());
+      for (const ParamBucket& b : rank.buckets.buckets())
+        if (b.plan.small) out.small += b.plan.size, out.matrices += static_cast<int64_t>(b.plan.items.size());
+    }
     {
       std::lock_guard lock(mutex);
       rank.collect(out);
     }
     world.barrier();
     rank.check_values(out);
+    Outcome written = out;
+    rank.write_masters(written);
+    rank.check_values(written);
     world.barrier();
   });
   return out;
@@ -219,7 +272,8 @@ Outcome train(const Job& job) {
 std::string text(const Job& j) {
   return cat("ranks ", j.ranks, " zero ", j.zero, " hsdp ", j.hsdp, j.outer_zero ? " outer" : "", j.overlap ? " overlap" : "",
              j.in_order ? " in_order" : "", j.recompute ? " recompute" : "", j.whole ? " whole" : "", j.deferred ? "" : " adopted",
-             " micro-batches ", j.micro_batches, " bucket ", j.bucket_size, " ", name(j.dtype));
+             " micro-batches ", j.micro_batches, " bucket ", j.bucket_size, " ", name(j.dtype),
+             j.fp8 == Job::Fp8::none ? "" : j.fp8 == Job::Fp8::delayed ? " delayed" : " tensorwise", j.codes ? " codes" : "");
 }
 
 bool same(const Outcome& a, const Outcome& b) {

@@ -21,6 +21,8 @@ struct Job {
   int64_t bucket_size = 700, layers = 3, width = 24;
   DType dtype = DType::f32;
   double clip = 0.3;
+  enum class Fp8 : uint8_t { none, tensorwise, delayed } fp8 = Fp8::none;  // products of blocks
+  bool codes = false;  // values of weights are FP8 codes where they may be
 };
 
 struct Outcome {
@@ -28,12 +30,14 @@ struct Outcome {
   std::map<std::string, contract::Values> gradients;  // of the last step
   std::vector<double> losses, norms;
   int64_t numel = 0, buckets = 0;
+  int64_t small = 0, matrices = 0;  // elements of the buckets of weights with FP8 products, padding included; those weights
   CommCounters bytes;               // of rank 0 in the last step, but for losses and norms
   std::vector<MemoryBreakdown> held;  // by rank, after the last step
   std::vector<size_t> peak;           // by rank, in all steps
 };
 
-/// Trains; checks on each rank that values are those of the masters, that each element is counted once, and that no memory is lost.
+/// Trains; checks on each rank that values are those of the masters, also after these were written, and that each element is counted
+/// once.
 Outcome train(const Job& job);
 std::string text(const Job& job);
 /// The same bits: parameters, losses and norms.

@@ -100,6 +100,106 @@ TEST_CASE("FP8 training does not depend on how data-parallel ranks share the par
   }
 }
 
+namespace {
+
+const std::vector<std::pair<const char*, Words>> kScalesOfTensors = {
+    {"tensorwise", {"mixed_precision.fp8=e4m3"}},
+    {"delayed", {"mixed_precision.fp8=hybrid", "mixed_precision.fp8_recipe=delayed", "mixed_precision.fp8_amax_history=3",
+                 "mixed_precision.fp8_margin=1"}},
+};
+
+/// Ways to lay out a model whose weights are gathered.
+const std::vector<Words> kLayouts = {
+    {"dist.nproc=2", "dist.zero=1", "train.weight_hash_interval=2"},
+    {"dist.nproc=4", "dist.zero=2", "train.micro_batch_size=1"},
+    {"dist.nproc=2", "dist.zero=3", "ddp.overlap_grad_reduce=true", "ddp.overlap_param_gather=true", "model.recompute=full"},
+    {"dist.nproc=4", "dist.zero=1", "dist.tp=2", "dist.sp=true", "model.kv_heads=1", "ddp.overlap_grad_reduce=true",
+     "ddp.overlap_param_gather=true"},
+    {"dist.nproc=4", "dist.zero=3", "dist.tp=2", "model.kv_heads=1", "mixed_precision.first_bf16_layers=1"},
+    {"dist.nproc=4", "dist.zero=1", "dist.pp=2", "model.layers=4"},
+    {"dist.nproc=4", "dist.zero=3", "dist.hsdp=2", "dist.outer_zero=1", "train.micro_batch_size=1"},
+};
+
+const Words kParams = {"mixed_precision.fp8_params=true"},
+            kShort = {"run.threads=1", "checkpoint.interval=3", "validation.interval=2", "scheduler.warmup_steps=2"};
+
+std::vector<double> validations(const fs::path& folder) {
+  std::vector<double> out;
+  for (const Json& row : rows(folder, "val_loss"))
+    if (!row.at("val_loss").is_null()) out.push_back(row.at("val_loss").get<double>());
+  return out;
+}
+
+void check_same_bits(const std::string& recipe, Scratch& scratch, const Words& words) {
+  CAPTURE(text(words));
+  train(recipe, scratch / "wide", words);
+  train(recipe, scratch / "codes", with(words, kParams));
+  std::string expected = digest(scratch / "wide");
+  REQUIRE(expected.size() == 65);
+  CHECK(digest(scratch / "codes") == expected);
+  CHECK(curve(scratch / "codes").losses == curve(scratch / "wide").losses);
+  REQUIRE(validations(scratch / "wide").size() == 3);
+  CHECK(validations(scratch / "codes") == validations(scratch / "wide"));
+  // And one continues the other.
+  forget_checkpoint(scratch / "wide", 6);
+  forget_checkpoint(scratch / "codes", 6);
+  REQUIRE(digest(scratch / "codes") != expected);
+  train(recipe, scratch / "wide", with(words, kParams));
+  train(recipe, scratch / "codes", words);
+  CHECK(digest(scratch / "wide") == expected);
+  CHECK(digest(scratch / "codes") == expected);
+  std::filesystem::remove_all(scratch / "wide");
+  std::filesystem::remove_all(scratch / "codes");
+}
+
+}  // namespace
+
+TEST_CASE("weights gathered as FP8 train to the same bits in every layout, and continue runs that gather bf16") {
+  Scratch scratch("mtrain-precision-params");
+  std::string recipe = scratch.write("small.yaml", recipe_text(6));
+  for (const auto& [name, scales] : kScalesOfTensors)
+    for (const Words& layout : kLayouts)
+      check_same_bits(recipe, scratch, with(with(scales, layout), kShort));
+}
+
+TEST_CASE("experts gathered as FP8 train to the same bits") {
+  Scratch scratch("mtrain-precision-experts");
+  std::string text = recipe_text(6);
+  size_t at = text.find("type: llama"), end = text.find("tie_embeddings");
+  text.insert(end, "moe: {experts: 4, top_k: 2, ffn_hidden_size: 64}, ");
+  text.replace(at, 11, "type: moe");
+  std::string recipe = scratch.write("small.yaml", text);
+  for (const auto& [name, scales] : kScalesOfTensors)
+    for (const Words& layout : std::vector<Words>{{"dist.nproc=2", "dist.zero=1"},
+                                                  {"dist.nproc=4", "dist.zero=3", "dist.ep=2", "train.micro_batch_size=2"},
+                                                  {"dist.nproc=4", "dist.zero=1", "dist.tp=2", "dist.ep=2", "dist.etp=1",
+                                                   "dist.sp=true"}})
+      check_same_bits(recipe, scratch, with(with(scales, layout), kShort));
+}
+
+TEST_CASE("weights gathered as FP8 take half the memory, as planned") {
+  Scratch scratch("mtrain-precision-memory");
+  std::string recipe = scratch.write("small.yaml", recipe_text(6));
+  for (const char* zero : {"dist.zero=1", "dist.zero=3"}) {
+    CAPTURE(std::string(zero));
+    auto bench = [&](const Words& words) {
+      Words all = {"bench", recipe, "dist.nproc=2", "mixed_precision.fp8=e4m3", "scheduler.warmup_steps=2", zero,
+                   "--steps", "2", "--warmup", "1", "--json", "--plain"};
+      Outcome out = cli(with(all, words));
+      REQUIRE_MESSAGE(out.status == 0, out.err);
+      Json seen = Json::parse(out.out);
+      CHECK(seen["planned_memory"]["uses"] == seen["tensor_memory"]["uses"]);
+      return seen["tensor_memory"]["uses"];
+    };
+    Json wide = bench({}), codes = bench(kParams);
+    double fell = wide.at("parameters").get<double>() - codes.at("parameters").get<double>();
+    // Three blocks: queries, keys, values and what follows them; gate, up and down. Half of two bytes each.
+    double weights = 3.0 * (128 * (128 + 2 * 64 + 128) + 3 * 128 * 384);
+    CHECK(fell >= (std::string(zero) == "dist.zero=1" ? 1 : 0.5) * weights - 4096);
+    CHECK(fell <= weights);
+  }
+}
+
 TEST_CASE("what does not fit FP8 is refused with the way out") {
   Scratch scratch("mtrain-precision-refused");
   std::string recipe = scratch.write("small.yaml", recipe_text(12));
@@ -115,6 +215,10 @@ TEST_CASE("what does not fit FP8 is refused with the way out") {
            {{"mixed_precision.fp8=hybrid", "mixed_precision.last_bf16_layers=3"}, "which leaves none"},
            {{"mixed_precision.fp8=hybrid", "mixed_precision.fp8_output=true"}, "needs fp8_recipe=mxfp8"},
            {{"mixed_precision.fp8=hybrid", "mixed_precision.fp8_attention=true"}, "attention in FP8"},
+           {{"mixed_precision.fp8=hybrid", "mixed_precision.fp8_params=true"}, "and none are gathered"},
+           {{"mixed_precision.fp8=e4m3", "mixed_precision.fp8_recipe=mxfp8", "mixed_precision.fp8_params=true",
+             "dist.zero=1"},
+            "weights are gathered as FP8 with one scale per tensor only"},
        }) {
     CAPTURE(std::string(c.says));
     Outcome out = run_training(recipe, scratch / "run", c.words);

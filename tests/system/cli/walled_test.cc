@@ -47,6 +47,8 @@ const Case kCases[] = {
     {kLlama, {"dist.nproc=2", "dist.cp=2", "dist.cp_comm=[a2a]"}},
     {kLlama, {"dist.nproc=2", "dist.tp=2", "dist.sp=true", "mixed_precision.dtype=bf16", "mixed_precision.fp8=hybrid",
               "mixed_precision.fp8_recipe=tensorwise"}},
+    {kLlama, {"dist.nproc=2", "dist.zero=1", "mixed_precision.dtype=bf16", "mixed_precision.fp8=hybrid",
+              "mixed_precision.fp8_recipe=delayed", "mixed_precision.fp8_params=true"}},
     {kLlama, {"dist.nproc=1", "model.recompute=full"}},
     {kLlama, {"dist.nproc=2", "dist.zero=1", "checkpoint.async=true", "checkpoint.interval=1"}},
     {kMoe, {"dist.nproc=4", "dist.ep=2", "dist.tp=2", "dist.sp=true"}},

@@ -120,6 +120,11 @@ cudaError_t amax(const Launch& launch, const AmaxArgs& a) {
 cudaError_t quantise(const Launch& launch, const QuantiseArgs& a) {
   if (a.rows <= 0 || a.cols <= 0) return cudaSuccess;
   if (!patch_takes(a.scale, a.tile_rows, a.tile_cols)) return cudaErrorInvalidValue;
+  if (a.dtype == DType::u8) {  // codes already
+    if (a.scale != SmallScale::tensor || a.factor) return cudaErrorInvalidValue;
+    if (a.format == SmallFloat::e4m3) return launch_patches<E4M3, uint8_t>(launch, a);
+    return a.format == SmallFloat::e5m2 ? launch_patches<E5M2, uint8_t>(launch, a) : cudaErrorInvalidValue;
+  }
   return with_float_type(a.dtype, [&]<class T>(T) {
     switch (a.format) {
       case SmallFloat::e4m3:

@@ -1,0 +1,96 @@
+#include "mtrain/optim/coded_weights.h"
+
+#include <algorithm>
+
+namespace mtrain {
+namespace {
+
+bool alike(const CodedWeight& a, const CodedWeight& b) {
+  return a.holders == b.holders && a.parameter->small->axes == b.parameter->small->axes;
+}
+
+}  // namespace
+
+CodedWeights::CodedWeights(Run& run, std::vector<CodedWeight> weights, DType rounded) : run_(run), rounded_(rounded) {
+  // In the order in which their like comes first: the same on all ranks.
+  std::vector<std::vector<CodedWeight>> kinds;
+  for (CodedWeight& w : weights) {
+    MT_CHECK(w.parameter->small, w.parameter->name, " cannot be codes");
+    auto kind = std::find_if(kinds.begin(), kinds.end(), [&](const auto& other) { return alike(other[0], w); });
+    if (kind == kinds.end()) kind = kinds.emplace(kinds.end());
+    kind->push_back(std::move(w));
+  }
+  int64_t at = 0;
+  for (auto& kind : kinds)
+    for (CodedWeight& w : kind) {
+      int64_t matrices = w.parameter->local.rank() == 3 ? w.parameter->local[0] : 1;
+      weights_.push_back({{std::move(w)}, at, matrices});
+      at += matrices;
+    }
+  for (const Weight& w : weights_) agree_on(w, *w.holders);
+  for (const Weight& w : weights_)
+    for (const Axis* axis : w.parameter->small->axes) agree_on(w, axis->comm());
+  MemoryScope use(run.memory(), MemoryUse::parameters);
+  measured_ = run.zeros({at}, DType::f32), factors_ = run.zeros({at}, DType::f32);
+  for (const Weight& w : weights_) {
+    auto own = [&](const Tensor& all) { return all.slice(0, w.first, w.first + w.matrices); };
+    w.parameter->small->products->coded = {.measured = own(measured_), .factors = own(factors_)};
+  }
+}
+
+/// One message for neighbours.
+void CodedWeights::agree_on(const Weight& w, Communicator& ranks) {
+  int64_t end = w.first + w.matrices;
+  if (!sharers_.empty() && sharers_.back().ranks == &ranks && sharers_.back().end == w.first) sharers_.back().end = end;
+  else sharers_.push_back({w.first, end, &ranks});
+}
+
+/// Calls visit(the matrix's place among all floats, first and one past the last of this rank's elements in it), which may be none.
+template <class Visit>
+void CodedWeights::each_matrix(const Weight& w, Visit&& visit) const {
+  int64_t size = w.parameter->numel() / w.matrices, count = w.codes.defined() ? w.codes.numel() : 0;
+  for (int64_t m = 0; m < w.matrices; ++m) {
+    int64_t lo = std::max(w.begin, m * size), hi = std::min(w.begin + count, (m + 1) * size);
+    visit(w.first + m, lo - w.begin, std::max(lo, hi) - w.begin);
+  }
+}
+
+void CodedWeights::make() {
+  MemoryScope use(run_.memory(), MemoryUse::optimizer);
+  measure();
+  for (const Weight& w : weights_) encode(w);
+}
+
+// Rounding keeps the order of magnitudes: the largest rounded value is the largest value, rounded.
+void CodedWeights::measure() {
+  require_kernel(run_, run_.kernels().amax, "amax");
+  run_.fill_zero(measured_);
+  for (const Weight& w : weights_)
+    each_matrix(w, [&](int64_t at, int64_t lo, int64_t hi) {
+      if (lo == hi) return;
+      run_.kernels().amax(run_.stream(), {.x = w.master.slice(0, lo, hi).raw(),
+                                          .count = hi - lo,
+                                          .amax = measured_.slice(0, at, at + 1).data<float>(),
+                                          .accumulate = false,
+                                          .dtype = DType::f32});
+    });
+  Tensor rounded = run_.empty(measured_.shape(), rounded_);
+  run_.copy(rounded, measured_);
+  run_.copy(measured_, rounded);
+  for (const Sharers& s : sharers_) s.ranks->all_reduce(measured_.slice(0, s.begin, s.end), ReduceOp::max);
+}
+
+void CodedWeights::encode(const Weight& w) {
+  const SmallProducts& products = *w.parameter->small->products;
+  Tensor known = products.delayed ? products.delayed->known(run_, SmallOperand::weight) : Tensor();
+  each_matrix(w, [&](int64_t at, int64_t lo, int64_t hi) {
+    Tensor measured = measured_.slice(0, at, at + 1), factor = factors_.slice(0, at, at + 1);
+    const Tensor& amax = known.defined() ? known : measured;
+    if (lo == hi) return products.encode(run_, measured, amax, {}, factor);  // for the factor alone
+    Tensor values = run_.empty({hi - lo}, rounded_);
+    run_.copy(values, w.master.slice(0, lo, hi));
+    products.encode(run_, values, amax, w.codes.slice(0, lo, hi), factor);
+  });
+}
+
+}  // namespace mtrain
