@@ -83,7 +83,8 @@ Tensor SmallProducts::measure(Run& run, const Tensor& x, SmallOperand operand) c
 
 SmallProducts::Operand SmallProducts::take(Run& run, const Tensor& x, SmallOperand operand, int64_t matrix) const {
   if (x.dtype() != DType::u8) return {x, measure(run, x, operand)};
-  MT_CHECK(operand == SmallOperand::weight && coded.factors.defined(), "codes that nobody has made");
+  bool made = operand == SmallOperand::weight && coded.factors.defined() && by_tensor(rule_.recipe);
+  MT_CHECK(made, "codes that nobody has made");
   if (delayed && run.training) delayed->see(run, operand, coded.measured.slice(0, matrix, matrix + 1));
   return {x, {}, coded.factors.slice(0, matrix, matrix + 1)};
 }

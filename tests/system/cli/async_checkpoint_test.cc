@@ -77,10 +77,10 @@ TEST_CASE("the copy goes on while the next step computes, and what training wait
     REQUIRE_MESSAGE(out.status == 0, out.err);
     return out;
   };
-  Outcome alone = run_with("alone", "ckpt.copy:5:delay=1500");
-  CHECK_MESSAGE(waited_for(alone, 10) >= 1000, alone.out);  // a step takes milliseconds: its update waits
+  Outcome alone = run_with("alone", "ckpt.copy:5:delay=3000");
+  CHECK_MESSAGE(waited_for(alone, 10) >= 1000, alone.out);  // a step takes milliseconds, on a busy machine more: its update waits
   CHECK(waited_for(alone, 20) < 1000);
-  Outcome beside = run_with("beside", "ckpt.copy:5:delay=1500,train.loss:11:delay=3000");
+  Outcome beside = run_with("beside", "ckpt.copy:5:delay=3000,train.loss:11:delay=6000");
   CHECK_MESSAGE(waited_for(beside, 10) >= 0, beside.out);
   CHECK_MESSAGE(waited_for(beside, 10) < 1000, beside.out);  // the slow step has hidden it
 }
