@@ -12,28 +12,13 @@
 #include <optional>
 #include <thread>
 
+#include "core/checkpoint/checkpoint_testing.h"
 #include "mtrain/base/error.h"
 
 using namespace mtrain;
+using testing::TempDir;
 
 namespace {
-
-class TempDir {
- public:
-  TempDir() {
-    std::string pattern = (fs::temp_directory_path() / "mtrain-state-XXXXXX").string();
-    REQUIRE(::mkdtemp(pattern.data()) != nullptr);
-    path_ = pattern;
-  }
-  ~TempDir() {
-    std::error_code ignored;
-    fs::remove_all(path_, ignored);
-  }
-  const fs::path& path() const { return path_; }
-
- private:
-  fs::path path_;
-};
 
 /// A device that is late: what a stream is given happens when it is waited for, and copies to the host on a stream of their own may
 /// be held up or fail.

@@ -194,25 +194,40 @@ TEST_CASE("in open order steps and later weights may change, and nothing comes t
     expect_error(ErrorClass::config, {"dataset.phases", "samples: 64000"}, [&] { made(bad); });
 }
 
-TEST_CASE("a document that comes again in another epoch of the open order is rearranged in another way") {
+namespace {
+
+/// Fifty documents for samples of 19 tokens, and datasets of them whose every document is rearranged.
+struct FimLab {
+  FimLab() { write_documents(scratch / "x", 50, 20); }
+  auto fim(const std::string& more) {
+    const std::string marks = "prefix: <|endoftext|>, middle: <|endoftext|>, suffix: <|endoftext|>";
+    return plugins.dataset("gpt", cat("{path: x, split: '1', ", more, "fim: {rate: 1, cut: tokens, ", marks, "}}"), context);
+  }
   Plugins plugins;
   ScratchFolder scratch;
-  write_documents(scratch / "x", 50, 20);
-  DatasetContext context{
-      .seq_length = 19, .seed = 7, .base_directory = scratch.path(), .tokenizer = plugins.byte.get()};
-  const std::string marks = "prefix: <|endoftext|>, middle: <|endoftext|>, suffix: <|endoftext|>";
-  auto fim = plugins.dataset("gpt", cat("{path: x, split: '1', order: open, fim: {rate: 1, cut: tokens, ", marks, "}}"), context);
-  auto source = fim->split(Split::train, 98);
+  DatasetContext context{.seq_length = 19, .seed = 7, .base_directory = scratch.path(), .tokenizer = plugins.byte.get()};
+};
+
+/// The tokens of a sample, which is the same each time, and whose targets are the next ones.
+std::vector<int32_t> tokens_of(const SampleSource& source, int64_t index) {
+  std::vector<int32_t> tokens(19), targets(19), positions(19), again(19);
+  Sample first{again, targets, positions, {}}, second{tokens, targets, positions, {}};
+  source.get(index, first);
+  source.get(index, second);
+  CHECK(tokens == again);
+  for (size_t t = 0; t + 1 < 19; ++t) REQUIRE(targets[t] == tokens[t + 1]);
+  return tokens;
+}
+
+}  // namespace
+
+TEST_CASE("a document that comes again in another epoch of the open order is rearranged in another way") {
+  FimLab lab;
+  auto dataset = lab.fim("order: open, ");
+  auto source = dataset->split(Split::train, 98);
   auto epoch = [&](int64_t first) {
     std::set<std::vector<int32_t>> out;
-    for (int64_t i = first; i < first + 49; ++i) {
-      std::vector<int32_t> tokens(19), targets(19), positions(19), again(19);
-      Sample sample{tokens, targets, positions, {}}, second{again, targets, positions, {}};
-      source->get(i, sample);
-      source->get(i, second);
-      CHECK(tokens == again);
-      out.insert(tokens);
-    }
+    for (int64_t i = first; i < first + 49; ++i) out.insert(tokens_of(*source, i));
     return out;
   };
   const auto first = epoch(0), second = epoch(49);
@@ -222,32 +237,18 @@ TEST_CASE("a document that comes again in another epoch of the open order is rea
 }
 
 TEST_CASE("gpt rearranges documents for fill in the middle, the same each time") {
-  Plugins plugins;
-  ScratchFolder scratch;
-  write_documents(scratch / "x", 50, 20);
-  DatasetContext context{
-      .seq_length = 19, .seed = 7, .base_directory = scratch.path(), .tokenizer = plugins.byte.get()};
-  const std::string marks = "prefix: <|endoftext|>, middle: <|endoftext|>, suffix: <|endoftext|>";
-  auto fim = plugins.dataset("gpt", cat("{path: x, split: '1', fim: {rate: 1, cut: tokens, ", marks, "}}"), context);
-  auto plain = plugins.dataset("gpt", "{path: x, split: '1'}", context);
+  FimLab lab;
+  auto fim = lab.fim(""), plain = lab.plugins.dataset("gpt", "{path: x, split: '1'}", lab.context);
   CHECK(fim->identity() != plain->identity());
   auto source = fim->split(Split::train, 100), as_it_is = plain->split(Split::train, 100);
   int changed = 0;
-  for (int64_t i = 0; i < 49; ++i) {
-    std::vector<int32_t> tokens(19), targets(19), positions(19), again(19), before(19);
-    Sample sample{tokens, targets, positions, {}}, second{again, targets, positions, {}}, third{before, targets, positions, {}};
-    as_it_is->get(i, third);
-    source->get(i, second);
-    source->get(i, sample);
-    CHECK(tokens == again);
-    for (size_t t = 0; t + 1 < 19; ++t) REQUIRE(targets[t] == tokens[t + 1]);
-    changed += tokens != before ? 1 : 0;
-  }
+  for (int64_t i = 0; i < 49; ++i) changed += tokens_of(*source, i) != tokens_of(*as_it_is, i) ? 1 : 0;
   CHECK(changed == 49);  // each begins with a mark
   expect_error(ErrorClass::config, {"dataset.fim.prefix is not set"},
-               [&] { plugins.dataset("gpt", "{path: x, fim: {rate: 0.5}}", context); });
+               [&] { lab.plugins.dataset("gpt", "{path: x, fim: {rate: 0.5}}", lab.context); });
   expect_error(ErrorClass::config, {"dataset.fim.middle", "'<mid>' is no special token"}, [&] {
-    plugins.dataset("gpt", "{path: x, fim: {rate: 0.5, prefix: <|endoftext|>, middle: <mid>, suffix: <|endoftext|>}}", context);
+    lab.plugins.dataset("gpt", "{path: x, fim: {rate: 0.5, prefix: <|endoftext|>, middle: <mid>, suffix: <|endoftext|>}}",
+                        lab.context);
   });
 }
 

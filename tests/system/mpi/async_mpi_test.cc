@@ -17,15 +17,21 @@ std::string digest_of(const fs::path& folder, int step) {
   return cli({"checkpoint", "digest", folder.string(), "--step", std::to_string(step)}).out;
 }
 
+/// A job of two ranks that waits for its checkpoints: what the others have to come to.
+fs::path waiting_job(const Scratch& scratch, const std::string& recipe) {
+  fs::path folder = scratch / "waits";
+  Outcome out = run({.arguments = mpirun_command(2, ":", job(recipe, folder, "false"))});
+  REQUIRE_MESSAGE(out.status == 0, out.err);
+  return folder;
+}
+
 }  // namespace
 
 TEST_CASE("a rank whose copy is slow, and one that has no memory for it") {
   MT_NEEDS_MPI();
   Scratch scratch("mtrain-mpi-async");
   std::string recipe = scratch.write("job.yaml", job_recipe());
-  Outcome waits = run({.arguments = mpirun_command(2, ":", job(recipe, scratch / "waits", "false"))});
-  REQUIRE_MESSAGE(waits.status == 0, waits.err);
-  fs::path folder = scratch / "beside";
+  fs::path waits = waiting_job(scratch, recipe), folder = scratch / "beside";
   std::string faults = "[ $rank = 1 ] && export MTRAIN_FAULT=ckpt.copy:5:delay=500,ckpt.copy:100:errno=ENOMEM";
   Outcome out = run({.arguments = mpirun_command(2, faults, job(recipe, folder, "true"))});
   REQUIRE_MESSAGE(out.status == 0, out.err);
@@ -39,7 +45,7 @@ TEST_CASE("a rank whose copy is slow, and one that has no memory for it") {
     }
     std::string mine = digest_of(folder, step);
     CHECK(mine.size() == 65);
-    CHECK(mine == digest_of(scratch / "waits", step));
+    CHECK(mine == digest_of(waits, step));
   }
   CHECK_MESSAGE(failed == 1, out.out);
 }
@@ -48,14 +54,12 @@ TEST_CASE("a rank that dies while it copies leaves the checkpoint before, and th
   MT_NEEDS_MPI();
   Scratch scratch("mtrain-mpi-async-dies");
   std::string recipe = scratch.write("job.yaml", job_recipe());
-  Outcome waits = run({.arguments = mpirun_command(2, ":", job(recipe, scratch / "waits", "false"))});
-  REQUIRE_MESSAGE(waits.status == 0, waits.err);
-  fs::path folder = scratch / "beside";
+  fs::path waits = waiting_job(scratch, recipe), folder = scratch / "beside";
   std::string fault = "[ $rank = 1 ] && export MTRAIN_FAULT=ckpt.copy:100:kill";
   Outcome died = run({.arguments = mpirun_command(2, fault, job(recipe, folder, "true"))});
   CHECK(died.status != 0);
   CHECK_FALSE(fs::exists(folder / "checkpoints" / "step-60"));
   Outcome out = run({.arguments = mpirun_command(2, ":", job(recipe, folder, "true"))});
   REQUIRE_MESSAGE(out.status == 0, out.err);
-  CHECK(digest(folder) == digest(scratch / "waits"));
+  CHECK(digest(folder) == digest(waits));
 }
