@@ -38,7 +38,7 @@ class MT_API Stream {
   /// From here to end_recording() comes work that is much like that between the two before, as a step of training is. A stream may
   /// gather such work and hand it to the device in pieces that it remembers from one recording to the next; nobody sees a
   /// difference but in time, and all is handed over when end_recording() returns. REQUIRES: while a stream records, other streams
-  /// of its backend are used by the same thread only.
+  /// of its backend, but those of copy_stream(), are used by the same thread only.
   virtual void begin_recording() {}
   /// What a recording took: pieces that were handed over, and how many of them had to be made anew.
   struct Recorded {
