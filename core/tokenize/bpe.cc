@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstring>
 
 #include "mtrain/base/error.h"
 #include "mtrain/tokenize/unicode.h"
@@ -16,6 +17,13 @@ constexpr uint64_t kOddMultiplier = 0x9E3779B97F4A7C15ULL;
 
 uint64_t key_of(int32_t left, int32_t right) {
   return static_cast<uint64_t>(static_cast<uint32_t>(left)) << 32 | static_cast<uint32_t>(right);
+}
+
+/// 12 bits of a word of at least kGreedyBytes.
+size_t short_hash(std::string_view word) {
+  uint32_t begin = 0;
+  std::memcpy(&begin, word.data(), sizeof(begin));
+  return ((uint64_t{begin} << 32 | word.size()) * kOddMultiplier) >> 52;
 }
 
 }  // namespace
@@ -46,7 +54,6 @@ Bpe::Bpe(const TokenTable& tokens, std::vector<BpeMerge> merges, BpeOptions opti
     if (b < 128) ascii_ids_[static_cast<size_t>(b)] = tokens.find({&byte, 1});
   }
   if (!options_.by_bytes) return;
-  greedy_ = GreedyBpe::make(tokens, merges, byte_ids_);
   byte_pairs_.resize(size_t{256} * 256);
   for (size_t a = 0; a < 256; ++a)
     for (size_t b = 0; b < 256; ++b) {
@@ -55,6 +62,8 @@ Bpe::Bpe(const TokenTable& tokens, std::vector<BpeMerge> merges, BpeOptions opti
       while (pairs_[i].key != ~uint64_t{0} && pairs_[i].key != key) i = (i + 1) & mask;
       if (pairs_[i].key == key) byte_pairs_[a << 8 | b] = {pairs_[i].rank, pairs_[i].result};
     }
+  greedy_ = GreedyBpe::make(tokens, merges, byte_ids_, *this);
+  learn_never_made();
 }
 
 Bpe::~Bpe() = default;
@@ -120,9 +129,10 @@ void Bpe::start_symbols(std::string_view word, bool begins, bool ends, Symbols& 
 }
 
 void Bpe::encode(std::string_view word, WordTokens& out) const {
-  if (options_.whole_words)
+  const bool greedy = greedy_ && word.size() >= kGreedyBytes && GreedyBpe::takes(word);
+  if (options_.whole_words && (!greedy || may_be_never_made(word)))
     if (const int32_t id = tokens_.find(word); id >= 0) return out.add(id, word.size());
-  if (greedy_ && word.size() >= kGreedyBytes && GreedyBpe::takes(word) && greedy_->encode(word, out)) return;
+  if (greedy && greedy_->encode(word, *this, out)) return;
   const bool cuttable = options_.inner_prefix.empty() && options_.end_suffix.empty();
   if (word.size() > kWindowBytes && cuttable) return encode_long(word, out);
   if (options_.by_bytes && word.size() <= kFewSymbols) {
@@ -218,15 +228,41 @@ void Bpe::merge_many(Symbols& symbols) const {
   std::erase_if(symbols, [](const Symbol& s) { return s.id < 0; });
 }
 
-/// Whether these two tokens, side by side, stay as they are. A row of tokens is the encoding of its text
-/// exactly when all neighbours do: merges inside a token do not depend on what is around it, and the first
-/// merge across a border would be one of the two tokens alone.
+void Bpe::merge_text(std::string_view text, Symbols& symbols) const {
+  start_symbols(text, false, false, symbols);
+  merge(symbols);
+}
+
 bool Bpe::stay_apart(std::string_view left, int32_t left_id, std::string_view right, int32_t right_id) const {
   Symbols symbols;
-  start_symbols(std::string(left) + std::string(right), false, false, symbols);
-  merge(symbols);
+  merge_text(std::string(left) + std::string(right), symbols);
   return symbols.size() == 2 && symbols[0].id == left_id && symbols[1].id == right_id &&
          symbols[0].bytes == left.size();
+}
+
+bool Bpe::stay_apart(int32_t left, int32_t right) const {
+  return stay_apart(tokens_.text(left), left, tokens_.text(right), right);
+}
+
+bool Bpe::makes(int32_t id) const {
+  Symbols symbols;
+  merge_text(tokens_.text(id), symbols);
+  return symbols.size() == 1 && symbols[0].id == id;
+}
+
+void Bpe::learn_never_made() {
+  if (!greedy_ || !options_.whole_words) return;
+  for (const int32_t id : greedy_->never_made()) {
+    const std::string_view text = tokens_.text(id);
+    if (text.size() < kGreedyBytes || !tokens_.findable(id)) continue;
+    const size_t bit = short_hash(text);
+    never_made_[bit >> 6] |= uint64_t{1} << (bit & 63);
+  }
+}
+
+bool Bpe::may_be_never_made(std::string_view word) const {
+  const size_t bit = short_hash(word);
+  return (never_made_[bit >> 6] >> (bit & 63) & 1) != 0;
 }
 
 /// Window after window, each begun at a border of the one before and joined to it where the tokens stay
@@ -239,8 +275,7 @@ void Bpe::encode_long(std::string_view word, WordTokens& out) const {
   while (at < word.size()) {
     size_t end = std::min(word.size(), at + window);
     while (!options_.by_bytes && end < word.size() && is_tail_byte(word[end])) ++end;
-    start_symbols(word.substr(at, end - at), false, false, symbols);
-    merge(symbols);
+    merge_text(word.substr(at, end - at), symbols);
     if (out.ids.size() > first && !symbols.empty()) {
       const size_t size = out.bytes.back();
       if (!stay_apart(word.substr(at - size, size), out.ids.back(), word.substr(at, symbols[0].bytes),

@@ -37,6 +37,13 @@ class MT_API Bpe final : public WordModel {
   ~Bpe() override;
   void encode(std::string_view word, WordTokens& out) const override;
 
+  /// Whether these two tokens, side by side, stay as they are. A row of tokens is the encoding of its text
+  /// exactly when all neighbours do: merges inside a token do not depend on what is around it, and the first
+  /// merge across a border would be one of the two tokens alone.
+  bool stay_apart(int32_t left, int32_t right) const;
+  /// Whether merges make this token of its own text.
+  bool makes(int32_t id) const;
+
  private:
   struct Symbol {
     int32_t id;
@@ -61,7 +68,10 @@ class MT_API Bpe final : public WordModel {
   size_t merge_few(Symbol* symbols, size_t n, const char* bytes) const;
   void merge_many(Symbols& symbols) const;
   void encode_long(std::string_view word, WordTokens& out) const;
+  void merge_text(std::string_view text, Symbols& symbols) const;
   bool stay_apart(std::string_view left, int32_t left_id, std::string_view right, int32_t right_id) const;
+  void learn_never_made();
+  bool may_be_never_made(std::string_view word) const;
 
   const TokenTable& tokens_;
   BpeOptions options_;
@@ -71,6 +81,8 @@ class MT_API Bpe final : public WordModel {
   std::vector<Found> byte_pairs_;         // by_bytes: the pairs of single bytes, 256 * left + right
   uint32_t shift_ = 0;
   std::unique_ptr<const GreedyBpe> greedy_;  // by_bytes, where the merges allow it
+  /// whole_words: bits of a hash of the tokens that only that option gives, of those that greedy_ takes.
+  std::array<uint64_t, 64> never_made_{};
 };
 
 /// The merges that SentencePiece's models imply: every way to make a token of two tokens, ranked by the

@@ -13,6 +13,7 @@ namespace {
 
 constexpr uint64_t kOddMultiplier = 0x9E3779B97F4A7C15ULL;
 constexpr uint64_t kHighBits = 0x8080808080808080ULL;
+constexpr size_t kExactBytes = 8;  // merged for borders, for each byte of a word, before it is merged whole
 
 uint64_t key_of(int32_t left, int32_t right) {
   return static_cast<uint64_t>(static_cast<uint32_t>(left)) << 32 | static_cast<uint32_t>(right);
@@ -21,14 +22,20 @@ uint64_t hash_of(int32_t left, int32_t right) {
   return key_of(left, right) * kOddMultiplier;
 }
 
-unsigned byte_at(std::string_view text, size_t i) {
+unsigned char byte_at(std::string_view text, size_t i) {
   return static_cast<unsigned char>(text[i]);
+}
+
+/// The bits of a character of three bytes, which is what the scripts without blanks are written in.
+size_t three_bytes(unsigned char a, unsigned char b, unsigned char c) {
+  return static_cast<size_t>((a & 15) << 12 | (b & 63) << 6 | (c & 63));
 }
 
 }  // namespace
 
 bool GreedyBpe::takes(std::string_view word) {
-  if (word.empty()) return false;
+  if (word.empty() || (word.size() > 1 && byte_at(word, 1) < 0x80))
+    return false;  // most other words, at once
   size_t at = 1;
   for (; at + 8 <= word.size(); at += 8) {
     uint64_t bytes = 0;
@@ -42,17 +49,38 @@ bool GreedyBpe::takes(std::string_view word) {
 
 std::unique_ptr<const GreedyBpe> GreedyBpe::make(const TokenTable& tokens,
                                                  const std::vector<BpeMerge>& merges,
-                                                 const std::array<int32_t, 256>& byte_ids) {
+                                                 const std::array<int32_t, 256>& byte_ids, const Bpe& exact) {
   for (size_t i = 0; i < merges.size(); ++i)
     if ((i > 0 && merges[i].rank < merges[i - 1].rank) || merges[i].rank >= kOdd - 1) return nullptr;
   std::unique_ptr<GreedyBpe> out(new GreedyBpe());
-  out->learn(tokens, merges);
-  out->build_tree(tokens, byte_ids);
+  out->learn(tokens, out->number(tokens, merges));
+  out->build_tree(tokens, byte_ids, exact);
   return out;
 }
 
-bool GreedyBpe::made(const TokenTable& tokens, int32_t id) const {
-  return splits_[static_cast<size_t>(id)].order > 0 || tokens.text(id).size() == 1;
+/// Numbers the tokens, and gives the merges that make them.
+std::vector<BpeMerge> GreedyBpe::number(const TokenTable& tokens, const std::vector<BpeMerge>& merges) {
+  std::vector<Number> numbers(static_cast<size_t>(tokens.size()), -1);
+  for (int64_t id = 0; id < tokens.size(); ++id) {
+    if (!tokens.has(id) || !takes(tokens.text(static_cast<int32_t>(id)))) continue;
+    numbers[static_cast<size_t>(id)] = static_cast<Number>(ids_.size());
+    ids_.push_back(static_cast<int32_t>(id));
+  }
+  splits_.resize(ids_.size());
+  auto number_of = [&](int32_t id) { return numbers[static_cast<size_t>(id)]; };
+  std::vector<BpeMerge> out;
+  for (const auto& m : merges)
+    if (number_of(m.result) >= 0)
+      out.push_back({number_of(m.left), number_of(m.right), number_of(m.result), m.rank});
+  return out;
+}
+
+std::string_view GreedyBpe::text(const TokenTable& tokens, Number token) const {
+  return tokens.text(ids_[static_cast<size_t>(token)]);
+}
+
+bool GreedyBpe::made(const TokenTable& tokens, Number token) const {
+  return splits_[static_cast<size_t>(token)].order > 0 || text(tokens, token).size() == 1;
 }
 
 void GreedyBpe::make_room(size_t tokens) {
@@ -66,27 +94,20 @@ void GreedyBpe::make_room(size_t tokens) {
 /// Finds the one way in which each token is made; other merges to it never happen, since a token's bytes
 /// become it whatever stands around them.
 void GreedyBpe::learn(const TokenTable& tokens, const std::vector<BpeMerge>& merges) {
-  std::vector<const BpeMerge*> ours;
-  std::vector<char> ends_ours(static_cast<size_t>(tokens.size()));
-  for (int64_t id = 0; id < tokens.size(); ++id)
-    ends_ours[static_cast<size_t>(id)] = tokens.has(id) && takes(tokens.text(static_cast<int32_t>(id)));
-  for (const auto& m : merges)
-    if (ends_ours[static_cast<size_t>(m.result)]) ours.push_back(&m);
-  splits_.resize(static_cast<size_t>(tokens.size()));
-  make_room(ours.size());
+  make_room(merges.size());
   std::vector<const BpeMerge*> early;  // than those of their parts
-  for (const BpeMerge* m : ours) {
-    if (made(tokens, m->result)) continue;
-    if (!made(tokens, m->left) || !made(tokens, m->right)) {
-      early.push_back(m);
-      insert(*m, true);
+  for (const BpeMerge& m : merges) {
+    if (made(tokens, m.result)) continue;
+    if (!made(tokens, m.left) || !made(tokens, m.right)) {
+      early.push_back(&m);
+      insert(m, true);
       continue;
     }
-    const Border border = border_before(m->left, m->right);
+    const Border border = border_before(m.left, m.right);
     if (border == Border::crossed) continue;
     const bool odd = border == Border::unsure;
-    splits_[static_cast<size_t>(m->result)] = {m->left, m->right, odd ? kOdd : m->rank + 1};
-    insert(*m, odd);
+    set_split(m, odd);
+    insert(m, odd);
   }
   settle(tokens, early);
 }
@@ -97,7 +118,7 @@ void GreedyBpe::settle(const TokenTable& tokens, const std::vector<const BpeMerg
     changed = false;
     for (const BpeMerge* m : early) {
       if (made(tokens, m->result) || !made(tokens, m->left) || !made(tokens, m->right)) continue;
-      splits_[static_cast<size_t>(m->result)] = {m->left, m->right, kOdd};
+      set_split(*m, true);
       changed = true;
     }
   }
@@ -105,41 +126,32 @@ void GreedyBpe::settle(const TokenTable& tokens, const std::vector<const BpeMerg
     if (splits_[static_cast<size_t>(m->result)].order != kOdd) place(m->left, m->right).order = kNone;
 }
 
-void GreedyBpe::build_tree(const TokenTable& tokens, const std::array<int32_t, 256>& byte_ids) {
-  struct Entry {
-    std::string_view text;
-    int32_t id;
-  };
-  std::vector<Entry> entries;
-  for (size_t id = 0; id < splits_.size(); ++id)
-    if (splits_[id].order > 0)
-      entries.push_back({tokens.text(static_cast<int32_t>(id)), static_cast<int32_t>(id)});
-  std::sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) { return a.text < b.text; });
-  struct Range {
-    size_t node, begin, end, depth;
-  };
-  nodes_.resize(256);
-  std::vector<Range> open;
-  for (size_t b = 0, at = 0; b < 256; ++b) {
-    nodes_[b].token = byte_ids[b];
-    const size_t begin = at;
-    while (at < entries.size() && byte_at(entries[at].text, 0) == b) ++at;
-    if (at > begin) open.push_back({b, begin, at, 1});
+/// Of the tokens that their own text becomes.
+void GreedyBpe::build_tree(const TokenTable& tokens, const std::array<int32_t, 256>& byte_ids,
+                           const Bpe& exact) {
+  std::vector<ByteTrie::Entry> entries;
+  for (size_t i = 0; i < ids_.size(); ++i) {
+    const uint32_t order = splits_[i].order;
+    const std::string_view text = tokens.text(ids_[i]);
+    const bool own = text.size() == 1 ? byte_ids[byte_at(text, 0)] == ids_[i]
+                                      : order > 0 && (order != kOdd || exact.makes(ids_[i]));
+    if (own)
+      entries.push_back({text, static_cast<Number>(i)});
+    else
+      never_made_.push_back(ids_[i]);
   }
-  for (size_t next = 0; next < open.size(); ++next) {  // level by level, so that children lie side by side
-    const Range range = open[next];
-    nodes_[range.node].first = static_cast<uint32_t>(nodes_.size());
-    size_t at = range.begin;
-    if (entries[at].text.size() == range.depth) nodes_[range.node].token = entries[at++].id;
-    while (at < range.end) {
-      const unsigned byte = byte_at(entries[at].text, range.depth);
-      const size_t begin = at;
-      while (at < range.end && byte_at(entries[at].text, range.depth) == byte) ++at;
-      (byte < 0xC0 ? nodes_[range.node].low : nodes_[range.node].high) |= uint64_t{1} << (byte & 63);
-      open.push_back({nodes_.size(), begin, at, range.depth + 1});
-      nodes_.emplace_back();
-    }
-  }
+  trie_ = ByteTrie(std::move(entries));
+  jumps_.resize(size_t{1} << 16);
+  for (unsigned a = 0xE0; a < 0xF0; ++a)
+    for (unsigned b = 0x80; b < 0xC0; ++b)
+      for (unsigned c = 0x80; c < 0xC0; ++c) {
+        uint32_t node = ByteTrie::kRoot;
+        const std::array<unsigned char, 3> bytes{static_cast<unsigned char>(a), static_cast<unsigned char>(b),
+                                                 static_cast<unsigned char>(c)};
+        if (std::all_of(bytes.begin(), bytes.end(),
+                        [&](unsigned char byte) { return trie_.step(node, byte); }))
+          jumps_[three_bytes(bytes[0], bytes[1], bytes[2])] = node;
+      }
 }
 
 const GreedyBpe::Live& GreedyBpe::find(int32_t left, int32_t right) const {
@@ -161,10 +173,23 @@ GreedyBpe::Live& GreedyBpe::place(int32_t left, int32_t right) {
   return live_[i];
 }
 
+void GreedyBpe::set_split(const BpeMerge& merge, bool odd) {
+  Split& split = splits_[static_cast<size_t>(merge.result)];
+  split.left = merge.left;
+  split.right = merge.right;
+  split.order = odd ? kOdd : merge.rank + 1;
+}
+
 void GreedyBpe::insert(const BpeMerge& merge, bool odd) {
   Live& live = place(merge.left, merge.right);
   if (live.key != ~uint64_t{0}) return;  // said twice: the earlier one holds
-  live = {key_of(merge.left, merge.right), merge.rank + 1, odd};
+  const uint32_t order = merge.rank + 1;
+  live = {key_of(merge.left, merge.right), order, odd};
+  auto lower = [order](uint16_t& first) {
+    first = static_cast<uint16_t>(std::min<uint32_t>(first, order / kStep));
+  };
+  lower(splits_[static_cast<size_t>(merge.left)].first_as_left);
+  lower(splits_[static_cast<size_t>(merge.right)].first_as_right);
   const uint64_t bit = hash_of(merge.left, merge.right) >> filter_shift_;
   filter_[bit >> 6] |= uint64_t{1} << (bit & 63);
 }
@@ -180,19 +205,22 @@ GreedyBpe::Border GreedyBpe::border(int32_t left, int32_t right) const {
 /// one first. Of equal ranks the left one happens first.
 GreedyBpe::Border GreedyBpe::border_before(int32_t left, int32_t right) const {
   bool unsure = false;
+  const Split *a = &splits_[static_cast<size_t>(left)], *b = &splits_[static_cast<size_t>(right)];
   for (;;) {
-    const Split &a = splits_[static_cast<size_t>(left)], &b = splits_[static_cast<size_t>(right)];
-    if (std::max(a.order, b.order) == kOdd) return Border::unsure;
+    if (std::max(a->order, b->order) == kOdd) return Border::unsure;
     uint64_t limit = 0;  // an order below it would have come first
-    if (a.order > b.order) {
-      limit = a.order;
-      left = a.right;
-    } else if (b.order > 0) {
-      limit = uint64_t{b.order} + 1;
-      right = b.left;
+    if (a->order > b->order) {
+      limit = a->order;
+      left = a->right;
+      a = &splits_[static_cast<size_t>(left)];
+    } else if (b->order > 0) {
+      limit = uint64_t{b->order} + 1;
+      right = b->left;
+      b = &splits_[static_cast<size_t>(right)];
     } else {
       return unsure ? Border::unsure : Border::apart;
     }
+    if (uint64_t{kStep} * std::max(a->first_as_left, b->first_as_right) >= limit) continue;
     const Live& across = find(left, right);
     if (across.order >= limit) continue;
     if (!across.odd) return Border::crossed;
@@ -201,76 +229,115 @@ GreedyBpe::Border GreedyBpe::border_before(int32_t left, int32_t right) const {
 }
 
 /// The tokens that begin here, of less than `most` bytes, the shortest first; the longest of them where there
-/// are too many.
+/// are too many, and where the whole first character is a token's beginning, none of its parts.
 size_t GreedyBpe::matches(std::string_view text, size_t most, std::array<Match, kMaxMatches>& out) const {
-  size_t count = 0;
-  const Node* node = &nodes_[byte_at(text, 0)];
+  size_t count = 0, size = 0;
   const size_t end = std::min(text.size(), most - 1);
-  for (size_t size = 1; size <= end; ++size) {
-    if (node->token >= 0) {
-      if (count == kMaxMatches) {
-        std::copy(out.begin() + kMaxMatches / 2, out.end(), out.begin());
-        count = kMaxMatches / 2;
-      }
-      out[count++] = {node->token, static_cast<uint32_t>(size)};
+  auto take = [&](uint32_t node) {
+    if (!trie_.is_text(node)) return;
+    if (count == kMaxMatches) {
+      std::copy(out.begin() + kMaxMatches / 2, out.end(), out.begin());
+      count = kMaxMatches / 2;
     }
-    if (size == end) break;
-    const unsigned byte = byte_at(text, size);
-    const uint64_t bit = uint64_t{1} << (byte & 63);
-    size_t child = node->first;
-    if (byte < 0xC0) {
-      if ((node->low & bit) == 0) break;
-      child += static_cast<size_t>(std::popcount(node->low & (bit - 1)));
-    } else {
-      if ((node->high & bit) == 0) break;
-      child += static_cast<size_t>(std::popcount(node->low) + std::popcount(node->high & (bit - 1)));
-    }
-    node = &nodes_[child];
+    out[count++] = {node, static_cast<uint32_t>(size)};
+  };
+  uint32_t node = ByteTrie::kRoot;
+  if (end >= 3 && (byte_at(text, 0) & 0xF0) == 0xE0 && ((byte_at(text, 1) & byte_at(text, 2)) & 0xC0) == 0x80)
+    node = jumps_[three_bytes(byte_at(text, 0), byte_at(text, 1), byte_at(text, 2))];
+  if (node != ByteTrie::kRoot) {
+    size = 3;
+    take(node);
+  }
+  while (size < end && trie_.step(node, byte_at(text, size))) {
+    ++size;
+    take(node);
   }
   return count;
 }
 
-bool GreedyBpe::encode(std::string_view word, WordTokens& out) const {
-  const size_t first = out.ids.size();
-  std::array<Match, kMaxMatches> found;
-  std::vector<bool> dead;  // borders that no encoding has; most words have none
-  size_t most = SIZE_MAX;
-  Border border = Border::apart;
-  auto choose = [&](size_t at, size_t count) -> const Match* {
+/// Of a token of the tree.
+GreedyBpe::Number GreedyBpe::number_of(std::string_view text) const {
+  uint32_t node = ByteTrie::kRoot;
+  for (const char byte : text) trie_.step(node, static_cast<unsigned char>(byte));
+  return trie_.value(node);
+}
+
+/// One word's encoding.
+class GreedyBpe::Run {
+ public:
+  Run(const GreedyBpe& greedy, const Bpe& exact, std::string_view word, WordTokens& out)
+      : greedy_(greedy), exact_(exact), word_(word), out_(out), first_(out.ids.size()) {}
+
+  bool encode() {
+    size_t most = SIZE_MAX;
+    for (size_t at = 0; at < word_.size();) {
+      const size_t count = greedy_.matches(word_.substr(at), most, found_);
+      const Match* match = choose(at, count);
+      if (exact_bytes_ > kExactBytes * word_.size()) return give_up();
+      if (match) {
+        last_ = token_;
+        out_.add(greedy_.ids_[static_cast<size_t>(last_)], match->bytes);
+        at += match->bytes;
+        most = SIZE_MAX;
+      } else if (count > 0 ? found_[0].bytes > 1 : most > 3) {
+        most = count > 0 ? found_[0].bytes : 3;  // shorter ones were left out
+      } else {
+        most = take_back(at);
+        at -= most;
+      }
+    }
+    return true;
+  }
+
+ private:
+  /// The longest match that stays beside the token before it, and token_, which it is.
+  const Match* choose(size_t at, size_t count) {
     while (count > 0) {
-      const Match& match = found[--count];
-      if (!dead.empty() && dead[at + match.bytes]) continue;
-      border = splits_[static_cast<size_t>(match.id)].order == kOdd ? Border::unsure
-               : out.ids.size() == first                            ? Border::apart
-                                                                    : this->border(out.ids.back(), match.id);
-      if (border != Border::crossed) return &match;
+      const Match& match = found_[--count];
+      if (!dead_.empty() && dead_[at + match.bytes]) continue;
+      token_ = greedy_.trie_.value(match.node);
+      if (out_.ids.size() == first_ || stays(match.bytes)) return &match;
     }
     return nullptr;
-  };
-  for (size_t at = 0; at < word.size();) {
-    const size_t count = matches(word.substr(at), most, found);
-    if (const Match* match = choose(at, count)) {
-      if (border == Border::unsure) break;
-      out.add(match->id, match->bytes);
-      at += match->bytes;
-      most = SIZE_MAX;
-    } else if (count > 0 && found[0].bytes > 1) {
-      most = found[0].bytes;  // shorter ones were left out
-    } else {
-      // The way here is the only one, so no encoding has a border here: another token before it, then.
-      MT_CHECK(out.ids.size() > first, "a word without an encoding");
-      dead.resize(word.size() + 1);
-      dead[at] = true;
-      most = out.bytes.back();
-      at -= most;
-      out.ids.pop_back();
-      out.bytes.pop_back();
-    }
   }
-  if (border != Border::unsure) return true;
-  out.ids.resize(first);
-  out.bytes.resize(first);
-  return false;
+  bool stays(size_t bytes) {
+    const Border border = greedy_.border(last_, token_);
+    if (border != Border::unsure) return border == Border::apart;
+    exact_bytes_ += out_.bytes.back() + bytes;
+    return exact_bytes_ <= kExactBytes * word_.size() &&
+           exact_.stay_apart(out_.ids.back(), greedy_.ids_[static_cast<size_t>(token_)]);
+  }
+  /// The way here is the only one, so no encoding has a border here: another token before it, then. Returns
+  /// the size of the one taken back.
+  size_t take_back(size_t at) {
+    MT_CHECK(out_.ids.size() > first_, "a word without an encoding");
+    dead_.resize(word_.size() + 1);
+    dead_[at] = true;
+    const size_t size = out_.bytes.back();
+    out_.ids.pop_back();
+    out_.bytes.pop_back();
+    if (out_.ids.size() > first_)
+      last_ = greedy_.number_of(word_.substr(at - size - out_.bytes.back(), out_.bytes.back()));
+    return size;
+  }
+  bool give_up() {
+    out_.ids.resize(first_);
+    out_.bytes.resize(first_);
+    return false;
+  }
+
+  const GreedyBpe& greedy_;
+  const Bpe& exact_;
+  std::string_view word_;
+  WordTokens& out_;
+  size_t first_, exact_bytes_ = 0;
+  Number last_ = -1, token_ = -1;
+  std::array<Match, kMaxMatches> found_;
+  std::vector<bool> dead_;  // borders that no encoding has; most words have none
+};
+
+bool GreedyBpe::encode(std::string_view word, const Bpe& exact, WordTokens& out) const {
+  return Run(*this, exact, word, out).encode();
 }
 
 }  // namespace mtrain::tokenize

@@ -4,41 +4,51 @@
 // step; a row of tokens is the encoding of its text exactly when all neighbours stay apart. Takes time in
 // proportion to the word. Immutable; safe from any thread.
 //
-// All this holds where merges come after those of their parts, as training makes them. Files that were made
-// of bare lists of tokens have a few that do not: where a word touches one of these, encode() leaves it to
-// others.
+// Undoing needs merges that come after those of their parts, as training makes them. Files that were made of
+// bare lists of tokens have a few that do not: where a border touches one of these, the two tokens are merged
+// after all.
 #pragma once
 #include <array>
 #include <memory>
 #include <string_view>
 #include <vector>
 
+#include "mtrain/tokenize/byte_trie.h"
 #include "mtrain/tokenize/word_model.h"
 
 namespace mtrain::tokenize {
 
+class Bpe;
 class TokenTable;
 struct BpeMerge;
 
 class GreedyBpe {
  public:
-  /// `byte_ids`: of the 256 single bytes. `merges`: of `tokens`, by rising rank; otherwise null.
+  /// `byte_ids`: of the 256 single bytes. `merges`: of `tokens`, by rising rank; otherwise null. `exact` does
+  /// the same merges.
   static std::unique_ptr<const GreedyBpe> make(const TokenTable& tokens, const std::vector<BpeMerge>& merges,
-                                               const std::array<int32_t, 256>& byte_ids);
+                                               const std::array<int32_t, 256>& byte_ids, const Bpe& exact);
   /// Whether this is a word it knows: every byte after the first is above 127.
   static bool takes(std::string_view word);
-  /// Appends the tokens of such a word; or appends nothing and returns false where it cannot be sure of them.
-  bool encode(std::string_view word, WordTokens& out) const;
+  /// Appends the tokens of such a word; or appends nothing and returns false where so many borders need
+  /// `exact` that merging the word is less work.
+  bool encode(std::string_view word, const Bpe& exact, WordTokens& out) const;
+  /// Tokens it takes and that no text becomes by merges.
+  const std::vector<int32_t>& never_made() const { return never_made_; }
 
  private:
   static constexpr size_t kMaxMatches = 64;
-  static constexpr uint32_t kNone = UINT32_MAX, kOdd = UINT32_MAX - 1;
+  static constexpr uint32_t kNone = UINT32_MAX, kOdd = UINT32_MAX - 1, kStep = 64;
 
-  /// How a token was made: its last merge. `order` is that merge's rank + 1; 0 for single bytes, kOdd for
-  /// tokens of which it is not known when they are made.
+  /// Tokens have numbers of their own here, in the order of their ids: those it takes lie close together.
+  using Number = int32_t;
+
+  /// How a token was made: its last merge. `order` is that merge's rank + 1; 0 for single bytes and for
+  /// tokens never made, kOdd for those of which it is not known when they are made.
   struct Split {
-    int32_t left = -1, right = -1;
+    Number left = -1, right = -1;
     uint32_t order = 0;
+    uint16_t first_as_left = UINT16_MAX, first_as_right = UINT16_MAX;  // of merges: the lowest order / kStep
   };
   /// A merge that happens, or, when odd, may.
   struct Live {
@@ -47,36 +57,37 @@ class GreedyBpe {
     bool odd = false;
   };
   enum class Border : uint8_t { apart, crossed, unsure };
-  /// A node of the tree of tokens by their bytes. Children lie side by side, those of bytes 0x80 to 0xBF
-  /// first.
-  struct Node {
-    uint64_t low = 0, high = 0;  // which children there are
-    uint32_t first = 0;
-    int32_t token = -1;
-  };
   struct Match {
-    int32_t id;
+    uint32_t node;
     uint32_t bytes;
   };
+  class Run;
 
   GreedyBpe() = default;
+  std::vector<BpeMerge> number(const TokenTable& tokens, const std::vector<BpeMerge>& merges);
   void learn(const TokenTable& tokens, const std::vector<BpeMerge>& merges);
   void make_room(size_t tokens);
   void settle(const TokenTable& tokens, const std::vector<const BpeMerge*>& early);
-  void build_tree(const TokenTable& tokens, const std::array<int32_t, 256>& byte_ids);
-  bool made(const TokenTable& tokens, int32_t id) const;
-  const Live& find(int32_t left, int32_t right) const;
-  Live& place(int32_t left, int32_t right);
+  void build_tree(const TokenTable& tokens, const std::array<int32_t, 256>& byte_ids, const Bpe& exact);
+  Number number_of(std::string_view text) const;
+  std::string_view text(const TokenTable& tokens, Number token) const;
+  bool made(const TokenTable& tokens, Number token) const;
+  const Live& find(Number left, Number right) const;
+  Live& place(Number left, Number right);
+  void set_split(const BpeMerge& merge, bool odd);
   void insert(const BpeMerge& merge, bool odd);
-  Border border(int32_t left, int32_t right) const;
-  Border border_before(int32_t left, int32_t right) const;
+  Border border(Number left, Number right) const;
+  Border border_before(Number left, Number right) const;
   size_t matches(std::string_view text, size_t most, std::array<Match, kMaxMatches>& out) const;
 
-  std::vector<Split> splits_;     // by id
+  std::vector<int32_t> ids_;      // by number
+  std::vector<Split> splits_;     // by number
   std::vector<Live> live_;        // the merges that happen; open addressing, a power of two
   std::vector<uint64_t> filter_;  // bits of their hashes: most pairs that are asked for are no merge
   uint32_t shift_ = 0, filter_shift_ = 0;
-  std::vector<Node> nodes_;  // the roots first, by first byte
+  ByteTrie trie_;                // to numbers
+  std::vector<uint32_t> jumps_;  // by a character of three bytes: its node of the tree; 0: none
+  std::vector<int32_t> never_made_;
 };
 
 }  // namespace mtrain::tokenize

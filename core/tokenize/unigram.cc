@@ -31,60 +31,16 @@ Unigram::Unigram(const TokenTable& tokens, UnigramOptions options, const std::st
   }
 }
 
-/// Lays the sorted tokens out level by level: all children of a node get places that fit its base.
 void Unigram::build() {
-  std::vector<int32_t> order;
-  for (int64_t id = 0; id < tokens_.size(); ++id) {
-    const bool never = !options_.never.empty() && options_.never[static_cast<size_t>(id)];
-    if (tokens_.has(id) && !never && !tokens_.text(static_cast<int32_t>(id)).empty())
-      order.push_back(static_cast<int32_t>(id));
+  std::vector<ByteTrie::Entry> entries;
+  for (int64_t i = 0; i < tokens_.size(); ++i) {
+    const auto id = static_cast<int32_t>(i);
+    const bool never = !options_.never.empty() && options_.never[static_cast<size_t>(i)];
+    if (!tokens_.has(i) || never || tokens_.text(id).empty()) continue;
+    entries.push_back({tokens_.text(id), id});
+    longest_ = std::max(longest_, tokens_.text(id).size());
   }
-  std::sort(order.begin(), order.end(),
-            [&](int32_t a, int32_t b) { return tokens_.text(a) < tokens_.text(b); });
-  struct Range {
-    size_t begin, end, depth;
-    uint32_t node;
-  };
-  std::vector<Range> todo{{0, order.size(), 0, 0}};
-  nodes_.assign(1024, {});
-  nodes_[0].check = UINT32_MAX - 1;  // taken, and nobody's child
-  size_t free_from = 1, roomy_from = 1;
-  while (!todo.empty()) {
-    Range range = todo.back();
-    todo.pop_back();
-    if (range.begin < range.end && tokens_.text(order[range.begin]).size() == range.depth) {
-      nodes_[range.node].id = order[range.begin++];
-      longest_ = std::max(longest_, range.depth);
-    }
-    if (range.begin == range.end) continue;
-    std::vector<Range> children;
-    for (size_t i = range.begin; i < range.end; ++i) {
-      const auto byte = static_cast<unsigned char>(tokens_.text(order[i])[range.depth]);
-      if (children.empty() || children.back().node != byte) children.push_back({i, i, range.depth + 1, byte});
-      children.back().end = i + 1;
-    }
-    while (free_from < nodes_.size() && nodes_[free_from].check != UINT32_MAX) ++free_from;
-    // Families need several free places at once: those are further on, and need not be looked for from the
-    // start.
-    size_t& from = children.size() > 1 ? (roomy_from = std::max(roomy_from, free_from)) : free_from;
-    for (size_t place = from, tries = 0;; ++place) {
-      const auto base = static_cast<uint32_t>(place ^ children[0].node);
-      if ((base | 0xFF) >= nodes_.size())
-        nodes_.resize(std::max<size_t>(nodes_.size() * 2, (base | 0xFFU) + 1));
-      auto taken = [&](const Range& child) { return nodes_[base ^ child.node].check != UINT32_MAX; };
-      if (base == 0 || std::any_of(children.begin(), children.end(), taken)) {
-        if (++tries > 256 && children.size() > 1) from = place;
-        continue;
-      }
-      nodes_[range.node].base = base;
-      for (auto& child : children) {
-        child.node ^= base;
-        nodes_[child.node].check = range.node;
-        todo.push_back(child);
-      }
-      break;
-    }
-  }
+  trie_ = ByteTrie(std::move(entries));
 }
 
 /// Offers every token that begins at `at` to the position where it ends.
@@ -99,14 +55,12 @@ void Unigram::extend(std::string_view word, size_t at, std::vector<Best>& best, 
     if (target.begin != UINT32_MAX && !(sum > static_cast<Score>(target.score))) return;
     target = {static_cast<double>(sum), static_cast<uint32_t>(at), id};
   };
-  uint32_t node = 0;
-  for (size_t end = at; end < word.size();) {
-    const uint32_t next = nodes_[node].base ^ static_cast<unsigned char>(word[end]);
-    if (nodes_[node].base == 0 || next >= nodes_.size() || nodes_[next].check != node) break;
-    node = next;
+  uint32_t node = ByteTrie::kRoot;
+  for (size_t end = at; end < word.size() && trie_.step(node, static_cast<unsigned char>(word[end]));) {
     ++end;
-    if (nodes_[node].id < 0) continue;
-    offer(end, static_cast<Score>(options_.scores[static_cast<size_t>(nodes_[node].id)]), nodes_[node].id);
+    if (!trie_.is_text(node)) continue;
+    const int32_t id = trie_.value(node);
+    offer(end, static_cast<Score>(options_.scores[static_cast<size_t>(id)]), id);
     single = single || end - at == char_size;
   }
   if (!single) offer(at + char_size, static_cast<Score>(options_.unknown_score), -1);

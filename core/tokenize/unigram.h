@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "mtrain/tokenize/byte_trie.h"
 #include "mtrain/tokenize/token_table.h"
 #include "mtrain/tokenize/word_model.h"
 
@@ -28,11 +29,6 @@ class MT_API Unigram final : public WordModel {
   void encode(std::string_view word, WordTokens& out) const override;
 
  private:
-  /// A trie of the tokens as a double array: the child of node n by byte b is base[n] ^ b where check agrees.
-  struct Node {
-    uint32_t base = 0, check = UINT32_MAX;
-    int32_t id = -1;
-  };
   struct Best {
     double score = 0;
     uint32_t begin = UINT32_MAX;  // where the token that ends here begins; UINT32_MAX: none yet
@@ -53,7 +49,7 @@ class MT_API Unigram final : public WordModel {
 
   const TokenTable& tokens_;
   UnigramOptions options_;
-  std::vector<Node> nodes_;
+  ByteTrie trie_;                  // to ids
   std::vector<int32_t> byte_ids_;  // of <0x00> to <0xFF>
   size_t longest_ = 1;             // bytes of a token
 };
