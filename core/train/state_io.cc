@@ -52,14 +52,25 @@ class Staging {
   Staging(Staging&&) = default;
   Staging& operator=(Staging&&) = default;
 
-  /// A model's buffers go whole: to be loaded as they lie in memory, to be saved as copies.
-  void add(std::deque<StateBuffer>& buffers, bool to_save) {
-    for (StateBuffer& b : buffers) {
-      if (to_save && !b.counted) continue;
-      auto bytes = std::as_writable_bytes(std::span(b.values));
-      if (to_save) bytes = copies_.emplace_back(bytes.begin(), bytes.end());
-      slices_.push_back(whole_slice(b.name, DType::f32, {static_cast<int64_t>(b.values.size())}, bytes));
+  /// A model's buffers go whole. To be saved: copies of those that this rank saves.
+  void add_copies(const std::deque<StateBuffer>& buffers) {
+    for (const StateBuffer& b : buffers) {
+      if (!b.counted) continue;
+      const auto bytes = std::as_bytes(std::span(b.values));
+      slices_.push_back(whole_slice(b.name, DType::f32, shape_of(b), copies_.emplace_back(bytes.begin(), bytes.end())));
     }
+  }
+  /// To be loaded as they lie in memory: those that are among the stored. Returns the names of the others.
+  std::vector<std::string> add_stored(std::deque<StateBuffer>& buffers, const std::vector<StoredTensorInfo>& stored) {
+    std::vector<std::string> missing;
+    for (StateBuffer& b : buffers) {
+      auto is_it = [&](const StoredTensorInfo& t) { return t.name == b.name && t.shape == shape_of(b); };
+      if (std::any_of(stored.begin(), stored.end(), is_it))
+        slices_.push_back(whole_slice(b.name, DType::f32, shape_of(b), std::as_writable_bytes(std::span(b.values))));
+      else
+        missing.push_back(b.name);
+    }
+    return missing;
   }
   std::vector<Slice>& slices() { return slices_; }
   /// Whose tensors these are; null where there are none.
@@ -99,6 +110,8 @@ class Staging {
   void drop() { host_.clear(); }
 
  private:
+  static Shape shape_of(const StateBuffer& b) { return {static_cast<int64_t>(b.values.size())}; }
+
   /// One visit for each tensor of the state.
   static void copy_point() {
     Fault fault = failpoint("ckpt.copy");
@@ -148,7 +161,7 @@ struct StateSave::Host {
   void plan(ParamList& parameters, OptimizerState* optimizer) noexcept {
     try {
       staging = Staging(state_tensors(parameters, optimizer), true);
-      staging.add(parameters.buffers(), true);
+      staging.add_copies(parameters.buffers());
       if (Run* run = staging.run()) run->stream().synchronize();
     } catch (...) {
       failure = std::current_exception();
@@ -192,15 +205,21 @@ SaveResult save_state(CheckpointStore& store, ParamList& parameters, OptimizerSt
   return StateSave(store, parameters, optimizer, meta).wait();
 }
 
-void load_state(const CheckpointStore& store, int64_t step, ParamList& parameters, OptimizerState* optimizer) {
+std::vector<std::string> load_state(const CheckpointStore& store, int64_t step, ParamList& parameters,
+                                    OptimizerState* optimizer) {
   Staging staging(state_tensors(parameters, optimizer), false);
-  staging.add(parameters.buffers(), false);
+  std::vector<std::string> missing;
+  if (!parameters.buffers().empty()) missing = staging.add_stored(parameters.buffers(), store.tensors(step));
   staging.allocate();
   store.load(step, staging.slices());
   staging.to_device();
-  if (optimizer) return optimizer->masters_changed();
+  if (optimizer) {
+    optimizer->masters_changed();
+    return missing;
+  }
   for (auto& p : parameters.all())
     if (p.dtype != DType::f32) p.value.run().copy(p.value, p.master);
+  return missing;
 }
 
 }  // namespace mtrain

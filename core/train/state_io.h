@@ -41,7 +41,8 @@ class MT_API StateSave {
 MT_API SaveResult save_state(CheckpointStore& store, ParamList& parameters, OptimizerState* optimizer,
                              const CheckpointMeta& meta);
 /// Fills masters, values and, unless null, optimizer state from a step. Error(checkpoint) names the first tensor that is
-/// missing or of another shape.
-MT_API void load_state(const CheckpointStore& store, int64_t step, ParamList& parameters, OptimizerState* optimizer);
+/// missing or of another shape. Buffers that the step has not, or not of this size, stay as they are: returns their names.
+MT_API std::vector<std::string> load_state(const CheckpointStore& store, int64_t step, ParamList& parameters,
+                                           OptimizerState* optimizer);
 
 }  // namespace mtrain

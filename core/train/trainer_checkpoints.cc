@@ -148,7 +148,10 @@ void Trainer::resume() {
       meta_from_json(store_->meta(*latest.step), store_->step_folder(*latest.step).string());
   check_resume(recipe_, session_.plugins, before, meta(before.state.consumed_samples),
                store_->step_folder(*latest.step).string(), !first());
-  load_state(*store_, *latest.step, session_.parameters, &*optimizer_state_);
+  const auto fresh = load_state(*store_, *latest.step, session_.parameters, &*optimizer_state_);
+  if (first() && !fresh.empty())
+    log_warn("the checkpoint has nothing for ", fresh.front(),
+             fresh.size() > 1 ? cat(" and ", fresh.size() - 1, " more") : "", ": begun anew");
   state_ = before.state;
   scaler_.restore(state_.loss_scale, state_.good_steps, state_.bad_steps);
   saved_step_ = state_.step;

@@ -132,7 +132,6 @@ void MixedPrecisionSection::bind_fp8(Fields& f) {
       .min(1)
       .max(65536)
       .unit("steps")
-      .resume(impossible)
       .renamed_from({"fp8_amax_history_len"});
   f("fp8_amax_algo", fp8_amax_algo, "delayed: the scale follows the largest or the latest of them")
       .one_of({"max", "most_recent"})

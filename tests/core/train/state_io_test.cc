@@ -186,3 +186,23 @@ TEST_CASE("a save that is dropped copies no further tensor, and is through when 
   later.join();
   CHECK(store.list().empty());
 }
+
+TEST_CASE("a buffer that the checkpoint has not, or of another size, stays as it is and is named") {
+  TempDir dir;
+  CheckpointStore store(dir.path(), StoreOptions{});
+  LateBackend backend;
+  Model model(backend);
+  model.set(7);
+  save_state(store, model.parameters, nullptr, at_step(1));
+  Model other(backend);
+  other.set(5);
+  other.parameters.add_buffer({.name = "amax", .values = std::vector<float>(2, 3.0F)});
+  CHECK(load_state(store, 1, other.parameters, nullptr) == std::vector<std::string>{"amax"});
+  CHECK(other.parameters.buffers()[0].values == std::vector<float>(4, 7.0F));
+  CHECK(other.parameters.buffers()[1].values == std::vector<float>(2, 3.0F));
+  other.parameters.buffers()[0].values.assign(3, 5);
+  CHECK(load_state(store, 1, other.parameters, nullptr) == std::vector<std::string>{"biases", "amax"});
+  CHECK(other.parameters.buffers()[0].values == std::vector<float>(3, 5.0F));
+  other.run.stream().synchronize();
+  CHECK(other.parameters.all()[0].master.data<float>()[0] == 7);
+}

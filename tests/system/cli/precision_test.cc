@@ -81,6 +81,24 @@ TEST_CASE("FP8 and FP4 training is the same bits on any number of threads, and c
   }
 }
 
+TEST_CASE("a bf16 run goes on in FP8, and its histories of largest values begin there") {
+  Scratch scratch("mtrain-precision-switch");
+  std::string recipe = scratch.write("small.yaml", recipe_text(12));
+  for (const auto& [name, words] : kRecipes) {
+    CAPTURE(std::string(name));
+    train(recipe, scratch / "plain", {});
+    forget_checkpoint(scratch / "plain", 12);
+    const Outcome out = run_training(recipe, scratch / "plain", words);
+    REQUIRE_MESSAGE(out.status == 0, out.err);
+    CHECK(out.err.find("resuming with other settings") != std::string::npos);
+    CHECK((out.err.find("begun anew") != std::string::npos) == (std::string_view(name) == "delayed"));
+    const auto steps = rows(scratch / "plain", "grad_norm");
+    CHECK(steps.back().at("step") == 12);
+    CHECK(steps.back().at("loss").get<double>() < steps.front().at("loss").get<double>());
+    fs::remove_all(scratch / "plain");
+  }
+}
+
 TEST_CASE("FP8 training does not depend on how data-parallel ranks share the parameters") {
   Scratch scratch("mtrain-precision-ranks");
   std::string recipe = scratch.write("small.yaml", recipe_text(12));
