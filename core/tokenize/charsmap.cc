@@ -1,5 +1,6 @@
 #include "mtrain/tokenize/charsmap.h"
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cstring>
@@ -93,7 +94,7 @@ Charsmap::Charsmap(std::string_view blob, const std::string& where) {
   std::memcpy(&trie_bytes, blob.data(), 4);
   check(trie_bytes % 4 == 0 && trie_bytes <= blob.size() - 4, "the size of the trie is wrong");
   units_.resize(trie_bytes / 4);
-  std::memcpy(units_.data(), blob.data() + 4, trie_bytes);
+  std::copy_n(blob.data() + 4, trie_bytes, reinterpret_cast<char*>(units_.data()));  // maybe of nothing
   strings_ = blob.substr(4 + trie_bytes);
   check(strings_.empty() || strings_.back() == '\0', "the last replacement has no end");
   check(valid_utf8(strings_), "a replacement is no UTF-8");

@@ -13,7 +13,12 @@
 namespace mtrain::fuzz {
 namespace {
 
-constexpr std::string_view kTexts[] = {"", "a", "ab ab", "_ab<s> a\u0301 \u4e2d\xFF\xC3 12", "usr  \n abba"};
+constexpr std::string_view kTexts[] = {"",
+                                       "a",
+                                       "ab ab",
+                                       "_ab<s> a\u0301 \u4e2d\xFF\xC3 12",
+                                       "usr  \n abba",
+                                       "\u4e2d\u4e2e\u4e2d\u4e2d \u4e2e\u4e2d\xE4\xB8\xB8\xAD\xE4"};
 
 void want_kept(bool promise, const char* what) {
   if (promise) return;
