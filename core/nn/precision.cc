@@ -62,6 +62,7 @@ const SmallProducts* PrecisionPlan::of(const Scope& scope, Parameter& weight, bo
   if (options_.rule.recipe == SmallRecipe::delayed) {
     StateBuffer& history =
         scope.buffer(head ? "head_amax" : "amax", static_cast<int64_t>(kSmallOperands) * options_.amax_history, 0);
+    history.may_begin_anew = true;
     layer.delayed = std::make_unique<DelayedScales>(history.values, options_.amax_algorithm);
     products.delayed = layer.delayed.get();
   }

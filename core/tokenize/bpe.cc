@@ -13,17 +13,12 @@ namespace {
 constexpr size_t kFewSymbols = 48;          // up to so many a plain search for the lowest rank is fastest
 constexpr size_t kWindowBytes = 16 * 1024;  // of longer words
 constexpr size_t kGreedyBytes = 4;          // from so many bytes on longest matches are faster than merges
-constexpr uint64_t kOddMultiplier = 0x9E3779B97F4A7C15ULL;
-
-uint64_t key_of(int32_t left, int32_t right) {
-  return static_cast<uint64_t>(static_cast<uint32_t>(left)) << 32 | static_cast<uint32_t>(right);
-}
 
 /// 12 bits of a word of at least kGreedyBytes.
 size_t short_hash(std::string_view word) {
   uint32_t begin = 0;
   std::memcpy(&begin, word.data(), sizeof(begin));
-  return ((uint64_t{begin} << 32 | word.size()) * kOddMultiplier) >> 52;
+  return pair_hash(uint64_t{begin} << 32 | word.size()) >> 52;
 }
 
 }  // namespace
@@ -36,8 +31,8 @@ Bpe::Bpe(const TokenTable& tokens, std::vector<BpeMerge> merges, BpeOptions opti
   pairs_.resize(slots);
   const size_t mask = slots - 1;
   for (const auto& m : merges) {
-    const uint64_t key = key_of(m.left, m.right);
-    size_t i = (key * kOddMultiplier) >> shift_;
+    const uint64_t key = pair_key(m.left, m.right);
+    size_t i = pair_hash(key) >> shift_;
     while (pairs_[i].key != ~uint64_t{0} && pairs_[i].key != key) i = (i + 1) & mask;
     if (pairs_[i].key == key && pairs_[i].rank <= m.rank) continue;  // said twice: the earlier one holds
     pairs_[i] = {key, m.rank, m.result};
@@ -57,8 +52,8 @@ Bpe::Bpe(const TokenTable& tokens, std::vector<BpeMerge> merges, BpeOptions opti
   byte_pairs_.resize(size_t{256} * 256);
   for (size_t a = 0; a < 256; ++a)
     for (size_t b = 0; b < 256; ++b) {
-      const uint64_t key = key_of(byte_ids_[a], byte_ids_[b]);
-      size_t i = (key * kOddMultiplier) >> shift_;
+      const uint64_t key = pair_key(byte_ids_[a], byte_ids_[b]);
+      size_t i = pair_hash(key) >> shift_;
       while (pairs_[i].key != ~uint64_t{0} && pairs_[i].key != key) i = (i + 1) & mask;
       if (pairs_[i].key == key) byte_pairs_[a << 8 | b] = {pairs_[i].rank, pairs_[i].result};
     }
@@ -69,9 +64,9 @@ Bpe::Bpe(const TokenTable& tokens, std::vector<BpeMerge> merges, BpeOptions opti
 Bpe::~Bpe() = default;
 
 Bpe::Found Bpe::find(int32_t left, int32_t right) const {
-  const uint64_t key = key_of(left, right);
+  const uint64_t key = pair_key(left, right);
   const size_t mask = pairs_.size() - 1;
-  for (size_t i = (key * kOddMultiplier) >> shift_;; i = (i + 1) & mask) {
+  for (size_t i = pair_hash(key) >> shift_;; i = (i + 1) & mask) {
     const Pair& pair = pairs_[i];
     if (pair.key == key) return {pair.rank, pair.result};
     if (pair.key == ~uint64_t{0}) return {};

@@ -1,6 +1,6 @@
 // Byte pair encoding (Sennrich et al. 2016, arXiv:1508.07909): a word's bytes or characters, and then, again
 // and again, the pair of neighbours of the lowest rank made one, the leftmost first. Exact for words of any
-// length in memory that does not grow with them. Immutable; safe from any thread.
+// length, in little memory of its own. Immutable; safe from any thread.
 #pragma once
 #include <array>
 #include <memory>

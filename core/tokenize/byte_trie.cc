@@ -2,11 +2,14 @@
 
 #include <algorithm>
 
+#include "mtrain/base/error.h"
+
 namespace mtrain::tokenize {
 namespace {
 
 constexpr uint32_t kFree = UINT32_MAX, kNobodysChild = UINT32_MAX - 1;
-constexpr size_t kPatience = 256;  // places tried for a family before all up to there are given up
+constexpr size_t kFirstPlace = 256;  // so no base is 0
+constexpr size_t kPatience = 256;    // places tried for a family before all up to there are given up
 
 }  // namespace
 
@@ -23,7 +26,7 @@ uint32_t ByteTrie::place_family(const std::vector<Range>& children, size_t& from
     if ((base | 0xFF) >= nodes_.size())
       nodes_.resize(std::max<size_t>(nodes_.size() * 2, (base | 0xFFU) + 1));
     auto taken = [&](const Range& child) { return nodes_[base ^ child.node].check != kFree; };
-    if (base != 0 && std::none_of(children.begin(), children.end(), taken)) return base;
+    if (std::none_of(children.begin(), children.end(), taken)) return base;
     if (++tries > kPatience && children.size() > 1) from = place;
   }
 }
@@ -35,7 +38,7 @@ ByteTrie::ByteTrie(std::vector<Entry> entries) {
   nodes_[kRoot].check = kNobodysChild;
   // Families need several free places at once: those are further on, and need not be looked for from the
   // start.
-  size_t free_from = 1, roomy_from = 1;
+  size_t free_from = kFirstPlace, roomy_from = kFirstPlace;
   std::vector<Range> children;
   while (!todo.empty()) {
     Range range = todo.back();
@@ -55,6 +58,7 @@ ByteTrie::ByteTrie(std::vector<Entry> entries) {
     while (free_from < nodes_.size() && nodes_[free_from].check != kFree) ++free_from;
     roomy_from = std::max(roomy_from, free_from);
     const uint32_t base = place_family(children, children.size() > 1 ? roomy_from : free_from);
+    MT_CHECK(base < kIsText, "a trie of that many nodes");
     nodes_[range.node].base |= base;
     for (auto& child : children) {
       child.node ^= base;

@@ -11,16 +11,8 @@
 namespace mtrain::tokenize {
 namespace {
 
-constexpr uint64_t kOddMultiplier = 0x9E3779B97F4A7C15ULL;
 constexpr uint64_t kHighBits = 0x8080808080808080ULL;
 constexpr size_t kExactBytes = 8;  // merged for borders, for each byte of a word, before it is merged whole
-
-uint64_t key_of(int32_t left, int32_t right) {
-  return static_cast<uint64_t>(static_cast<uint32_t>(left)) << 32 | static_cast<uint32_t>(right);
-}
-uint64_t hash_of(int32_t left, int32_t right) {
-  return key_of(left, right) * kOddMultiplier;
-}
 
 unsigned char byte_at(std::string_view text, size_t i) {
   return static_cast<unsigned char>(text[i]);
@@ -53,13 +45,17 @@ std::unique_ptr<const GreedyBpe> GreedyBpe::make(const TokenTable& tokens,
   for (size_t i = 0; i < merges.size(); ++i)
     if ((i > 0 && merges[i].rank < merges[i - 1].rank) || merges[i].rank >= kOdd - 1) return nullptr;
   std::unique_ptr<GreedyBpe> out(new GreedyBpe());
-  out->learn(tokens, out->number(tokens, merges));
+  std::vector<BpeMerge> ours;
+  if (!out->number(tokens, merges, ours)) return nullptr;
+  out->learn(tokens, ours);
   out->build_tree(tokens, byte_ids, exact);
   return out;
 }
 
-/// Numbers the tokens, and gives the merges that make them.
-std::vector<BpeMerge> GreedyBpe::number(const TokenTable& tokens, const std::vector<BpeMerge>& merges) {
+/// Numbers the tokens, and gives the merges that make them. False where one makes something else than its
+/// parts one after the other.
+bool GreedyBpe::number(const TokenTable& tokens, const std::vector<BpeMerge>& merges,
+                       std::vector<BpeMerge>& out) {
   std::vector<Number> numbers(static_cast<size_t>(tokens.size()), -1);
   for (int64_t id = 0; id < tokens.size(); ++id) {
     if (!tokens.has(id) || !takes(tokens.text(static_cast<int32_t>(id)))) continue;
@@ -68,11 +64,19 @@ std::vector<BpeMerge> GreedyBpe::number(const TokenTable& tokens, const std::vec
   }
   splits_.resize(ids_.size());
   auto number_of = [&](int32_t id) { return numbers[static_cast<size_t>(id)]; };
-  std::vector<BpeMerge> out;
-  for (const auto& m : merges)
-    if (number_of(m.result) >= 0)
-      out.push_back({number_of(m.left), number_of(m.right), number_of(m.result), m.rank});
-  return out;
+  for (const auto& m : merges) {
+    if (number_of(m.result) < 0) continue;
+    const std::string_view left = tokens.text(m.left), right = tokens.text(m.right),
+                           both = tokens.text(m.result);
+    if (left.empty() || right.empty() || left.size() + right.size() != both.size()) return false;
+    if (!both.starts_with(left) || !both.ends_with(right)) return false;
+    out.push_back({number_of(m.left), number_of(m.right), number_of(m.result), m.rank});
+  }
+  return true;
+}
+
+GreedyBpe::Number GreedyBpe::number_of(int32_t id) const {
+  return static_cast<Number>(std::lower_bound(ids_.begin(), ids_.end(), id) - ids_.begin());
 }
 
 std::string_view GreedyBpe::text(const TokenTable& tokens, Number token) const {
@@ -97,7 +101,12 @@ void GreedyBpe::learn(const TokenTable& tokens, const std::vector<BpeMerge>& mer
   make_room(merges.size());
   std::vector<const BpeMerge*> early;  // than those of their parts
   for (const BpeMerge& m : merges) {
-    if (made(tokens, m.result)) continue;
+    if (place(m.left, m.right).key != ~uint64_t{0}) continue;  // said twice: the earlier one holds
+    if (made(tokens, m.result)) {
+      if (splits_[static_cast<size_t>(m.result)].order == kOdd)
+        insert(m, true);  // maybe it is made so instead
+      continue;
+    }
     if (!made(tokens, m.left) || !made(tokens, m.right)) {
       early.push_back(&m);
       insert(m, true);
@@ -156,9 +165,9 @@ void GreedyBpe::build_tree(const TokenTable& tokens, const std::array<int32_t, 2
 
 const GreedyBpe::Live& GreedyBpe::find(int32_t left, int32_t right) const {
   static constexpr Live kNothing{};
-  const uint64_t hash = hash_of(left, right), bit = hash >> filter_shift_;
+  const uint64_t hash = pair_hash(pair_key(left, right)), bit = hash >> filter_shift_;
   if ((filter_[bit >> 6] >> (bit & 63) & 1) == 0) return kNothing;
-  const uint64_t key = key_of(left, right);
+  const uint64_t key = pair_key(left, right);
   for (size_t i = hash >> shift_;; i = (i + 1) & (live_.size() - 1)) {
     if (live_[i].key == key) return live_[i];
     if (live_[i].key == ~uint64_t{0}) return kNothing;
@@ -167,8 +176,8 @@ const GreedyBpe::Live& GreedyBpe::find(int32_t left, int32_t right) const {
 
 /// Where a merge is or would be.
 GreedyBpe::Live& GreedyBpe::place(int32_t left, int32_t right) {
-  const uint64_t key = key_of(left, right);
-  size_t i = hash_of(left, right) >> shift_;
+  const uint64_t key = pair_key(left, right);
+  size_t i = pair_hash(pair_key(left, right)) >> shift_;
   while (live_[i].key != ~uint64_t{0} && live_[i].key != key) i = (i + 1) & (live_.size() - 1);
   return live_[i];
 }
@@ -181,16 +190,14 @@ void GreedyBpe::set_split(const BpeMerge& merge, bool odd) {
 }
 
 void GreedyBpe::insert(const BpeMerge& merge, bool odd) {
-  Live& live = place(merge.left, merge.right);
-  if (live.key != ~uint64_t{0}) return;  // said twice: the earlier one holds
   const uint32_t order = merge.rank + 1;
-  live = {key_of(merge.left, merge.right), order, odd};
+  place(merge.left, merge.right) = {pair_key(merge.left, merge.right), order, odd};
   auto lower = [order](uint16_t& first) {
     first = static_cast<uint16_t>(std::min<uint32_t>(first, order / kStep));
   };
   lower(splits_[static_cast<size_t>(merge.left)].first_as_left);
   lower(splits_[static_cast<size_t>(merge.right)].first_as_right);
-  const uint64_t bit = hash_of(merge.left, merge.right) >> filter_shift_;
+  const uint64_t bit = pair_hash(pair_key(merge.left, merge.right)) >> filter_shift_;
   filter_[bit >> 6] |= uint64_t{1} << (bit & 63);
 }
 
@@ -255,13 +262,6 @@ size_t GreedyBpe::matches(std::string_view text, size_t most, std::array<Match, 
   return count;
 }
 
-/// Of a token of the tree.
-GreedyBpe::Number GreedyBpe::number_of(std::string_view text) const {
-  uint32_t node = ByteTrie::kRoot;
-  for (const char byte : text) trie_.step(node, static_cast<unsigned char>(byte));
-  return trie_.value(node);
-}
-
 /// One word's encoding.
 class GreedyBpe::Run {
  public:
@@ -316,8 +316,7 @@ class GreedyBpe::Run {
     const size_t size = out_.bytes.back();
     out_.ids.pop_back();
     out_.bytes.pop_back();
-    if (out_.ids.size() > first_)
-      last_ = greedy_.number_of(word_.substr(at - size - out_.bytes.back(), out_.bytes.back()));
+    if (out_.ids.size() > first_) last_ = greedy_.number_of(out_.ids.back());
     return size;
   }
   bool give_up() {

@@ -2,13 +2,14 @@
 // longest token that matches is taken, and taken back where merges would have led elsewhere. Two tokens stay
 // side by side exactly when no merge crosses their border at any time, which is seen by undoing both step by
 // step; a row of tokens is the encoding of its text exactly when all neighbours stay apart. Takes time in
-// proportion to the word. Immutable; safe from any thread.
+// proportion to the word, and at worst to the longest token. Immutable; safe from any thread.
 //
 // Undoing needs merges that come after those of their parts, as training makes them. Files that were made of
 // bare lists of tokens have a few that do not: where a border touches one of these, the two tokens are merged
 // after all.
 #pragma once
 #include <array>
+#include <cstdint>
 #include <memory>
 #include <string_view>
 #include <vector>
@@ -22,9 +23,18 @@ class Bpe;
 class TokenTable;
 struct BpeMerge;
 
+/// Two ids as one number, and a hash of them in the upper bits.
+inline uint64_t pair_key(int32_t left, int32_t right) {
+  return static_cast<uint64_t>(static_cast<uint32_t>(left)) << 32 | static_cast<uint32_t>(right);
+}
+inline uint64_t pair_hash(uint64_t key) {
+  return key * 0x9E3779B97F4A7C15ULL;
+}
+
 class GreedyBpe {
  public:
-  /// `byte_ids`: of the 256 single bytes. `merges`: of `tokens`, by rising rank; otherwise null. `exact` does
+  /// `byte_ids`: of the 256 single bytes. `merges`: of `tokens`, by rising rank, each of
+  /// two texts to both one after the other; otherwise null. `exact` does
   /// the same merges.
   static std::unique_ptr<const GreedyBpe> make(const TokenTable& tokens, const std::vector<BpeMerge>& merges,
                                                const std::array<int32_t, 256>& byte_ids, const Bpe& exact);
@@ -64,12 +74,12 @@ class GreedyBpe {
   class Run;
 
   GreedyBpe() = default;
-  std::vector<BpeMerge> number(const TokenTable& tokens, const std::vector<BpeMerge>& merges);
+  bool number(const TokenTable& tokens, const std::vector<BpeMerge>& merges, std::vector<BpeMerge>& out);
   void learn(const TokenTable& tokens, const std::vector<BpeMerge>& merges);
   void make_room(size_t tokens);
   void settle(const TokenTable& tokens, const std::vector<const BpeMerge*>& early);
   void build_tree(const TokenTable& tokens, const std::array<int32_t, 256>& byte_ids, const Bpe& exact);
-  Number number_of(std::string_view text) const;
+  Number number_of(int32_t id) const;
   std::string_view text(const TokenTable& tokens, Number token) const;
   bool made(const TokenTable& tokens, Number token) const;
   const Live& find(Number left, Number right) const;
@@ -80,7 +90,7 @@ class GreedyBpe {
   Border border_before(Number left, Number right) const;
   size_t matches(std::string_view text, size_t most, std::array<Match, kMaxMatches>& out) const;
 
-  std::vector<int32_t> ids_;      // by number
+  std::vector<int32_t> ids_;      // by number; rising
   std::vector<Split> splits_;     // by number
   std::vector<Live> live_;        // the merges that happen; open addressing, a power of two
   std::vector<uint64_t> filter_;  // bits of their hashes: most pairs that are asked for are no merge

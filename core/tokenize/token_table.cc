@@ -1,6 +1,7 @@
 #include "mtrain/tokenize/token_table.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <limits>
 
@@ -12,6 +13,7 @@ namespace {
 
 constexpr uint64_t kOdd = 0x9E3779B97F4A7C15ULL;
 constexpr int64_t kAllowedGap = 65536;
+constexpr size_t kTogether = 32;  // texts looked up at once: about as many loads as a core has under way
 
 uint64_t mix(uint64_t a, uint64_t b) {
   const auto product = static_cast<unsigned __int128>(a) * b;
@@ -55,7 +57,8 @@ void TokenTable::add(std::string_view text, int64_t id, const std::string& where
     fail(cat("has the id ", id, " of '", printable(this->text(static_cast<int32_t>(id)), 60), "'"));
   const uint64_t hash = findable ? hash_bytes(text) : 0;
   const size_t slot = findable ? slot_of(text, hash) : 0;
-  if (findable && slots_[slot].id >= 0) fail(cat("is there twice, with the ids ", slots_[slot].id, " and ", id));
+  if (findable && slots_[slot].id >= 0)
+    fail(cat("is there twice, with the ids ", slots_[slot].id, " and ", id));
   if (id >= size()) places_.resize(static_cast<size_t>(id) + 1);
   places_[static_cast<size_t>(id)] = {static_cast<uint32_t>(arena_.size()),
                                       static_cast<uint32_t>(text.size()), true, findable};
@@ -63,8 +66,10 @@ void TokenTable::add(std::string_view text, int64_t id, const std::string& where
   ++count_;
   if (!findable) return;
   longest_ = std::max(longest_, text.size());
-  if (count_ * 2 > slots_.size()) grow();  // which puts it in, too
-  else fill(slot, hash, static_cast<int32_t>(id));
+  if (count_ * 2 > slots_.size())
+    grow();  // which puts it in, too
+  else
+    fill(slot, hash, static_cast<int32_t>(id));
 }
 
 void TokenTable::check_gaps(const std::string& where) const {
@@ -78,7 +83,8 @@ size_t TokenTable::slot_of(std::string_view text, uint64_t hash) const {
   const size_t mask = slots_.size() - 1;
   size_t i = hash & mask;
   for (; slots_[i].id >= 0; i = (i + 1) & mask)
-    if (slots_[i].tag == tag && std::string_view(arena_.data() + slots_[i].begin, slots_[i].size) == text) break;
+    if (slots_[i].tag == tag && std::string_view(arena_.data() + slots_[i].begin, slots_[i].size) == text)
+      break;
   return i;
 }
 
@@ -87,7 +93,24 @@ void TokenTable::fill(size_t slot, uint64_t hash, int32_t id) {
   slots_[slot] = {static_cast<uint32_t>(hash >> 32), id, place.begin, place.size};
 }
 
-int32_t TokenTable::find(std::string_view text) const { return slots_[slot_of(text, hash_bytes(text))].id; }
+int32_t TokenTable::find(std::string_view text) const {
+  return slots_[slot_of(text, hash_bytes(text))].id;
+}
+
+void TokenTable::find_all(std::span<const std::string_view> texts, std::span<int32_t> ids) const {
+  MT_CHECK_EQ(texts.size(), ids.size());
+  std::array<uint64_t, kTogether> hashes;
+  for (size_t begin = 0; begin < texts.size(); begin += kTogether) {
+    const size_t count = std::min(kTogether, texts.size() - begin);
+    for (size_t i = 0; i < count; ++i) {
+      hashes[i] = hash_bytes(texts[begin + i]);
+      __builtin_prefetch(&slots_[hashes[i] & (slots_.size() - 1)]);
+    }
+    for (size_t i = 0; i < count; ++i)
+      __builtin_prefetch(arena_.data() + slots_[hashes[i] & (slots_.size() - 1)].begin);
+    for (size_t i = 0; i < count; ++i) ids[begin + i] = slots_[slot_of(texts[begin + i], hashes[i])].id;
+  }
+}
 
 uint64_t TokenTable::digest() const {
   uint64_t out = kOdd;

@@ -2,6 +2,7 @@
 // and then safe from any thread.
 #pragma once
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -28,6 +29,8 @@ class MT_API TokenTable {
 
   /// The id of these bytes; -1 when none.
   int32_t find(std::string_view text) const;
+  /// The same for many texts, whose places in memory are fetched together: several times as fast.
+  void find_all(std::span<const std::string_view> texts, std::span<int32_t> ids) const;
   /// The bytes of an id; empty where the id is not used.
   std::string_view text(int32_t id) const {
     const Place& place = places_[static_cast<size_t>(id)];

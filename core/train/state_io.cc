@@ -60,14 +60,15 @@ class Staging {
       slices_.push_back(whole_slice(b.name, DType::f32, shape_of(b), copies_.emplace_back(bytes.begin(), bytes.end())));
     }
   }
-  /// To be loaded as they lie in memory: those that are among the stored. Returns the names of the others.
+  /// To be loaded as they lie in memory, but for those that may begin anew and are not among the stored. Returns the
+  /// names of these, each from the one rank that saves it.
   std::vector<std::string> add_stored(std::deque<StateBuffer>& buffers, const std::vector<StoredTensorInfo>& stored) {
     std::vector<std::string> missing;
     for (StateBuffer& b : buffers) {
       auto is_it = [&](const StoredTensorInfo& t) { return t.name == b.name && t.shape == shape_of(b); };
-      if (std::any_of(stored.begin(), stored.end(), is_it))
+      if (!b.may_begin_anew || std::any_of(stored.begin(), stored.end(), is_it))
         slices_.push_back(whole_slice(b.name, DType::f32, shape_of(b), std::as_writable_bytes(std::span(b.values))));
-      else
+      else if (b.counted)
         missing.push_back(b.name);
     }
     return missing;

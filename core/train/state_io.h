@@ -3,6 +3,7 @@
 #pragma once
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "mtrain/checkpoint/store.h"
@@ -41,7 +42,8 @@ class MT_API StateSave {
 MT_API SaveResult save_state(CheckpointStore& store, ParamList& parameters, OptimizerState* optimizer,
                              const CheckpointMeta& meta);
 /// Fills masters, values and, unless null, optimizer state from a step. Error(checkpoint) names the first tensor that is
-/// missing or of another shape. Buffers that the step has not, or not of this size, stay as they are: returns their names.
+/// missing or of another shape. Buffers that may begin anew stay as they are where the step has none like them: returns
+/// the names of those that this rank saves.
 MT_API std::vector<std::string> load_state(const CheckpointStore& store, int64_t step, ParamList& parameters,
                                            OptimizerState* optimizer);
 

@@ -149,7 +149,7 @@ void Trainer::resume() {
   check_resume(recipe_, session_.plugins, before, meta(before.state.consumed_samples),
                store_->step_folder(*latest.step).string(), !first());
   const auto fresh = load_state(*store_, *latest.step, session_.parameters, &*optimizer_state_);
-  if (first() && !fresh.empty())
+  if (!fresh.empty())  // of this rank's stage
     log_warn("the checkpoint has nothing for ", fresh.front(),
              fresh.size() > 1 ? cat(" and ", fresh.size() - 1, " more") : "", ": begun anew");
   state_ = before.state;

@@ -70,19 +70,17 @@ class MergeReader {
     const auto list = item_.array();
     if (list.size() > static_cast<size_t>(TokenTable::kMaxTokens)) item_.fail("there are too many merges");
     out.reserve(list.size());
+    std::vector<Sides> batch;
     for (auto value : list) {
-      const auto [left, right] = sides(value, out.size());
-      const int32_t a = token(left, out.size()), b = token(right, out.size());
-      const bool inner = !prefix_.empty() && right.starts_with(prefix_);
-      joined_.assign(tokens_.text(a)).append(tokens_.text(b).substr(inner ? prefix_.size() : 0));
-      const int32_t result = made_of_joined(out.empty() ? 0 : out.back().result);
-      if (result < 0) fail(out.size(), cat("'", printable(joined_, 60), "', which it makes, is no token"));
-      out.push_back({a, b, result, static_cast<uint32_t>(out.size())});
+      batch.push_back(sides(value, out.size() + batch.size()));
+      if (batch.size() == kBatch) add(batch, out);
     }
+    add(batch, out);
     return out;
   }
 
  private:
+  static constexpr size_t kBatch = 64;
   using Sides = std::pair<std::string_view, std::string_view>;
 
   /// "a b" or ["a", "b"].
@@ -103,21 +101,49 @@ class MergeReader {
     return out;
   }
 
-  int32_t token(std::string_view text, size_t index) {
+  /// Adds the merges of these pairs, and empties them.
+  void add(std::vector<Sides>& batch, std::vector<BpeMerge>& out) {
+    texts_.clear();
     bytes_.clear();
-    const bool good = !by_bytes_ || chars_to_bytes(text, bytes_);
-    const int32_t id = good ? tokens_.find(by_bytes_ ? std::string_view(bytes_) : text) : -1;
-    if (id < 0) fail(index, cat("'", printable(text, 60), "' is no token of the vocabulary"));
-    return id;
+    size_t size = 0;
+    for (const auto& [left, right] : batch) size += left.size() + right.size();
+    bytes_.reserve(size);  // views into it stay good
+    for (size_t i = 0; i < batch.size(); ++i)
+      for (const auto text : {batch[i].first, batch[i].second})
+        texts_.push_back(bytes_of(text, out.size() + i));
+    ids_.resize(texts_.size());
+    tokens_.find_all(texts_, ids_);
+    for (size_t i = 0; i < batch.size(); ++i) {
+      const size_t left = 2 * i, right = left + 1;
+      if (ids_[left] < 0) unknown(batch[i].first, out.size());
+      if (ids_[right] < 0) unknown(batch[i].second, out.size());
+      const bool inner = !prefix_.empty() && batch[i].second.starts_with(prefix_);
+      joined_.assign(texts_[left]).append(texts_[right].substr(inner ? prefix_.size() : 0));
+      const int32_t result = made_of_joined(out.empty() ? 0 : out.back().result);
+      if (result < 0) fail(out.size(), cat("'", printable(joined_, 60), "', which it makes, is no token"));
+      out.push_back({ids_[left], ids_[right], result, static_cast<uint32_t>(out.size())});
+    }
+    batch.clear();
   }
 
-  /// The token that a merge makes. Merges come in the order of what they make, nearly: most make what the last one made, or the next.
+  std::string_view bytes_of(std::string_view text, size_t index) {
+    if (!by_bytes_) return text;
+    const size_t begin = bytes_.size();
+    if (!chars_to_bytes(text, bytes_)) unknown(text, index);
+    return std::string_view(bytes_).substr(begin);
+  }
+
+  /// The token that a merge makes. Merges come in the order of what they make, nearly: most make what the
+  /// last one made, or the next.
   int32_t made_of_joined(int32_t last) const {
     for (const int32_t id : {last, last + 1})
       if (tokens_.findable(id) && tokens_.text(id) == joined_) return id;
     return tokens_.find(joined_);
   }
 
+  [[noreturn]] void unknown(std::string_view text, size_t index) const {
+    fail(index, cat("'", printable(text, 60), "' is no token of the vocabulary"));
+  }
   [[noreturn]] void fail(size_t index, const std::string& what) const {
     throw Error(ErrorClass::data, cat(item_.path(), "[", index, "]: ", what),
                 "vocabulary and merges do not belong together: get the tokenizer's file again");
@@ -126,6 +152,8 @@ class MergeReader {
   const TokenTable& tokens_;
   bool by_bytes_;
   std::string prefix_, bytes_, joined_;
+  std::vector<std::string_view> texts_;
+  std::vector<int32_t> ids_;
   JsonItem item_;
 };
 
@@ -153,6 +181,8 @@ ModelParts read_bpe(const JsonItem& model, const AddedTokens& added, bool by_byt
   options.unknown = named_token(model, "unk_token", *out.tokens, added);
   options.inner_prefix = model.text_or("continuing_subword_prefix", "");
   options.end_suffix = model.text_or("end_of_word_suffix", "");
+  if (by_bytes && !(options.inner_prefix.empty() && options.end_suffix.empty()))
+    model.fail("a byte-level vocabulary with a prefix or suffix of words' tokens is not supported");
   if (auto dropout = model.find("dropout"); dropout && dropout->number() != 0)
     dropout->fail("dropping merges at random is not supported; set it to null");
   auto merges = MergeReader(*out.tokens, by_bytes, options.inner_prefix, model.at("merges")).read();

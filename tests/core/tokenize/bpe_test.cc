@@ -45,13 +45,32 @@ struct Made {
     }
   }
 
-  /// The same merges in any order.
+  /// The same merges in any order, and some of them once more behind all.
   void shuffle(std::mt19937& random) {
     std::shuffle(merges.begin(), merges.end(), random);
+    const size_t count = merges.size();
+    for (size_t i = 0; i < count; i += 3) merges.push_back(merges[i]);
     for (size_t i = 0; i < merges.size(); ++i) {
       merges[i].rank = static_cast<uint32_t>(i);
-      by_pair[{merges[i].left, merges[i].right}] = merges[i];
+      if (i < count) by_pair[{merges[i].left, merges[i].right}] = merges[i];
     }
+  }
+  /// Adds the merge of two tokens that are there, which may make one that is there.
+  void merge(const std::string& left, const std::string& right) {
+    int32_t id = tokens.find(left + right);
+    if (id < 0) {
+      id = static_cast<int32_t>(tokens.size());
+      tokens.add(left + right, id, "test");
+    }
+    const int32_t a = tokens.find(left), b = tokens.find(right);
+    merges.push_back({a, b, id, static_cast<uint32_t>(merges.size())});
+    by_pair.try_emplace({a, b}, merges.back());
+  }
+  /// A word of tokens side by side.
+  std::string word(std::mt19937& random, size_t count) const {
+    std::string out;
+    for (; count > 0; --count) out += tokens.text(merges[random() % merges.size()].result);
+    return out;
   }
 
   std::vector<int32_t> by_definition(const std::string& word) const {
@@ -124,7 +143,8 @@ TEST_CASE("longest matches that are taken back give what merging gives") {
       auto greedy = GreedyBpe::make(made.tokens, made.merges, bytes, exact);
       REQUIRE(greedy);
       for (int i = 0; i < 200; ++i, ++all) {
-        const std::string word = random_word(random, 1 + random() % 40, alphabet);
+        const std::string word =
+            i % 2 ? random_word(random, 1 + random() % 40, alphabet) : made.word(random, 1 + random() % 4);
         REQUIRE(GreedyBpe::takes(word));
         WordTokens out;
         out.add(7, 1);
@@ -143,6 +163,49 @@ TEST_CASE("longest matches that are taken back give what merging gives") {
   CHECK(GreedyBpe::takes("a\xE3\x81"));
   CHECK_FALSE(GreedyBpe::takes("\xE3\x81\x82\xE3\x81\x82\xE3\x81\x82\xE3\x81\x82 "));
   CHECK_FALSE(GreedyBpe::takes("\xE3 \x81\x82\xE3\x81\x82\xE3\x81\x82\xE3\x81\x82\xE3\x81\x82"));
+}
+
+TEST_CASE("merges that come before those of their parts, again, or of other texts") {
+  // q z a x y c n are E0 to E6.
+  auto text = [](const char* letters) {
+    std::string out;
+    for (; *letters; ++letters) out += static_cast<char>(0xE0 + std::string_view("qzaxycn").find(*letters));
+    return out;
+  };
+  auto check = [&](std::initializer_list<std::pair<const char*, const char*>> merges, const char* word) {
+    Made made(0, 0, "");
+    for (const auto& [left, right] : merges)  // all texts first: a merge may name what a later one makes
+      for (const std::string& part : {text(left), text(right)})
+        if (made.tokens.find(part) < 0) made.tokens.add(part, made.tokens.size(), "test");
+    for (const auto& [left, right] : merges) made.merge(text(left), text(right));
+    CHECK(encode(Bpe(made.tokens, made.merges, {.by_bytes = true}, "test"), text(word)) ==
+          made.by_definition(text(word)));
+  };
+  // zaxyc may be made by the sixth or the seventh.
+  check({{"z", "a"},
+         {"a", "xy"},
+         {"x", "y"},
+         {"xy", "c"},
+         {"a", "xyc"},
+         {"z", "axyc"},
+         {"za", "xyc"},
+         {"q", "za"},
+         {"xyc", "n"}},
+        "qzaxycn");
+  check({{"za", "x"}, {"z", "a"}, {"x", "y"}, {"za", "x"}}, "zaxy");  // the first holds
+  Made made(3, 20, "\xE0\xE1");
+  made.tokens.add("", made.tokens.size(), "test");
+  const int32_t nothing = made.tokens.find(""), some = made.merges[4].result;
+  for (const auto& [left, right] :
+       {std::pair{nothing, some}, std::pair{some, nothing}, std::pair{some, some}}) {
+    auto merges = made.merges;
+    merges.push_back({left, right, made.merges[9].result, 20});
+    std::array<int32_t, 256> bytes;
+    for (int b = 0; b < 256; ++b) bytes[static_cast<size_t>(b)] = b;
+    const Bpe exact(made.tokens, merges, {.by_bytes = true}, "test");
+    CHECK_FALSE(GreedyBpe::make(made.tokens, merges, bytes, exact));
+    CHECK(encode(exact, "\xE0\xE1\xE0\xE1").size() > 0);
+  }
 }
 
 TEST_CASE("a word that is a token no merge makes is that token where words are taken whole") {

@@ -46,6 +46,13 @@ TEST_CASE("a trie finds its texts, their beginnings and nothing else") {
       }
     }
   }
+  // Long chains of one byte take as long as they are.
+  std::vector<std::string> chains;
+  for (char first = 'a'; first <= 'z'; ++first) chains.push_back(first + std::string(20000, '\xA0'));
+  std::vector<ByteTrie::Entry> entries;
+  for (const auto& chain : chains) entries.push_back({chain, 1});
+  const ByteTrie long_ones(entries);
+  for (const auto& chain : chains) CHECK(find(long_ones, chain) == 1);
   const ByteTrie none, empty(std::vector<ByteTrie::Entry>{});
   for (unsigned b = 0; b < 256; ++b)
     for (const ByteTrie* trie : {&none, &empty})

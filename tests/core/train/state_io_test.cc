@@ -187,7 +187,7 @@ TEST_CASE("a save that is dropped copies no further tensor, and is through when 
   CHECK(store.list().empty());
 }
 
-TEST_CASE("a buffer that the checkpoint has not, or of another size, stays as it is and is named") {
+TEST_CASE("a buffer that may begin anew stays as it is where the checkpoint has none like it, and is named") {
   TempDir dir;
   CheckpointStore store(dir.path(), StoreOptions{});
   LateBackend backend;
@@ -196,13 +196,22 @@ TEST_CASE("a buffer that the checkpoint has not, or of another size, stays as it
   save_state(store, model.parameters, nullptr, at_step(1));
   Model other(backend);
   other.set(5);
-  other.parameters.add_buffer({.name = "amax", .values = std::vector<float>(2, 3.0F)});
+  auto& buffers = other.parameters.buffers();
+  for (const bool counted : {true, false})
+    other.parameters.add_buffer({.name = counted ? "amax" : "of another rank",
+                                 .values = std::vector<float>(2, 3.0F),
+                                 .counted = counted,
+                                 .may_begin_anew = true});
   CHECK(load_state(store, 1, other.parameters, nullptr) == std::vector<std::string>{"amax"});
-  CHECK(other.parameters.buffers()[0].values == std::vector<float>(4, 7.0F));
-  CHECK(other.parameters.buffers()[1].values == std::vector<float>(2, 3.0F));
-  other.parameters.buffers()[0].values.assign(3, 5);
-  CHECK(load_state(store, 1, other.parameters, nullptr) == std::vector<std::string>{"biases", "amax"});
-  CHECK(other.parameters.buffers()[0].values == std::vector<float>(3, 5.0F));
+  CHECK(buffers[0].values == std::vector<float>(4, 7.0F));
+  CHECK(buffers[1].values == std::vector<float>(2, 3.0F));
   other.run.stream().synchronize();
   CHECK(other.parameters.all()[0].master.data<float>()[0] == 7);
+  buffers[0].values.assign(3, 5);
+  CHECK_THROWS_WITH_AS(load_state(store, 1, other.parameters, nullptr), doctest::Contains("biases"), Error);
+  buffers[0].may_begin_anew = true;
+  CHECK(load_state(store, 1, other.parameters, nullptr) == std::vector<std::string>{"biases", "amax"});
+  CHECK(buffers[0].values == std::vector<float>(3, 5.0F));
+  buffers[1].may_begin_anew = false;
+  CHECK_THROWS_WITH_AS(load_state(store, 1, other.parameters, nullptr), doctest::Contains("amax"), Error);
 }
