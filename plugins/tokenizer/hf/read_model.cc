@@ -181,8 +181,6 @@ ModelParts read_bpe(const JsonItem& model, const AddedTokens& added, bool by_byt
   options.unknown = named_token(model, "unk_token", *out.tokens, added);
   options.inner_prefix = model.text_or("continuing_subword_prefix", "");
   options.end_suffix = model.text_or("end_of_word_suffix", "");
-  if (by_bytes && !(options.inner_prefix.empty() && options.end_suffix.empty()))
-    model.fail("a byte-level vocabulary with a prefix or suffix of words' tokens is not supported");
   if (auto dropout = model.find("dropout"); dropout && dropout->number() != 0)
     dropout->fail("dropping merges at random is not supported; set it to null");
   auto merges = MergeReader(*out.tokens, by_bytes, options.inner_prefix, model.at("merges")).read();
