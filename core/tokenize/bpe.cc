@@ -51,12 +51,7 @@ Bpe::Bpe(const TokenTable& tokens, std::vector<BpeMerge> merges, BpeOptions opti
   if (!options_.by_bytes) return;
   byte_pairs_.resize(size_t{256} * 256);
   for (size_t a = 0; a < 256; ++a)
-    for (size_t b = 0; b < 256; ++b) {
-      const uint64_t key = pair_key(byte_ids_[a], byte_ids_[b]);
-      size_t i = pair_hash(key) >> shift_;
-      while (pairs_[i].key != ~uint64_t{0} && pairs_[i].key != key) i = (i + 1) & mask;
-      if (pairs_[i].key == key) byte_pairs_[a << 8 | b] = {pairs_[i].rank, pairs_[i].result};
-    }
+    for (size_t b = 0; b < 256; ++b) byte_pairs_[a << 8 | b] = find(byte_ids_[a], byte_ids_[b]);
   greedy_ = GreedyBpe::make(tokens, merges, byte_ids_, *this);
   learn_never_made();
 }

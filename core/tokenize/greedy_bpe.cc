@@ -96,7 +96,7 @@ void GreedyBpe::make_room(size_t tokens) {
 }
 
 /// Finds the one way in which each token is made; other merges to it never happen, since a token's bytes
-/// become it whatever stands around them.
+/// become it whatever stands around them. Of odd tokens it is not known which way that is: all are kept.
 void GreedyBpe::learn(const TokenTable& tokens, const std::vector<BpeMerge>& merges) {
   make_room(merges.size());
   std::vector<const BpeMerge*> early;  // than those of their parts
@@ -165,9 +165,8 @@ void GreedyBpe::build_tree(const TokenTable& tokens, const std::array<int32_t, 2
 
 const GreedyBpe::Live& GreedyBpe::find(int32_t left, int32_t right) const {
   static constexpr Live kNothing{};
-  const uint64_t hash = pair_hash(pair_key(left, right)), bit = hash >> filter_shift_;
+  const uint64_t key = pair_key(left, right), hash = pair_hash(key), bit = hash >> filter_shift_;
   if ((filter_[bit >> 6] >> (bit & 63) & 1) == 0) return kNothing;
-  const uint64_t key = pair_key(left, right);
   for (size_t i = hash >> shift_;; i = (i + 1) & (live_.size() - 1)) {
     if (live_[i].key == key) return live_[i];
     if (live_[i].key == ~uint64_t{0}) return kNothing;
@@ -177,7 +176,7 @@ const GreedyBpe::Live& GreedyBpe::find(int32_t left, int32_t right) const {
 /// Where a merge is or would be.
 GreedyBpe::Live& GreedyBpe::place(int32_t left, int32_t right) {
   const uint64_t key = pair_key(left, right);
-  size_t i = pair_hash(pair_key(left, right)) >> shift_;
+  size_t i = pair_hash(key) >> shift_;
   while (live_[i].key != ~uint64_t{0} && live_[i].key != key) i = (i + 1) & (live_.size() - 1);
   return live_[i];
 }
@@ -191,13 +190,13 @@ void GreedyBpe::set_split(const BpeMerge& merge, bool odd) {
 
 void GreedyBpe::insert(const BpeMerge& merge, bool odd) {
   const uint32_t order = merge.rank + 1;
-  place(merge.left, merge.right) = {pair_key(merge.left, merge.right), order, odd};
+  const uint64_t key = pair_key(merge.left, merge.right), bit = pair_hash(key) >> filter_shift_;
+  place(merge.left, merge.right) = {key, order, odd};
   auto lower = [order](uint16_t& first) {
     first = static_cast<uint16_t>(std::min<uint32_t>(first, order / kStep));
   };
   lower(splits_[static_cast<size_t>(merge.left)].first_as_left);
   lower(splits_[static_cast<size_t>(merge.right)].first_as_right);
-  const uint64_t bit = pair_hash(pair_key(merge.left, merge.right)) >> filter_shift_;
   filter_[bit >> 6] |= uint64_t{1} << (bit & 63);
 }
 
