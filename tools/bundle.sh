@@ -1,18 +1,20 @@
 #!/usr/bin/env bash
-# One archive that runs mtrain on another Linux (x86-64, glibc 2.36 or later), without network and without root.
-#   tools/bundle.sh                       build/ into mtrain-bundle.tar.gz
+# One archive that runs mtrain on another Linux (glibc 2.36 or later), without network and without root. The processor is
+# the one of the build, and the archive's name says which: x86-64 or arm64.
+#   tools/bundle.sh                       build/ into mtrain-bundle-x86-64.tar.gz (on an Arm machine: -arm64)
+#   tools/bundle.sh --build build/arm64   what was built for another processor (cmake --preset arm64)
 #   tools/bundle.sh --build DIR --output FILE
 #   tools/bundle.sh --no-tests            without the test programs that gpu_check.sh runs
 # Packs the executable, the plugins that are built, the libraries they need (but those of glibc, CUDA, cuDNN, NCCL and MPI,
 # which belong to the machine), recipes, schemas, the quickstart's text where it is prepared, gpu_check.sh, and what it runs.
-# There: tar xf mtrain-bundle.tar.gz && cd mtrain-bundle && ./mtrain doctor && ./mtrain quickstart. The folder may be moved.
+# There: tar xf mtrain-bundle-x86-64.tar.gz && cd mtrain-bundle && ./mtrain doctor && ./mtrain quickstart. The folder may be moved.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
-build=$root/build output=$PWD/mtrain-bundle.tar.gz tests=1
+build=$root/build output= tests=1
 while (($#)); do
   case "$1" in
-    -h | --help) sed -n '2,9s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    -h | --help) sed -n '2,11s/^# \{0,1\}//p' "$0"; exit 0 ;;
     --build) build=$(realpath "$2"); shift 2 ;;
     --output) output=$(realpath -m "$2"); shift 2 ;;
     --no-tests) tests=0; shift ;;
@@ -20,17 +22,51 @@ while (($#)); do
   esac
 done
 fail() { echo "bundle: $*" >&2; exit 1; }
+[[ -x $build/bin/mtrain ]] || fail "no $build/bin/mtrain: build first (cmake --build $build)"
 
 # What the machine has of its own: glibc's parts, and what comes with a driver, a CUDA toolkit or an MPI.
 of_the_machine='^(ld-linux.*|linux-vdso|libc|libm|libdl|librt|libpthread|libresolv|libutil|libcuda|libcudart|libcublas|libcublasLt|libcudnn.*|libnccl|libnvrtc.*|libmpi.*|libopen-.*|libmtrain_core)\.so'
 # Taken from the archive only where the machine's own will not do: others in the process may need a newer one.
 spare='^(libstdc\+\+|libgcc_s)\.so'
 
+# The processor that an ELF file is for, from its header: byte 18 is the machine's number.
+processor() {
+  case "$(od -An -tu1 -j18 -N1 "$1" | tr -d ' ')" in
+    62) echo x86-64 ;;
+    183) echo arm64 ;;
+    *) fail "$1 is for a processor that no bundle is made for (known: x86-64, arm64)" ;;
+  esac
+}
+arch=$(processor "$build/bin/mtrain")
+here=$(processor "$(realpath "$BASH")")
+output=${output:-$PWD/mtrain-bundle-$arch.tar.gz}
+
+# What was built for another processor runs in the emulator of its build, with the libraries of its sysroot.
+sysroot= tool= emulator=()
+if [[ $arch != "$here" ]]; then
+  [[ $arch == arm64 ]] || fail "$build is for $arch, and this machine is $here: pack it on a machine of that kind"
+  sysroot=$(sed -n 's/^MT_SYSROOT:PATH=//p' "$build/CMakeCache.txt" 2> /dev/null)
+  qemu=$(sed -n 's/^MT_QEMU:FILEPATH=//p' "$build/CMakeCache.txt" 2> /dev/null)
+  [[ -d $sysroot && -x $qemu ]] ||
+    fail "$build is for $arch, and has no sysroot and emulator here: build it with tools/setup.sh --cross $arch and cmake --preset $arch"
+  sysroot=$(realpath "$sysroot")
+  tool=aarch64-linux-gnu-
+  emulator=("$qemu" -L "$sysroot")
+fi
+
+# The emulator names libraries of the sysroot as they are named over there.
+in_sysroot() { if [[ -n $sysroot && $1 != "$root"/* ]]; then echo "$sysroot$1"; else echo "$1"; fi; }
 # needed FILE…: "name path" of all libraries that the loader would take.
-needed() { for file in "$@"; do LD_LIBRARY_PATH=$build/lib ldd "$file"; done | awk '$2 == "=>" && $3 ~ /^\// {print $1, $3}' | sort -u; }
+needed() {
+  local file
+  for file in "$@"; do
+    if [[ -z $sysroot ]]; then LD_LIBRARY_PATH=$build/lib ldd "$file"; continue; fi
+    "${emulator[@]}" "$sysroot/lib/ld-linux-aarch64.so.1" --library-path "$build/lib" --list "$file"
+  done | awk '$2 == "=>" && $3 ~ /^\// {print $1, $3}' | sort -u |
+    while read -r name path; do echo "$name $(in_sysroot "$path")"; done
+}
 
 pack_programs() {
-  [[ -x $build/bin/mtrain ]] || fail "no $build/bin/mtrain: build first (cmake --build $build)"
   mkdir -p "$to"/{bin,lib/spare,lib/mtrain/plugins,share/mtrain}
   cp "$build/bin/mtrain" "$to/bin/"
   cp "$build/lib/libmtrain_core.so" "$to/lib/"
@@ -52,13 +88,13 @@ pack_libraries() {
     if [[ $name =~ $of_the_machine ]]; then continue; fi
     if [[ $name =~ $spare ]]; then cp -L "$path" "$to/lib/spare/$name"; else cp -L "$path" "$to/lib/$name"; fi
   done < <(needed "$to/bin/mtrain" "$to"/lib/libmtrain_core.so "$to"/lib/mtrain/plugins/*.so $(ls "$to"/tests/bin/* 2> /dev/null))
-  find "$to/bin" "$to/lib" "$to/tests" -type f \( -name '*.so*' -o -perm -u+x \) -exec strip --strip-unneeded {} + 2> /dev/null || true
+  find "$to/bin" "$to/lib" "$to/tests" -type f \( -name '*.so*' -o -perm -u+x \) -exec "${tool}strip" --strip-unneeded {} + 2> /dev/null || true
 }
 
 # A library that needs a newer glibc than 2.36 would not load where this is promised.
 check_glibc() {
   local newest
-  newest=$(find "$to/bin" "$to/lib" -type f \( -name '*.so*' -o -name mtrain \) -exec objdump -T {} + 2> /dev/null |
+  newest=$(find "$to/bin" "$to/lib" -type f \( -name '*.so*' -o -name mtrain \) -exec "${tool}objdump" -T {} + 2> /dev/null |
     grep -o 'GLIBC_[0-9.]*' | sort -uV | tail -n 1)
   [[ $(printf '%s\n' "$newest" GLIBC_2.36 | sort -V | tail -n 1) == GLIBC_2.36 ]] || fail "needs $newest, and GLIBC_2.36 is promised: build on an older Linux"
   echo "needs ${newest/_/ } at most"
@@ -96,10 +132,15 @@ pack_programs
 pack_libraries
 check_glibc
 pack_data
-"$to/mtrain" --version > /dev/null || fail "what was packed does not start"
+if [[ -z $sysroot ]]; then
+  "$to/mtrain" --version > /dev/null || fail "what was packed does not start"
+else
+  "${emulator[@]}" -E "LD_LIBRARY_PATH=$to/lib" "$to/bin/mtrain" --version > /dev/null ||
+    fail "what was packed does not start in the emulator"
+fi
 mkdir -p "$(dirname "$output")"
 tar -C "$work" --owner=0 --group=0 -cf - mtrain-bundle | gzip -9 > "$output.part"
 mv "$output.part" "$output"
 bytes=$(stat -c %s "$output")
-echo "$output: $((bytes / 1000000)) MB, unpacked $(du -sm "$to" | cut -f1) MB, $(ls "$to"/lib/mtrain/plugins/*.so | wc -l) plugins"
+echo "$output for $arch: $((bytes / 1000000)) MB, unpacked $(du -sm "$to" | cut -f1) MB, $(ls "$to"/lib/mtrain/plugins/*.so | wc -l) plugins"
 ((bytes < 60000000)) || fail "more than 60 MB"

@@ -4,19 +4,25 @@
 #   tools/setup.sh --corpus   also the public-domain text of the quickstart
 #   tools/setup.sh --tests    also what only tests use: an independent JSON Schema validator
 #   tools/setup.sh --mpi      also MPI, for ranks on several processes and machines
+#   tools/setup.sh --cross arm64  also what a build for another processor needs (tools/setup_cross.sh)
 #   tools/setup.sh --check    only say what is missing (exit status 1 when something is)
 set -euo pipefail
 
-check=0 corpus=0 tests=0 mpi=0
-for argument in "$@"; do
-  case "$argument" in
+check=0 corpus=0 tests=0 mpi=0 cross=
+while (($#)); do
+  case "$1" in
     --check) check=1 ;;
     --corpus) corpus=1 ;;
     --tests) tests=1 ;;
     --mpi) mpi=1 ;;
-    -h | --help) sed -n '2,7s/^# \{0,1\}//p' "$0"; exit 0 ;;
-    *) echo "setup: unknown option '$argument' (known: --check --corpus --tests --mpi)" >&2; exit 2 ;;
+    --cross)
+      cross=${2-}
+      if [[ -z $cross ]]; then echo "setup: --cross wants an architecture: --cross arm64" >&2; exit 2; fi
+      shift ;;
+    -h | --help) sed -n '2,8s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    *) echo "setup: unknown option '$1' (known: --check --corpus --tests --mpi --cross)" >&2; exit 2 ;;
   esac
+  shift
 done
 
 has() { command -v "$1" > /dev/null 2>&1; }
@@ -45,7 +51,6 @@ need libcli11-dev
 need libspdlog-dev
 need libfmt-dev
 need nlohmann-json3-dev
-need libdnnl-dev
 need doctest-dev
 need libicu-dev
 need libpcre2-dev
@@ -66,13 +71,21 @@ if ((tests)); then
   need python3-yaml
 fi
 
-if ((${#missing[@]} == 0)); then
-  if ((check)); then echo "setup: everything is installed"; fi
-  exit 0
-fi
+cross_script=$(dirname "${BASH_SOURCE[0]}")/setup_cross.sh
 if ((check)); then
-  echo "setup: missing: ${missing[*]}"
-  exit 1
+  status=0
+  if ((${#missing[@]})); then
+    echo "setup: missing: ${missing[*]}"
+    status=1
+  else
+    echo "setup: everything is installed"
+  fi
+  if [[ -n $cross ]]; then "$cross_script" --check "$cross" || status=1; fi
+  exit $status
+fi
+if ((${#missing[@]} == 0)); then
+  if [[ -n $cross ]]; then exec "$cross_script" "$cross"; fi
+  exit 0
 fi
 if ! has apt-get; then
   echo "setup: this is no Debian system (no apt-get), so these Debian packages could not be checked or installed:" >&2
@@ -116,3 +129,4 @@ if ! apt install --no-install-recommends "${missing[@]}" 2>&1 | shown; then
   exit 1
 fi
 echo "setup: done"
+if [[ -n $cross ]]; then "$cross_script" "$cross"; fi

@@ -21,6 +21,5 @@ echo "test: configuring $build"
 configure "$preset" "$build"
 echo "test: building (a first build takes some minutes)"
 compile "$build" all
-[[ $preset != tsan ]] || export TSAN_OPTIONS="suppressions=$root/tests/tsan.supp ${TSAN_OPTIONS-}"
 echo "test: running"
 exec ctest --test-dir "$build" --output-on-failure --no-tests=error -j "$(nproc)" "$@"

@@ -2,6 +2,7 @@
 
 #include <cerrno>
 #include <chrono>
+#include <condition_variable>
 #include <csignal>
 #include <cstdlib>
 #include <map>
@@ -21,6 +22,7 @@ struct Armed {
 struct State {
   std::vector<Armed> armed;
   std::mutex mutex;
+  std::condition_variable visited;
   std::map<std::string, int64_t, std::less<>> visits;
 };
 
@@ -51,6 +53,20 @@ int errno_from(std::string_view text) {
   return found == kNames.end() ? EIO : found->second;
 }
 
+/// "SITE/N": until the site has been visited so often.
+void await_visits(State& s, const std::string& what) {
+  size_t slash = what.rfind('/');
+  const std::string site = what.substr(0, slash);
+  const int64_t wanted = slash == std::string::npos ? 1 : std::strtoll(what.c_str() + slash + 1, nullptr, 10);
+  std::unique_lock lock(s.mutex);
+  auto visits = [&] {
+    auto at = s.visits.find(site);
+    return at == s.visits.end() ? 0 : at->second;
+  };
+  if (!s.visited.wait_for(lock, std::chrono::minutes(10), [&] { return visits() >= wanted; }))
+    throw Error(ErrorClass::io, cat("MTRAIN_FAULT awaits ", wanted, " visits of ", site, "; ten minutes brought ", visits()));
+}
+
 }  // namespace
 
 Fault failpoint(std::string_view site) {
@@ -61,15 +77,19 @@ Fault failpoint(std::string_view site) {
     std::lock_guard lock(s->mutex);
     visit = ++s->visits[std::string(site)];
   }
+  s->visited.notify_all();
   for (const auto& armed : s->armed) {
     if (armed.site != site || (armed.nth != 0 && armed.nth != visit)) continue;
     std::string_view action = armed.action;
     if (action == "kill") std::raise(SIGKILL);
+    if (action == "stop") std::raise(SIGSTOP);
     if (action == "throw") throw Error(ErrorClass::io, cat("fault injected at ", site));
     if (action == "short") return {FaultAction::short_write, 0};
     if (action == "nan") return {FaultAction::nan, 0};
     if (action.starts_with("delay=")) {
       std::this_thread::sleep_for(std::chrono::milliseconds(std::strtoll(armed.action.c_str() + 6, nullptr, 10)));
+    } else if (action.starts_with("await=")) {
+      await_visits(*s, armed.action.substr(6));
     } else if (action.starts_with("errno=")) {
       return {FaultAction::fail_errno, errno_from(action.substr(6))};
     }

@@ -1,5 +1,6 @@
 // Failpoints: named places where a test makes the program fail as the world would. Compiled in always, armed only by the
-// environment: MTRAIN_FAULT=site[:nth[:action]][,…] with action kill | throw | errno=ENOSPC | short | delay=MS | nan.
+// environment: MTRAIN_FAULT=site[:nth[:action]][,…] with action kill | stop | throw | errno=ENOSPC | short | delay=MS |
+// await=SITE/N | nan. What has several actions at a visit does them in the order in which they are written.
 // An unarmed failpoint costs one load and a branch. Thread-safe.
 #pragma once
 #include <string>
@@ -18,8 +19,9 @@ struct Fault {
   explicit operator bool() const { return action != FaultAction::none; }
 };
 
-/// Counts a visit of `site`. When armed for this visit: kills the process, throws Error(io), sleeps, or returns what the
-/// caller is to act out. `nth` counts from 1; 0 means every visit.
+/// Counts a visit of `site`. When armed for this visit: kills the process, stops it until somebody continues it, throws
+/// Error(io), sleeps, waits until another site of the process has been visited N times (Error(io) after ten minutes), or returns
+/// what the caller is to act out. `nth` counts from 1; 0 means every visit.
 MT_API Fault failpoint(std::string_view site);
 
 /// All sites that this process has passed, with their visit counts, as "site count" (empty unless MTRAIN_FAULT is set).

@@ -7,6 +7,10 @@
 #if defined(__x86_64__)
 #include <cpuid.h>
 #include <immintrin.h>
+#elif defined(__aarch64__)
+#include <arm_acle.h>
+#include <arm_neon.h>
+#include <sys/auxv.h>
 #endif
 
 namespace mtrain {
@@ -29,7 +33,10 @@ uint32_t crc_bytewise(const uint8_t* p, size_t n, uint32_t crc) {
 }
 
 #if defined(__x86_64__)
-__attribute__((target("sse4.2"))) uint32_t crc_sse42(const uint8_t* p, size_t n, uint32_t crc) {
+bool has_crc_instructions() {
+  return __builtin_cpu_supports("sse4.2");
+}
+__attribute__((target("sse4.2"))) uint32_t crc_by_instructions(const uint8_t* p, size_t n, uint32_t crc) {
   uint64_t wide = crc;
   for (; n >= 8; n -= 8, p += 8) {
     uint64_t word;
@@ -39,6 +46,27 @@ __attribute__((target("sse4.2"))) uint32_t crc_sse42(const uint8_t* p, size_t n,
   auto narrow = static_cast<uint32_t>(wide);
   for (; n; --n) narrow = _mm_crc32_u8(narrow, *p++);
   return narrow;
+}
+#elif defined(__aarch64__)
+bool has_crc_instructions() {
+  static const bool kHas = ::getauxval(AT_HWCAP) & HWCAP_CRC32;
+  return kHas;
+}
+__attribute__((target("+crc"))) uint32_t crc_by_instructions(const uint8_t* p, size_t n, uint32_t crc) {
+  for (; n >= 8; n -= 8, p += 8) {
+    uint64_t word;
+    std::memcpy(&word, p, 8);
+    crc = __crc32cd(crc, word);
+  }
+  for (; n; --n) crc = __crc32cb(crc, *p++);
+  return crc;
+}
+#else
+bool has_crc_instructions() {
+  return false;
+}
+uint32_t crc_by_instructions(const uint8_t* p, size_t n, uint32_t crc) {
+  return crc_bytewise(p, n, crc);
 }
 #endif
 
@@ -89,15 +117,45 @@ __attribute__((target("sha,sse4.1"))) void sha_blocks(uint32_t* state, const uin
   _mm_storeu_si128(words, _mm_blend_epi16(feba, dchg, 0xF0));
   _mm_storeu_si128(words + 1, _mm_alignr_epi8(dchg, feba, 8));
 }
+#elif defined(__aarch64__)
+bool has_sha_instructions() {
+  static const bool kHas = ::getauxval(AT_HWCAP) & HWCAP_SHA2;
+  return kHas;
+}
+
+/// The rounds by the CPU's instructions, four at a time.
+__attribute__((target("+crypto"))) void sha_blocks(uint32_t* state, const uint8_t* data, size_t blocks) {
+  uint32x4_t abcd = vld1q_u32(state), efgh = vld1q_u32(state + 4);
+  for (; blocks; --blocks, data += 64) {
+    const uint32x4_t abcd_before = abcd, efgh_before = efgh;
+    uint32x4_t w[4];
+    for (int i = 0; i < 4; ++i) w[i] = vreinterpretq_u32_u8(vrev32q_u8(vld1q_u8(data + 16 * i)));
+#pragma GCC unroll 16
+    for (int i = 0; i < 16; ++i) {
+      if (i >= 4)
+        w[i % 4] = vsha256su1q_u32(vsha256su0q_u32(w[i % 4], w[(i + 1) % 4]), w[(i + 2) % 4], w[(i + 3) % 4]);
+      const uint32x4_t wk = vaddq_u32(w[i % 4], vld1q_u32(kSha.data() + 4 * i)), abcd_now = abcd;
+      abcd = vsha256hq_u32(abcd, efgh, wk);
+      efgh = vsha256h2q_u32(efgh, abcd_now, wk);
+    }
+    abcd = vaddq_u32(abcd, abcd_before);
+    efgh = vaddq_u32(efgh, efgh_before);
+  }
+  vst1q_u32(state, abcd);
+  vst1q_u32(state + 4, efgh);
+}
+#else
+bool has_sha_instructions() {
+  return false;
+}
+void sha_blocks(uint32_t*, const uint8_t*, size_t) {}
 #endif
 
 }  // namespace
 
 uint32_t crc32c(std::span<const std::byte> data, uint32_t crc) {
   auto* p = reinterpret_cast<const uint8_t*>(data.data());
-#if defined(__x86_64__)
-  if (__builtin_cpu_supports("sse4.2")) return ~crc_sse42(p, data.size(), ~crc);
-#endif
+  if (has_crc_instructions()) return ~crc_by_instructions(p, data.size(), ~crc);
   return ~crc_bytewise(p, data.size(), ~crc);
 }
 
@@ -106,9 +164,7 @@ Sha256::Sha256(bool use_instructions)
       use_instructions_(use_instructions) {}
 
 void Sha256::blocks(const uint8_t* data, size_t count) {
-#if defined(__x86_64__)
   if (use_instructions_ && has_sha_instructions()) return sha_blocks(state_.data(), data, count);
-#endif
   for (; count; --count, data += 64) block(data);
 }
 

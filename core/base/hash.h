@@ -11,7 +11,7 @@
 
 namespace mtrain {
 
-/// CRC-32C of `data`, continuing from `crc` (0 to start). Uses the SSE4.2 instruction where the CPU has it.
+/// CRC-32C of `data`, continuing from `crc` (0 to start). Uses the CPU's instruction where it has one.
 MT_API uint32_t crc32c(std::span<const std::byte> data, uint32_t crc = 0);
 
 class MT_API Sha256 {

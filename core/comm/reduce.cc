@@ -13,6 +13,8 @@
 
 #if defined(__x86_64__)
 #include <immintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
 #endif
 
 // Into a function that is compiled for more than the rest of the program, its parts must be inlined.
@@ -102,6 +104,23 @@ struct Portable {
   narrow(from + i, to + i, n - i);
 }
 
+#elif defined(__aarch64__)
+// Every 64-bit Arm has the instructions.
+void widen_halves(const f16* from, float* to, int64_t n) {
+  int64_t i = 0;
+  for (; i + 4 <= n; i += 4)
+    vst1q_f32(to + i, vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(reinterpret_cast<const uint16_t*>(from + i)))));
+  widen(from + i, to + i, n - i);
+}
+void narrow_halves(const float* from, f16* to, int64_t n) {
+  int64_t i = 0;
+  for (; i + 4 <= n; i += 4)
+    vst1_u16(reinterpret_cast<uint16_t*>(to + i), vreinterpret_u16_f16(vcvt_f16_f32(vld1q_f32(from + i))));
+  narrow(from + i, to + i, n - i);
+}
+#endif
+
+#if defined(__x86_64__) || defined(__aarch64__)
 struct Halves : Portable {
   using Portable::narrow;
   using Portable::widen;
@@ -182,6 +201,11 @@ template <class T>
     std::span<const void* const> inputs, std::span<void* const> outputs, int64_t count, ReduceOp op) {
   reduce_type<T, Halves>(inputs, outputs, count, op);
 }
+#elif defined(__aarch64__)
+template <class T>
+void reduce_neon(std::span<const void* const> inputs, std::span<void* const> outputs, int64_t count, ReduceOp op) {
+  reduce_type<T, Halves>(inputs, outputs, count, op);
+}
 #endif
 
 template <class T>
@@ -189,6 +213,8 @@ Reduce reduce_of(ReduceLevel level) {
 #if defined(__x86_64__)
   if (level == ReduceLevel::avx512) return reduce_avx512<T>;
   if (level == ReduceLevel::avx2) return reduce_avx2<T>;
+#elif defined(__aarch64__)
+  if (level == ReduceLevel::neon) return reduce_neon<T>;
 #endif
   return reduce_base<T>;
 }
@@ -221,8 +247,12 @@ ReduceLevel best_reduce_level() {
       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
     return ReduceLevel::avx512;
   if (__builtin_cpu_supports("avx2")) return ReduceLevel::avx2;
-#endif
   return ReduceLevel::base;
+#elif defined(__aarch64__)
+  return ReduceLevel::neon;
+#else
+  return ReduceLevel::base;
+#endif
 }
 
 void reduce_in_order(std::span<const void* const> inputs, std::span<void* const> outputs, int64_t count,

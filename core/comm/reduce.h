@@ -15,7 +15,7 @@ MT_API void reduce_in_order(std::span<const void* const> inputs, std::span<void*
                             int64_t count, DType dtype, ReduceOp op);
 
 /// The sets of vector instructions it is compiled for, and the best that this CPU has; the bits are those of `base` at each.
-enum class ReduceLevel : uint8_t { base, avx2, avx512 };
+enum class ReduceLevel : uint8_t { base, neon, avx2, avx512 };
 ReduceLevel best_reduce_level();
 /// REQUIRES: the CPU has `level`.
 void reduce_in_order_at(ReduceLevel level, std::span<const void* const> inputs, std::span<void* const> outputs,

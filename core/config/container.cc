@@ -380,6 +380,14 @@ const Node& ConfigContainer::component(std::string_view name) const {
   return found->second.component;
 }
 
+void ConfigContainer::settle(std::string_view path, Node value) {
+  size_t dot = path.find('.');
+  auto part = parts_.find(path.substr(0, dot));
+  MT_CHECK(dot != std::string_view::npos && part != parts_.end() && root_.find(path), "no setting ", path);
+  part->second.core.set(path.substr(dot + 1), value);
+  root_.set(path, std::move(value));
+}
+
 std::string ConfigContainer::type_of(std::string_view name) const {
   const Node* type = section(name).get("type");
   return type && !type->is_null() ? type->as_text() : "";

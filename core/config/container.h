@@ -103,6 +103,10 @@ class MT_API ConfigContainer {
   /// The `type` of a section; empty when it has none.
   std::string type_of(std::string_view section) const;
 
+  /// Puts what a setting takes for one run in the place of what was written, which becomes its history. REQUIRES: `path` is a
+  /// setting of the core's own part of a section, and `value` one of its values.
+  void settle(std::string_view path, Node value);
+
   /// The resolved configuration as YAML; loading it again gives the same one. Secrets are left out.
   std::string to_yaml() const;
   /// Tells of each fault of a report what the value at its place replaced.

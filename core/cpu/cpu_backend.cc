@@ -1,5 +1,6 @@
 #include "mtrain/cpu/cpu_backend.h"
 
+#include <cstdlib>
 #include <cstring>
 
 #include "mtrain/base/error.h"
@@ -14,6 +15,19 @@ namespace mtrain {
 namespace cpu {
 namespace {
 
+/// Whether the kernels of a level multiply bf16 by instructions for it.
+bool has_bf16_products(const Isa& isa) { return isa.name.ends_with("_bf16") || isa.name.ends_with("_amx"); }
+
+/// Whether the processor could, whatever level is used.
+bool processor_has_bf16_products() {
+#ifdef MT_X86_LEVELS
+  __builtin_cpu_init();
+  return __builtin_cpu_supports("avx512bf16") != 0;
+#else
+  return false;
+#endif
+}
+
 class CpuBackend final : public Backend {
  public:
   CpuBackend(const Isa& isa, int threads) : isa_(isa), threads_(threads > 0 ? threads : default_threads()) {
@@ -23,6 +37,12 @@ class CpuBackend final : public Backend {
 
   std::string_view name() const override { return "cpu"; }
   Probe probe() const override { return {1, ""}; }
+  Bf16Products bf16_products() const override {
+    if (has_bf16_products(isa_)) return {true, "this CPU has bf16 arithmetic"};
+    if (processor_has_bf16_products())
+      return {false, cat("kernels of level ", isa_.name, " have no bf16 arithmetic, though this CPU has")};
+    return {false, "this CPU has no bf16 arithmetic"};
+  }
   void* allocate(Device device, size_t bytes) override {
     MT_CHECK_EQ(device.index, 0);
     return allocate_host(bytes);
@@ -58,18 +78,22 @@ std::unique_ptr<Backend> make_cpu_backend_at(const Isa& isa, int threads) {
 
 std::vector<std::string> cpu_speed_notes(DType dtype, int64_t threads) {
   std::vector<std::string> out;
-  bool pairs = cpu::usable_isas().front().name == "v4_bf16";
-  if (dtype == DType::bf16 && !pairs)
-    out.push_back(
-        "bf16 is slower than fp32 here: this CPU, or this build, has no bf16 products (AVX512_BF16), so that values are "
-        "converted; mixed_precision.dtype=fp32 is the faster one");
+  Bf16Products bf16 = make_cpu_backend(1)->bf16_products();
+  if (dtype == DType::bf16 && !bf16.fast)
+    out.push_back(cat("bf16 is not faster than fp32 here: ", bf16.reason,
+                      ", so values are converted to fp32; mixed_precision.dtype=auto takes fp32"));
   if (dtype == DType::f16)
-    out.push_back(cat("fp16 is slower than fp32 on CPUs, which have no fp16 products; mixed_precision.dtype=",
-                      pairs ? "bf16" : "fp32", " is the faster one"));
+    out.push_back(cat("fp16 is not faster than fp32 on CPUs: values are converted to fp32; mixed_precision.dtype=auto takes ",
+                      bf16.fast ? "bf16" : "fp32"));
   if (int usable = cpu::usable_cpus(); threads > usable)
     out.push_back(cat("run.threads=", threads, " is more than the ", usable,
                       " cores that this process may use, and slows it down; set run.threads=", usable));
   return out;
+}
+
+std::string cpu_level() {
+  const char* cap = std::getenv("MTRAIN_ISA");
+  return cat("kernels of level ", cpu::usable_isas().front().name, cap && *cap ? cat(", as MTRAIN_ISA=", cap, " says") : "");
 }
 
 std::unique_ptr<Backend> make_cpu_backend(int threads) {

@@ -16,4 +16,7 @@ MT_API std::unique_ptr<Backend> make_cpu_backend(int threads = 0);
 /// each with the better setting.
 MT_API std::vector<std::string> cpu_speed_notes(DType dtype, int64_t threads);
 
+/// The kernels that make_cpu_backend() takes on this machine, in words: "kernels of level v4".
+MT_API std::string cpu_level();
+
 }  // namespace mtrain

@@ -3,13 +3,12 @@
 #include <algorithm>
 
 #include "mtrain/base/error.h"
-#include "mtrain/cpu/gemm.h"
 #include "mtrain/cpu/memory.h"
 
 namespace mtrain::cpu {
 
 CpuStream::CpuStream(int threads, const KernelTable& kernels, const Isa& isa)
-    : threads_(threads), kernels_(kernels), isa_(isa), gemm_(std::make_unique<GemmCache>()) {}
+    : threads_(threads), kernels_(kernels), isa_(isa) {}
 
 CpuStream::~CpuStream() {
   deallocate_host(scratch_);

@@ -1,6 +1,5 @@
-// The CPU's stream: runs work at once on a fixed number of threads. Owns the scratch memory and the GEMM
-// primitives of its kernels, so that the steady state takes nothing from the system. For one thread at a
-// time.
+// The CPU's stream: runs work at once on a fixed number of threads. Owns the scratch memory of its kernels, so that
+// the steady state takes nothing from the system. For one thread at a time.
 #pragma once
 #include <cstddef>
 #include <memory>
@@ -9,8 +8,6 @@
 #include "mtrain/tensor/backend.h"
 
 namespace mtrain::cpu {
-
-class GemmCache;
 
 class CpuStream final : public Stream {
  public:
@@ -24,7 +21,6 @@ class CpuStream final : public Stream {
   /// At least `bytes` aligned to 64, uninitialised; the next call may hand out the same memory. Grows, never
   /// shrinks.
   std::byte* scratch(size_t bytes);
-  GemmCache& gemm() { return *gemm_; }
 
  private:
   int threads_;
@@ -32,7 +28,6 @@ class CpuStream final : public Stream {
   Isa isa_;
   std::byte* scratch_ = nullptr;
   size_t scratch_bytes_ = 0;
-  std::unique_ptr<GemmCache> gemm_;
 };
 
 /// Every stream that reaches a CPU kernel was made by the CPU backend.

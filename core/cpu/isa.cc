@@ -1,44 +1,129 @@
 #include "mtrain/cpu/isa.h"
 
+#include <algorithm>
+#include <cstdlib>
+#if defined(MT_X86_LEVELS)
+#include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
+#include "mtrain/base/error.h"
+
 namespace mtrain::cpu {
 
-namespace base {
-void fill_kernels(KernelTable&);
-bool packed_gemm(Stream&, const GemmArgs&);
+// Each level that was compiled, best first.
+#if defined(MT_X86_BF16)
+#define MT_EACH_LEVEL(f) f(v4_amx) f(v4_bf16) f(v4) f(v3) f(base)
+#elif defined(MT_X86_LEVELS)
+#define MT_EACH_LEVEL(f) f(v4) f(v3) f(base)
+#else
+#define MT_EACH_LEVEL(f) f(base)
+#endif
+
+#define MT_DECLARE(level)                     \
+  namespace level {                          \
+  void fill_kernels(KernelTable&);           \
+  void packed_gemm(Stream&, const GemmArgs&); \
+  }
+MT_EACH_LEVEL(MT_DECLARE)
+#undef MT_DECLARE
+
+namespace {
+
+#if defined(MT_X86_LEVELS)
+/// What x86-64-v3 has besides what __builtin_cpu_supports knows in every compiler.
+bool has_v3_rest() {
+  unsigned a, b, c, d;
+  if (!__get_cpuid(1, &a, &b, &c, &d)) return false;
+  bool f16c = (c & bit_F16C) != 0, movbe = (c & bit_MOVBE) != 0;
+  if (!__get_cpuid(0x80000001, &a, &b, &c, &d)) return false;
+  bool lzcnt = (c & (1u << 5)) != 0;
+  return f16c && movbe && lzcnt;
 }
-namespace v3 {
-void fill_kernels(KernelTable&);
-bool packed_gemm(Stream&, const GemmArgs&);
+bool has_v3() {
+  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi") &&
+         __builtin_cpu_supports("bmi2") && __builtin_cpu_supports("popcnt") && has_v3_rest();
 }
-namespace v4 {
-void fill_kernels(KernelTable&);
-bool packed_gemm(Stream&, const GemmArgs&);
+bool has_v4() {
+  return has_v3() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+         __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
 }
-#ifdef MT_X86_BF16
-namespace v4_bf16 {
-void fill_kernels(KernelTable&);
-bool packed_gemm(Stream&, const GemmArgs&);
+#endif
+#if defined(MT_X86_BF16)
+bool has_v4_bf16() {
+  return has_v4() && __builtin_cpu_supports("avx512bf16");
+}
+
+/// Linux enables AMX's tile registers only for a process that requests them.
+bool may_use_tiles() {
+  constexpr int kRequestPermission = 0x1023, kTileData = 18;
+  static const bool permitted = ::syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+  return permitted;
+}
+bool has_v4_amx() {
+  unsigned a, b, c, d;
+  if (!has_v4_bf16() || !__get_cpuid_count(7, 0, &a, &b, &c, &d)) return false;
+  bool bf16_tiles = (d & (1u << 22)) != 0, tiles = (d & (1u << 24)) != 0;
+  return bf16_tiles && tiles && may_use_tiles();
 }
 #endif
 
-std::vector<Isa> usable_isas() {
-  std::vector<Isa> usable;
-#ifdef MT_X86_LEVELS
+bool has_base() {
+  return true;
+}
+
+struct Level {
+  Isa isa;
+  bool (*present)();  // asked only when it matters: it may request a feature of the kernel
+};
+
+std::vector<Level> all_levels() {
+#if defined(MT_X86_LEVELS)
   __builtin_cpu_init();
-  bool v3 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-            __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2") &&
-            __builtin_cpu_supports("popcnt");
-  bool v4 = v3 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-            __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
-            __builtin_cpu_supports("avx512vl");
-#ifdef MT_X86_BF16
-  if (v4 && __builtin_cpu_supports("avx512bf16")) usable.push_back({"v4_bf16", v4_bf16::fill_kernels, v4_bf16::packed_gemm});
 #endif
-  if (v4) usable.push_back({"v4", v4::fill_kernels, v4::packed_gemm});
-  if (v3) usable.push_back({"v3", v3::fill_kernels, v3::packed_gemm});
+#define MT_LEVEL(level) {{#level, level::fill_kernels, level::packed_gemm}, has_##level},
+  return {MT_EACH_LEVEL(MT_LEVEL)};
+#undef MT_LEVEL
+}
+
+std::string names(const std::vector<Level>& levels, bool present_only) {
+  std::string out;
+  for (const Level& level : levels)
+    if (!present_only || level.present()) out += (out.empty() ? "" : ", ") + std::string(level.isa.name);
+  return out;
+}
+
+}  // namespace
+
+std::vector<Isa> usable_isas(std::string_view cap) {
+  constexpr std::string_view kForce = "force:";
+  std::vector<Level> levels = all_levels();
+  auto first = levels.begin();
+  if (!cap.empty()) {
+    bool forced = cap.starts_with(kForce);
+    std::string_view wanted = forced ? cap.substr(kForce.size()) : cap;
+    first = std::find_if(levels.begin(), levels.end(), [&](const Level& level) { return level.isa.name == wanted; });
+    if (first == levels.end())
+      throw Error(ErrorClass::usage, cat("MTRAIN_ISA=", cap, ": this build has no level '", wanted, "'"),
+                  cat("one of: ", names(levels, false)));
+    if (!forced && !first->present())
+      throw Error(ErrorClass::usage, cat("MTRAIN_ISA=", cap, ": this CPU has no level '", wanted, "'"),
+                  cat("one of: ", names(levels, true)));
+#if defined(MT_X86_BF16)
+    if (forced && wanted == "v4_amx") may_use_tiles();
 #endif
-  usable.push_back({"base", base::fill_kernels, base::packed_gemm});
+    if (forced) return {first->isa};
+  }
+  std::vector<Isa> usable;
+  for (; first != levels.end(); ++first)
+    if (first->present()) usable.push_back(first->isa);
   return usable;
+}
+
+std::vector<Isa> usable_isas() {
+  const char* cap = std::getenv("MTRAIN_ISA");
+  return usable_isas(cap ? cap : "");
 }
 
 }  // namespace mtrain::cpu

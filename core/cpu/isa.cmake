@@ -10,10 +10,11 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
   set(flags_v4 -march=x86-64-v4 -mprefer-vector-width=512 $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>
     $<$<CXX_COMPILER_ID:GNU>:-Wno-uninitialized>)
   set(flags_v4_bf16 ${flags_v4} -mavx512bf16)
+  set(flags_v4_amx ${flags_v4_bf16} -mamx-tile -mamx-bf16)
   set(levels v3 v4)
   # clang 16 crashes on the bf16 products of attention; its builds use plain AVX-512 there.
   if(NOT (CMAKE_CXX_COMPILER_ID MATCHES "Clang" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 17))
-    list(APPEND levels v4_bf16)
+    list(APPEND levels v4_bf16 v4_amx)
     target_compile_definitions(mtrain_cpu PRIVATE MT_X86_BF16)
   endif()
   foreach(level IN LISTS levels)

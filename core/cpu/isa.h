@@ -1,7 +1,8 @@
-// The instruction-set levels that core/cpu/kernels was compiled for, and which of them this CPU can run.
+// The instruction-set levels that core/cpu/kernels was compiled for, and which of them this process uses.
 // Stateless.
 #pragma once
 #include <memory>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -10,13 +11,20 @@
 namespace mtrain::cpu {
 
 struct Isa {
-  std::string_view name;  // "v4_bf16" (AVX-512 with bf16 products), "v4" (AVX-512), "v3" (AVX2, FMA), "base"
+  /// "v4_amx" (AVX-512, bf16 arithmetic of tiles), "v4_bf16" (AVX-512 with bf16 arithmetic), "v4" (AVX-512), "v3" (AVX2, FMA,
+  /// F16C), "base".
+  std::string_view name;
   void (*fill)(KernelTable&);
-  bool (*packed_gemm)(Stream&, const GemmArgs&);  // false: it has none for this product
+  void (*packed_gemm)(Stream&, const GemmArgs&);  // isa_kernels.h
 };
 
-/// Best first; "base" is always last.
+/// The levels that this CPU can run, best first; "base" is always last. The environment variable MTRAIN_ISA=LEVEL leaves out
+/// what is above LEVEL; MTRAIN_ISA=force:LEVEL leaves LEVEL alone, although the CPU may not report it, for emulators. Throws
+/// ErrorClass::usage for any other value, and for a level that this CPU lacks.
 std::vector<Isa> usable_isas();
+/// The same for a given value of MTRAIN_ISA; empty: no cap.
+std::vector<Isa> usable_isas(std::string_view cap);
+
 /// A backend at one level, for tests and benchmarks.
 std::unique_ptr<Backend> make_cpu_backend_at(const Isa& isa, int threads);
 

@@ -44,6 +44,21 @@ constexpr uint16_t kMachine = EM_RISCV;
 #error "name the ELF machine number of this architecture here"
 #endif
 
+std::string architecture(uint16_t machine) {
+  switch (machine) {
+    case EM_X86_64:
+      return "x86-64";
+    case EM_AARCH64:
+      return "arm64";
+    case EM_PPC64:
+      return "ppc64";
+    case EM_RISCV:
+      return "riscv64";
+    default:
+      return cat("ELF machine ", machine);
+  }
+}
+
 /// An open file whose reads are bounded by its size at opening.
 class PluginFile {
  public:
@@ -122,9 +137,9 @@ Elf64_Ehdr read_header(const PluginFile& file) {
   auto header = file.read_struct<Elf64_Ehdr>(0, "ELF header");
   if (header.e_machine != kMachine)
     refuse(file.path(),
-           cat("is built for another processor (ELF machine ", header.e_machine, ", this one is ", kMachine,
-               ")"),
-           "build it for this machine");
+           cat("is built for another processor: this is a plugin for ", architecture(header.e_machine),
+               ", and this mtrain is for ", architecture(kMachine)),
+           cat("build it for ", architecture(kMachine), ", or take the file that was built for it").c_str());
   if (header.e_type != ET_DYN)
     refuse(file.path(), "is an ELF file but no shared library",
            "link it as a shared module (mtrain_add_plugin does)");

@@ -26,6 +26,12 @@ struct Probe {
   std::string reason;
 };
 
+/// Whether a backend's devices multiply bf16 faster than fp32, and why, as half a sentence: "this CPU has no bf16 arithmetic".
+struct Bf16Products {
+  bool fast = true;
+  std::string reason;
+};
+
 /// An ordered queue of work on one device. The CPU's runs work at once.
 class MT_API Stream {
  public:
@@ -58,6 +64,9 @@ class MT_API Backend {
   virtual ~Backend();
   virtual std::string_view name() const = 0;
   virtual Probe probe() const = 0;
+  /// Decides what mixed_precision.dtype=auto takes: bf16 where it is the faster type, otherwise fp32. Asked before memory or a
+  /// stream is, also where there is no device; the first device stands for all.
+  virtual Bf16Products bf16_products() const;
   /// Returns memory of at least `bytes` aligned to 64, uninitialised. Throws Error(config) naming need and free.
   virtual void* allocate(Device device, size_t bytes) = 0;
   virtual void deallocate(Device device, void* data, size_t bytes) = 0;

@@ -1,6 +1,7 @@
 #include "mtrain/tensor/planning.h"
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -27,7 +28,7 @@ KernelTable planning_kernels(const KernelTable& real) {
 
 /// Zeroes memory without making room for it: whole pages go back to the system.
 void clear(char* data, size_t bytes) {
-  constexpr size_t kPage = 4096;
+  static const auto kPage = static_cast<size_t>(::sysconf(_SC_PAGESIZE));  // 64 KiB on some Arm64 systems
   size_t before = (kPage - reinterpret_cast<uintptr_t>(data) % kPage) % kPage;
   if (bytes < before + kPage) {
     std::memset(data, 0, bytes);
@@ -47,6 +48,7 @@ class PlanningBackend final : public Backend {
 
   std::string_view name() const override { return real_.name(); }
   Probe probe() const override { return {1, ""}; }
+  Bf16Products bf16_products() const override { return real_.bf16_products(); }
   // Mapped, not invented: an op of a plugin may write its tensors on the host.
   void* allocate(Device, size_t bytes) override {
     void* data = ::mmap(nullptr, std::max<size_t>(bytes, 1), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);

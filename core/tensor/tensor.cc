@@ -10,6 +10,7 @@ namespace mtrain {
 
 Stream::~Stream() = default;
 Backend::~Backend() = default;
+Bf16Products Backend::bf16_products() const { return {true, cat(name(), " devices have bf16 arithmetic")}; }
 DeviceBackend::~DeviceBackend() = default;
 NodeBase::~NodeBase() = default;
 

@@ -8,6 +8,7 @@
 #include "mtrain/base/log.h"
 #include "mtrain/base/text.h"
 #include "mtrain/comm/thread_world.h"
+#include "mtrain/train/dtype_choice.h"
 #include "mtrain/train/job_identity.h"
 #include "mtrain/train/launcher.h"
 
@@ -49,7 +50,7 @@ std::unique_ptr<Communicator> make_world(const DistSection& dist, PluginHost& pl
 
 /// The others must learn of a failure before the communicator goes: a rank that leaves silently is waited
 /// for. Its process may end with the communicator, so it speaks first.
-void run_launched(const Recipe& recipe, PluginHost& plugins, const std::function<void(Communicator&)>& rank) {
+void run_launched(Recipe& recipe, PluginHost& plugins, const std::function<void(Communicator&)>& rank) {
   const DistSection& dist = recipe.settings.dist;
   std::unique_ptr<Communicator> world = make_world(dist, plugins);
   bool tells = true;
@@ -64,6 +65,7 @@ void run_launched(const Recipe& recipe, PluginHost& plugins, const std::function
     MT_USER_CHECK(differences.empty(), ErrorClass::config,
                   cat("the ranks of this job are not alike:", differences),
                   "start all with the same words and let them see the same files and installation of mtrain");
+    settle_dtype(recipe, plugins, *world);
     rank(*world);
   } catch (const Error& error) {
     if (tells)
@@ -80,10 +82,11 @@ void run_launched(const Recipe& recipe, PluginHost& plugins, const std::function
 
 }  // namespace
 
-void run_job(const Recipe& recipe, PluginHost& plugins, const std::function<void(Communicator&)>& rank) {
+void run_job(Recipe& recipe, PluginHost& plugins, const std::function<void(Communicator&)>& rank) {
   const DistSection& dist = recipe.settings.dist;
   if (dist.comm && *dist.comm != "thread") return run_launched(recipe, plugins, rank);
   require_no_launcher();
+  settle_dtype(recipe, plugins);
   if (dist.nproc == 1) return rank(*make_self_communicator());
   run_ranks(static_cast<int>(dist.nproc), rank, comm_context(dist));
 }

@@ -18,6 +18,7 @@ struct RunInfo {
   std::string directory;            // the run's folder
   std::string device;               // "cpu, 2 threads"
   std::string dtype;
+  std::string dtype_reason;         // why mixed_precision.dtype=auto took it; empty where the recipe names the type
   int64_t parameters = 0;
   int64_t total_steps = 0;
   int64_t first_step = 0;           // steps already done when this process began
@@ -29,6 +30,9 @@ struct RunInfo {
   std::string pipeline;             // how the model is cut into stages; empty where it is not
   size_t planned_bytes = 0;         // what will be taken from the device, with blocks kept for reuse
 };
+
+/// " (auto: this CPU has no bf16 arithmetic)"; empty where the recipe names the type.
+MT_API std::string dtype_note(const RunInfo& info);
 
 /// One optimizer step. `step` counts finished steps: 1 after the first.
 struct StepMetrics {

@@ -30,6 +30,7 @@ struct MT_API Recipe {
   std::string name;    // of the recipe: its file's stem
   fs::path directory;  // relative paths in the recipe start here
   Report report;       // of reading it; only warnings once it is loaded
+  std::string dtype_reason;  // why mixed_precision.dtype=auto took its type (dtype_choice.h); empty where the recipe names it
 
   /// The plugin's own settings in a section ("model"), for Registry::make.
   const Node& component(std::string_view section) const;

@@ -76,8 +76,9 @@ SavedRun open_saved_run(const fs::path& given, const std::vector<std::string>& o
   CheckpointMeta meta = meta_from_json(store.meta(step), store.step_folder(step).string());
   SavedRun run{recipe_from_text(meta.config, cat(store.step_folder(step).string(), " (its recipe)"),
                                 meta.directory, overrides, plugins),
-               folder, step};
+               folder, step, {}};
   run.recipe.name = meta.name;
+  if (meta.saved != "{}") run.config = saved_config_from_json(meta.saved, store.step_folder(step).string());
   return run;
 }
 

@@ -26,6 +26,7 @@ struct SavedRun {
   Recipe recipe;
   fs::path checkpoints;
   int64_t step = 0;
+  SavedConfig config;  // what the checkpoint says of its run; empty in those of old versions
 };
 /// find_saved_step() and the recipe kept in that checkpoint, with `overrides` on top.
 MT_API SavedRun open_saved_run(const fs::path& path, const std::vector<std::string>& overrides,

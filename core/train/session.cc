@@ -93,7 +93,7 @@ Session::Session(const Recipe& r, PluginHost& host, Options options)
 
   build_.emplace(BuildSettings{.run = *run,
                                .parameters = parameters,
-                               .dtype = *dtype_from_name(s.mixed_precision.dtype),
+                               .dtype = s.mixed_precision.compute_type(),
                                .initialise = options.initialise && s.model.init_from.empty(),
                                .defer_memory = options.defer_memory && (s.model.init_from.empty() || !options.initialise),
                                .parallel = options.parallel,
@@ -274,7 +274,7 @@ PeakRate peak_rate(const Settings& s, const std::string& device, Backend& backen
   const GpuType* type = p.dtype == "fp32" ? nullptr : gpu_type_of(device);
   bool fp8 = type && p.fp8 != "none" && type->fp8_tflops > 0;
   if (type) return rate(fp8 ? type->fp8_tflops : type->tflops, cat("as a ", type->name, " is sold (", fp8 ? "fp8" : p.dtype, ")"));
-  double measured = measured_peak_flops(backend, where, *dtype_from_name(p.dtype));
+  double measured = measured_peak_flops(backend, where, p.compute_type());
   return {measured, cat(human_count(measured), "FLOP/s, measured")};
 }
 

@@ -115,8 +115,8 @@ Trainer::Trainer(const Recipe& recipe, PluginHost& plugins, std::function<bool()
 void Trainer::build() {
   const Settings& s = recipe_.settings;
   PluginHost& plugins = session_.plugins;
-  if (first())
-    for (const auto& note : cpu_speed_notes(*dtype_from_name(s.mixed_precision.dtype), s.run.threads)) log_warn(note);
+  if (first() && s.dist.backend == "cpu")
+    for (const auto& note : cpu_speed_notes(s.mixed_precision.compute_type(), s.run.threads)) log_warn(note);
   DatasetContext data = dataset_context(session_);
   data.tell = first();
   dataset_ = plugins.make<Dataset>(s.dataset.type, recipe_.component("dataset"), data);
@@ -151,6 +151,7 @@ void Trainer::fill_info() {
            .directory = recipe_.run_directory().string(),
            .device = ranks_.size() > 1 ? cat(ranks_.size(), " ranks (", ranks_.kind(), "), each ", session_.device) : session_.device,
            .dtype = s.mixed_precision.dtype,
+           .dtype_reason = recipe_.dtype_reason,
            .parameters = first() ? planned_.parameters : 0,
            .total_steps = s.train.steps,
            .first_step = state_.step,

@@ -116,7 +116,7 @@ LayoutVerifier::LayoutVerifier(const Recipe& recipe, PluginHost& plugins, Verify
     : plugins_(plugins), options_(std::move(options)), twin_(twin_recipe(recipe, options_.ranks, options_.steps)) {
   Recipe on_one_rank = recipe_from_text(twin_, "the twin", fs::current_path(), {}, plugins_);
   const Settings& settings = on_one_rank.settings;
-  dtype_ = *dtype_from_name(settings.mixed_precision.dtype);
+  dtype_ = settings.mixed_precision.compute_type();
   sample_tokens_ = settings.model.seq_length;
   const Node* blocks = on_one_rank.config.root().find("model.layers");
   whole_ = {blocks && blocks->is(NodeKind::integer) ? blocks->as_int() : 0, settings.global_batch()};

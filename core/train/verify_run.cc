@@ -156,12 +156,13 @@ void train_rank(const Recipe& recipe, PluginHost& plugins, const LayoutRunOption
 LayoutFigures run_layout(const Recipe& recipe, PluginHost& plugins, const LayoutRunOptions& options) {
   auto start = std::chrono::steady_clock::now();
   Shared shared;
+  Recipe own = recipe;  // a job may settle what its recipe leaves open
   if (recipe.settings.dist.nproc == 1)
     train_rank(recipe, plugins, {options.steps, options.before_step, options.stop}, *make_self_communicator(), shared);
   else if (options.world)
     train_rank(recipe, plugins, options, *options.world, shared);
   else
-    run_job(recipe, plugins, [&](Communicator& ranks) { train_rank(recipe, plugins, options, ranks, shared); });
+    run_job(own, plugins, [&](Communicator& ranks) { train_rank(own, plugins, options, ranks, shared); });
   shared.figures.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return std::move(shared.figures);
 }

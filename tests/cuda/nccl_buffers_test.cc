@@ -45,7 +45,7 @@ std::vector<float> two_steps(Communicator& host, const Layout& layout) {
   std::shared_ptr<Communicator> kept(&host, [](Communicator*) {});
   nccl::NcclCommunicator world(
       std::make_shared<nccl::Job>(layout.library, std::make_unique<FakeCalls>(cat("gpu", host.rank())), kept,
-                                  std::chrono::seconds(20)),
+                                  std::chrono::minutes(10)),
       kept);
   int inner = layout.ranks / layout.copies;
   std::unique_ptr<Communicator> shards, outer;
@@ -178,7 +178,7 @@ TEST_CASE("a registration that ends before the ranks are connected, or after NCC
     Run run(backend);
     nccl::NcclCommunicator comm(
         std::make_shared<nccl::Job>(fake_nccl(), std::make_unique<FakeCalls>(cat("gpu", host.rank())), kept,
-                                    std::chrono::seconds(20)),
+                                    std::chrono::minutes(10)),
         kept);
     auto memory = comm.network_memory(4096), other = comm.network_memory(4096);
     REQUIRE(memory != nullptr);

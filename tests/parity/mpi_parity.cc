@@ -46,7 +46,7 @@ int compare(Communicator& world, size_t most) {
 
 int main(int argc, char** argv) {
   try {
-    CommContext context{.timeout = std::chrono::seconds(60)};
+    CommContext context{.timeout = std::chrono::minutes(10)};
     auto world = plugins().make<Communicator>("mpi", Node::map(), context);
     return compare(*world, argc > 1 ? std::strtoul(argv[1], nullptr, 10) : 8);
   } catch (const std::exception& error) {

@@ -147,7 +147,7 @@ def by_case(folder, how):
     if not build(folder, how.program):
         return False, "does not build"
     try:
-        out = run([f"{folder}/bin/{how.program}", f"-tc={how.cases}"], timeout=120)
+        out = run([f"{folder}/bin/{how.program}", f"-tc={how.cases}"], timeout=1200)
     except subprocess.TimeoutExpired:
         return True, "hangs"
     failed = [line.split(":", 1)[1].strip() for line in out.stdout.splitlines() if line.startswith("TEST CASE:")]

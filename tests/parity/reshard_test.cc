@@ -52,7 +52,7 @@ Recipe laid_out(const Subject& subject, const RankLayout& layout, int64_t steps,
 }
 
 /// Builds the recipe's ranks, which resume where there is something, and lets each do `work`.
-void each_rank(const Recipe& recipe, const std::function<void(Trainer&, bool first)>& work) {
+void each_rank(Recipe recipe, const std::function<void(Trainer&, bool first)>& work) {
   std::mutex turn;
   run_job(recipe, plugins(), [&](Communicator& ranks) {
     RankMesh mesh(recipe, ranks);

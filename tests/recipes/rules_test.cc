@@ -5,7 +5,6 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
-#include <chrono>
 #include <set>
 
 #include "mtrain/base/error.h"
@@ -167,13 +166,10 @@ TEST_CASE("what a violation offers mends it") {
   MESSAGE(offers, " offers tried");
 }
 
-TEST_CASE("all rules of a wild recipe are told at once, within a tenth of a second") {
+TEST_CASE("all rules of a wild recipe are told at once") {
   std::string all;
   for (const auto& row : rule_cases())
     if (std::string_view(row.model) == "llama") all += row.broken + std::string(" ");
-  auto begin = std::chrono::steady_clock::now();
   Report report = report_of("llama", all);
-  double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  MESSAGE(report.errors(), " errors in ", seconds, " s");
   CHECK(report.errors() > 30);
 }

@@ -6,11 +6,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <sstream>
 #include <string>
 #include <thread>
@@ -31,8 +33,11 @@ struct Command {
   std::vector<std::string> arguments;
   std::vector<std::string> environment = {};  // "NAME=value", added
   double signal_after = 0;                    // seconds; 0: never
-  std::filesystem::path signal_file = {};     // they count from when this file has something in it
+  std::filesystem::path signal_file = {};     // they count from when this file has so many bytes
+  uintmax_t signal_bytes = 1;
   int signal = SIGKILL;
+  /// Called when the process has stopped itself (MTRAIN_FAULT=site:nth:stop), which goes on afterwards. Never when it ends first.
+  std::function<void(pid_t)> while_stopped = {};
 };
 
 inline std::string slurp(const std::filesystem::path& path) {
@@ -67,22 +72,27 @@ class Scratch {
   std::filesystem::path path_;
 };
 
-/// Waits until a file has something in it, two minutes at most; not at all without a name.
-inline void await_content(const std::filesystem::path& file) {
+/// Whether a process has ended, which stays to be collected. It has to be a child of this one.
+inline bool has_ended(pid_t pid) {
+  siginfo_t info{};
+  return ::waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid == pid;
+}
+
+/// Waits until a file has so many bytes, ten minutes at most or until `over`; not at all without a name.
+inline void await_content(const std::filesystem::path& file, uintmax_t bytes = 1, const std::function<bool()>& over = {}) {
   std::error_code error;
-  for (int i = 0; i < 12000 && !file.empty(); ++i) {
-    auto bytes = std::filesystem::file_size(file, error);
-    if (!error && bytes > 0) return;
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  for (int i = 0; i < 300000 && !file.empty() && !(over && over()); ++i) {
+    auto size = std::filesystem::file_size(file, error);
+    if (!error && size >= bytes) return;
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
   }
 }
 
-/// Waits until a process has ended, `seconds` at most. It stays to be collected.
+/// Waits until a process has ended, `seconds` at most.
 inline void await_end(pid_t pid, double seconds) {
   auto until = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
   for (;;) {
-    siginfo_t info{};
-    bool ended = ::waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid == pid;
+    bool ended = has_ended(pid);
     std::chrono::duration<double> left = until - std::chrono::steady_clock::now();
     if (ended || left.count() <= 0) return;
     std::this_thread::sleep_for(std::min(left, std::chrono::duration<double>(0.002)));
@@ -110,12 +120,23 @@ inline Outcome run(const Command& command) {
   if (posix_spawn(&pid, argv[0], &actions, nullptr, argv.data(), env.data()) != 0) return outcome;
   posix_spawn_file_actions_destroy(&actions);
   if (command.signal_after > 0) {
-    await_content(command.signal_file);
+    await_content(command.signal_file, command.signal_bytes, [pid] { return has_ended(pid); });
     await_end(pid, command.signal_after);
     ::kill(pid, command.signal);
   }
   int status = 0;
-  ::waitpid(pid, &status, 0);
+  auto wait = [&] {
+    pid_t got = 0;
+    while ((got = ::waitpid(pid, &status, WUNTRACED)) < 0 && errno == EINTR) {}
+    return got == pid;
+  };
+  bool waited = wait();
+  for (; waited && WIFSTOPPED(status); waited = wait()) {
+    if (command.while_stopped) command.while_stopped(pid);
+    else ::kill(pid, SIGKILL);  // nobody expected that
+    ::kill(pid, SIGCONT);
+  }
+  if (!waited) return outcome;
   outcome.status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
   outcome.out = slurp(base + ".out");
   outcome.err = slurp(base + ".err");

@@ -1,13 +1,12 @@
 // bench_gemm [threads]: matrix products at the shapes of training, in the three directions of a linear layer:
-// forward y = x wᵀ (NT), the gradient of x (NN), and the gradient of w added to a float matrix (TN). The own kernel and
-// oneDNN take turns with what core/cpu/gemm.cc chooses; prints each one's median GFLOP/s.
+// forward y = x wᵀ (NT), the gradient of x (NN), and the gradient of w added to a float matrix (TN). Prints the median GFLOP/s
+// of each floating type beside those of fp32, measured in turn. MTRAIN_ISA sets the instruction-set level.
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
 #include <vector>
 
 #include "bench.h"
-#include "mtrain/cpu/cpu_backend.h"
 #include "mtrain/cpu/isa.h"
 
 namespace mtrain::bench {
@@ -31,19 +30,10 @@ struct Direction {
 };
 constexpr Direction kDirections[] = {{"NT", false, true}, {"NN", false, false}, {"TN", true, false}};
 
-bool no_kernel(Stream&, const GemmArgs&) {
-  return false;
-}
-
 class Bench {
  public:
-  explicit Bench(int threads) : isa_(cpu::usable_isas().front()), library_(isa_) {
-    library_.packed_gemm = no_kernel;
-    backend_ = cpu::make_cpu_backend_at(library_, threads);
-    stream_ = backend_->stream({});
-    chooser_ = cpu::make_cpu_backend_at(isa_, threads);
-    choosing_ = chooser_->stream({});
-  }
+  explicit Bench(int threads)
+      : backend_(cpu::make_cpu_backend_at(cpu::usable_isas().front(), threads)), stream_(backend_->stream({})) {}
 
   void run(const Layer& layer, const Direction& direction, DType dtype) {
     int64_t m = layer.tokens, n = layer.out, k = layer.in;
@@ -56,20 +46,20 @@ class Bench {
     g.a = a.get(), g.b = b.get(), g.c = c.get();
     g.transpose_a = direction.transpose_a, g.transpose_b = direction.transpose_b;
     g.m = m, g.n = n, g.k = k, g.lda = g.transpose_a ? m : k, g.ldb = g.transpose_b ? k : n, g.ldc = n;
-    if (!isa_.packed_gemm(*stream_, g)) return;  // this CPU has no own kernel for the type
-    std::vector<double> own, library, chosen;
     constexpr int kRounds = 5;
     constexpr double kBudget = 0.06;  // seconds for each in a round
+    GemmArgs floats = g;
+    Memory wide_a = values(m * k, DType::f32), wide_b = values(n * k, DType::f32), wide_c = values(m * n, DType::f32);
+    floats.a = wide_a.get(), floats.b = wide_b.get(), floats.c = wide_c.get(), floats.dtype = floats.c_dtype = DType::f32;
+    std::vector<double> times, float_times;
     for (int round = 0; round < kRounds; ++round) {
-      own.push_back(median_seconds([&] { isa_.packed_gemm(*stream_, g); }, kBudget));
-      library.push_back(median_seconds([&] { backend_->kernels().gemm(*stream_, g); }, kBudget));
-      chosen.push_back(median_seconds([&] { chooser_->kernels().gemm(*choosing_, g); }, kBudget));
+      times.push_back(median_seconds([&] { backend_->kernels().gemm(*stream_, g); }, kBudget));
+      float_times.push_back(median_seconds([&] { backend_->kernels().gemm(*stream_, floats); }, kBudget));
     }
     double flop = 2e-9 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
-    std::printf("| %s | %lld x %lld x %lld | %s | %s | %.0f | %.0f | %.2f | %.0f |\n", layer.name,
-                static_cast<long long>(m), static_cast<long long>(n), static_cast<long long>(k), direction.name,
-                mtrain::name(dtype), flop / middle(own), flop / middle(library),
-                middle(library) / middle(own), flop / middle(chosen));
+    std::printf("| %s | %lld x %lld x %lld | %s | %s | %.1f | %.2f |\n", layer.name, static_cast<long long>(m),
+                static_cast<long long>(n), static_cast<long long>(k), direction.name, mtrain::name(dtype), flop / middle(times),
+                middle(float_times) / middle(times));
     std::fflush(stdout);
   }
 
@@ -93,9 +83,8 @@ class Bench {
     return memory;
   }
 
-  cpu::Isa isa_, library_;
-  std::unique_ptr<Backend> backend_, chooser_;
-  std::unique_ptr<Stream> stream_, choosing_;
+  std::unique_ptr<Backend> backend_;
+  std::unique_ptr<Stream> stream_;
 };
 
 }  // namespace
@@ -104,8 +93,8 @@ class Bench {
 int main(int argc, char** argv) {
   using namespace mtrain::bench;
   Bench bench(argc > 1 ? std::atoi(argv[1]) : 0);
-  std::printf("GFLOP/s\n\n| layer | m x n x k | | type | own | oneDNN | own / oneDNN | mtrain |\n|---|---|---|---|---|---|---|---|\n");
-  for (auto dtype : {mtrain::DType::bf16, mtrain::DType::f32})
+  std::printf("GFLOP/s\n\n| layer | m x n x k | | type | GFLOP/s | of fp32 |\n|---|---|---|---|---|---|\n");
+  for (auto dtype : {mtrain::DType::f32, mtrain::DType::bf16, mtrain::DType::f16})
     for (const auto& layer : kLayers)
       for (const auto& direction : kDirections) bench.run(layer, direction, dtype);
   return 0;

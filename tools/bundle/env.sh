@@ -6,7 +6,7 @@
 cuda_folders() {
   local python site
   printf '%s\n' "${CUDA_HOME:-/usr/local/cuda}"/lib64 "${CUDA_HOME:-/usr/local/cuda}"/lib /usr/local/cuda*/lib64 \
-    /usr/local/cuda*/targets/x86_64-linux/lib /opt/cuda*/lib64 /usr/lib/x86_64-linux-gnu
+    /usr/local/cuda*/targets/{x86_64,sbsa}-linux/lib /opt/cuda*/lib64 /usr/lib/{x86_64,aarch64}-linux-gnu
   for python in python3 "${VIRTUAL_ENV:+$VIRTUAL_ENV/bin/python3}"; do
     site=$(command -v "${python:-/none}" > /dev/null 2>&1 && "$python" -c 'import site, sysconfig
 print("\n".join({sysconfig.get_paths()["purelib"], sysconfig.get_paths()["platlib"], site.getusersitepackages()} | set(site.getsitepackages())))' 2> /dev/null)

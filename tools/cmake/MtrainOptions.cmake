@@ -1,9 +1,16 @@
 # Compiler, hardening and sanitizer flags shared by every target of the tree, and the dependencies.
 add_library(mtrain_options INTERFACE)
+# Jumps that an attacker bends are caught by the processor: by a flag of its own on each.
+set(branch_protection)
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
+  set(branch_protection -fcf-protection=full)
+elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "^(aarch64|arm64)$")
+  set(branch_protection -mbranch-protection=standard)
+endif()
 # For C++ alone: nvcc takes none of them as they are (MtrainCuda.cmake).
 set(flags -Wall -Wextra -Werror -Wformat=2 -Werror=format-security -Wimplicit-fallthrough -Wnon-virtual-dtor -Woverloaded-virtual
   -Wno-missing-field-initializers
-  -fstack-protector-strong -fstack-clash-protection -fcf-protection=full -fno-math-errno -ffp-contract=on)
+  -fstack-protector-strong -fstack-clash-protection ${branch_protection} -fno-math-errno -ffp-contract=on)
 target_compile_options(mtrain_options INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:${flags}>")
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   # g++ 12 reports overlaps in std::string's own operator+ (GCC bug 105651).
@@ -35,13 +42,6 @@ find_package(nlohmann_json REQUIRED)
 find_package(CLI11 REQUIRED)
 find_package(Boost 1.74 REQUIRED)
 find_package(Threads REQUIRED)
-
-# Debian's dnnl-config.cmake wants OpenCL headers that nothing here uses, so look for the two files themselves.
-find_path(MT_DNNL_INCLUDE dnnl.hpp REQUIRED)
-find_library(MT_DNNL_LIBRARY NAMES dnnl mkldnn REQUIRED)
-add_library(mtrain_dnnl INTERFACE)
-target_include_directories(mtrain_dnnl SYSTEM INTERFACE ${MT_DNNL_INCLUDE})
-target_link_libraries(mtrain_dnnl INTERFACE ${MT_DNNL_LIBRARY})
 
 # Data and tokenizers: Unicode's tables, regular expressions, a fast parser of JSON, compressed inputs.
 find_package(ICU REQUIRED COMPONENTS uc)

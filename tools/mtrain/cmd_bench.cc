@@ -148,7 +148,7 @@ void print(Trainer& trainer, const Recipe& recipe, const Measured& measured, con
     return;
   }
   std::cout << recipe.name << ": " << human_count(static_cast<double>(info.parameters)) << " parameters, "
-            << info.dtype << " on " << info.device << ", " << info.global_batch_size << " x " << info.seq_length
+            << info.dtype << " on " << info.device << dtype_note(info) << ", " << info.global_batch_size << " x " << info.seq_length
             << " tokens per step\n";
   if (!options.plain) std::cout << to_text(summary, options.rows);
   std::cout << static_cast<int64_t>(rate) << " tokens/s (median of " << measured.seconds.size() << " steps), "
@@ -160,7 +160,7 @@ void print(Trainer& trainer, const Recipe& recipe, const Measured& measured, con
 
 /// The first rank's kernels stand for all.
 void bench_first(Cli& cli, Trainer& trainer, const Recipe& recipe, const BenchOptions& options, const SignalWatch& signals) {
-  DType dtype = *dtype_from_name(recipe.settings.mixed_precision.dtype);
+  DType dtype = *dtype_from_name(trainer.info().dtype);
   Profile profile(trainer.context().backend().kernels());
   Measured measured = measure(trainer, options, options.plain ? nullptr : &profile, signals);
   if (signals.received() != 0) {

@@ -5,6 +5,7 @@
 
 #include "cli.h"
 #include "mtrain/base/error.h"
+#include "mtrain/train/dtype_choice.h"
 #include "mtrain/train/memory_plan.h"
 #include "mtrain/train/pipeline_plan.h"
 #include "recipe_words.h"
@@ -20,6 +21,13 @@ struct CheckOptions {
 
 std::string pipeline_line(const Recipe& recipe) {
   return recipe.settings.dist.pp > 1 ? cat("  pipeline ", pipeline_plan(recipe).text(), '\n') : "";
+}
+
+std::string dtype_words(const Recipe& recipe) {
+  const std::string& dtype = recipe.settings.mixed_precision.dtype;
+  if (dtype == MixedPrecisionSection::kAuto)
+    return cat("bf16 or fp32 (auto: backend ", recipe.settings.dist.backend, " decides when a run begins)");
+  return recipe.dtype_reason.empty() ? dtype : cat(dtype, " (auto: ", recipe.dtype_reason, ")");
 }
 
 void check(Cli& cli, const RecipeWords& words, const CheckOptions& options) {
@@ -39,13 +47,15 @@ void check(Cli& cli, const RecipeWords& words, const CheckOptions& options) {
     std::cout << recipe.config.to_yaml();
     return;
   }
+  // Without --memory no plugin code runs, so only the CPU is asked.
+  if (options.memory || recipe.settings.dist.backend == "cpu") settle_dtype(recipe, plugins);
   std::optional<MemoryPlan> plan;
   if (options.memory) plan = require_memory(recipe, plugins);
   if (cli.quiet) return;
   const Settings& s = recipe.settings;
   std::cout << recipe.config.composition().file << ": ok\n"
             << "  model " << s.model.type << ", tokenizer " << s.tokenizer.type << ", dataset "
-            << s.dataset.type << ", optimizer " << s.optimizer.type << ", " << s.mixed_precision.dtype << '\n'
+            << s.dataset.type << ", optimizer " << s.optimizer.type << ", " << dtype_words(recipe) << '\n'
             << "  " << s.train.steps << " steps of " << s.global_batch() << " x " << s.model.seq_length
             << " tokens = "
             << human_count(static_cast<double>(s.train.steps * s.global_batch() * s.model.seq_length))

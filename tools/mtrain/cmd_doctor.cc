@@ -16,6 +16,7 @@
 #include "mtrain/base/text.h"
 #include "mtrain/comm/communicator.h"
 #include "mtrain/config/tree.h"
+#include "mtrain/cpu/cpu_backend.h"
 #include "mtrain/plugin/sidecar.h"
 #include "mtrain/tensor/device_backend.h"
 
@@ -93,22 +94,44 @@ std::optional<double> quota_of(const std::string& line) {  // "200000 100000" or
   return static_cast<double>(*quota) / static_cast<double>(*period);
 }
 
-Finding cpu_features() {
+/// "mixed_precision.dtype=auto takes fp32: this CPU has no bf16 arithmetic".
+std::string auto_takes(const Backend& backend) {
+  Bf16Products products = backend.bf16_products();
+  return cat("mixed_precision.dtype=auto takes ", products.fast ? "bf16" : "fp32", ": ", products.reason);
+}
+
+#if defined(__aarch64__)
+constexpr const char* kFeaturesKey = "Features";
+constexpr const char* kFeatures[] = {"asimd", "asimdhp", "asimddp", "bf16", "i8mm", "sve", "sve2"};
+std::string processor() {
+  std::string maker = value_of("/proc/cpuinfo", "CPU implementer"), part = value_of("/proc/cpuinfo", "CPU part");
+  return maker.empty() ? "arm64" : cat("arm64 (implementer ", maker, ", part ", part, ")");
+}
+bool slow(const std::vector<std::string>&) {
+  return false;
+}
+#else
+constexpr const char* kFeaturesKey = "flags";
+constexpr const char* kFeatures[] = {"avx2", "fma", "f16c", "avx512f", "avx512_bf16", "avx512_fp16", "amx_bf16", "amx_tile"};
+std::string processor() {
   std::string model = value_of("/proc/cpuinfo", "model name");
-  std::string flags = " " + value_of("/proc/cpuinfo", "flags") + " ";
-  std::vector<std::string> have;
-  for (const char* flag :
-       {"avx2", "fma", "f16c", "avx512f", "avx512_bf16", "avx512_fp16", "amx_bf16", "amx_tile"})
-    if (flags.find(cat(" ", flag, " ")) != std::string::npos) have.emplace_back(flag);
-  Finding out{"cpu", State::ok, cat(model.empty() ? "unknown processor" : model, ": ", join(have, " ")), ""};
-  auto has = [&](const char* flag) { return std::find(have.begin(), have.end(), flag) != have.end(); };
-  if (!has("avx512_bf16") && !has("amx_bf16")) {
-    out.text += "; no bf16 arithmetic: it is emulated";
-    out.fix = "nothing is wrong; mixed_precision fp32 is the faster choice on this processor";
-  }
-  if (!has("avx2")) {
+  return model.empty() ? "unknown processor" : model;
+}
+bool slow(const std::vector<std::string>& have) {
+  return std::find(have.begin(), have.end(), "avx2") == have.end();
+}
+#endif
+
+Finding cpu_features() {
+  std::string listed = " " + value_of("/proc/cpuinfo", kFeaturesKey) + " ";
+  std::vector<std::string> have, lack;
+  for (const char* feature : kFeatures)
+    (listed.find(cat(" ", feature, " ")) != std::string::npos ? have : lack).emplace_back(feature);
+  Finding out{"cpu", State::ok, cat(processor(), ": has ", join(have, " ")), ""};
+  if (!lack.empty()) out.text += cat("; lacks ", join(lack, " "));
+  out.text += cat("; ", cpu_level(), "; ", auto_takes(*make_cpu_backend(1)));
+  if (slow(have)) {
     out.state = State::warn;
-    out.text += "; no avx2";
     out.fix = "expect slow training: use a processor of 2013 or later";
   }
   return out;
@@ -253,6 +276,7 @@ std::vector<Finding> devices(const Cli& cli) {
       Probe probe = backend->probe();
       std::string lines = probe.devices > 0 ? join(backend->describe(), "; ") : probe.reason;
       finding.text += lines;
+      if (probe.devices > 0) finding.text += cat("; ", auto_takes(*backend));
       finding.fix = backend->remedy();
     } catch (const Error& error) {
       // A vendor's library that is not here is like a device that is not: the processor is.

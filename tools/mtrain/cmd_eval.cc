@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli.h"
+#include "mtrain/train/dtype_choice.h"
 #include "mtrain/train/run_folder.h"
 #include "mtrain/train/state_io.h"
 #include "mtrain/train/trainer.h"
@@ -22,6 +23,8 @@ struct EvalOptions {
 void evaluate(const Cli& cli, const EvalOptions& options) {
   PluginHost plugins = plugin_host(cli);
   SavedRun saved = open_saved_run(options.from, options.overrides, plugins);
+  note_kept_dtype(saved.recipe, saved.config, plugins);
+  settle_dtype(saved.recipe, plugins);  // where an override says auto
   const Settings& s = saved.recipe.settings;
   Session session(saved.recipe, plugins, {.initialise = false});
   load_state(CheckpointStore(saved.checkpoints), saved.step, session.parameters, nullptr);

@@ -3,6 +3,7 @@
 #include <iostream>
 
 #include "cli.h"
+#include "mtrain/train/dtype_choice.h"
 #include "mtrain/train/generator.h"
 #include "mtrain/train/run_folder.h"
 #include "mtrain/train/state_io.h"
@@ -19,6 +20,7 @@ void generate(const Cli& cli, const GenerateOptions& options) {
   PluginHost plugins = plugin_host(cli);
   SavedRun saved = open_saved_run(options.from, {}, plugins);
   require_next_token_model(saved.recipe, plugins);
+  note_kept_dtype(saved.recipe, saved.config, plugins);
   Session session(saved.recipe, plugins, {.initialise = false});
   load_state(CheckpointStore(saved.checkpoints), saved.step, session.parameters, nullptr);
   Generator generator(session);

@@ -4,6 +4,7 @@
 
 #include "mtrain/base/error.h"
 #include "mtrain/base/log.h"
+#include "mtrain/train/dtype_choice.h"
 #include "mtrain/train/saved_config.h"
 #include "recipe_words.h"
 #include "training.h"
@@ -57,6 +58,7 @@ void rerun(Cli& cli, const RecipeWords& words) {
   PluginHost plugins = plugin_host(cli);
   Recipe recipe = load_recipe(rerun_request(cli, words, saved), plugins);
   print_warnings(cli, recipe);
+  note_kept_dtype(recipe, saved, plugins);
   cli.status = run_training(cli, recipe, plugins, [&](const Trainer& trainer) {
     for (const auto& change : changed_since(saved, trainer.saved_config()))
       log_warn("not as in ", names[0], ": ", change, "; the result may differ");

@@ -10,6 +10,7 @@
 #include "cli.h"
 #include "mtrain/base/error.h"
 #include "mtrain/base/file.h"
+#include "mtrain/train/dtype_choice.h"
 #include "mtrain/train/signals.h"
 #include "mtrain/train/verify_report.h"
 #include "recipe_words.h"
@@ -99,6 +100,7 @@ void verify(Cli& cli, const RecipeWords& recipe_words, VerifyWords& words) {
   words.options.stop = [&] { return signals.received() != 0; };
   PluginHost plugins = plugin_host(cli);
   Recipe recipe = read_recipe(recipe_request(cli, recipe_words), plugins);
+  settle_dtype(recipe, plugins);
   LayoutVerifier verifier(recipe, plugins, words.options);
   std::vector<RankLayout> layouts = chosen(verifier, words);
   if (words.list) return list_only(verifier, layouts);

@@ -42,7 +42,7 @@ void start_first(Trainer& trainer, const Recipe& recipe, bool quiet, const std::
 
 }  // namespace
 
-int run_training(const Cli& cli, const Recipe& recipe, PluginHost& plugins,
+int run_training(const Cli& cli, Recipe& recipe, PluginHost& plugins,
                  const std::function<void(const Trainer&)>& before_start) {
   SignalWatch signals;
   std::signal(SIGPIPE, SIG_IGN);  // whoever watches may leave (`| head`); training goes on

@@ -8,8 +8,8 @@
 namespace mtrain {
 
 /// Trains in the recipe's run folder; the exit status. `before_start` sees the trainer once everything is
-/// built.
-int run_training(const Cli& cli, const Recipe& recipe, PluginHost& plugins,
+/// built. Settles what the recipe leaves to the machine (run_job).
+int run_training(const Cli& cli, Recipe& recipe, PluginHost& plugins,
                  const std::function<void(const Trainer&)>& before_start = {});
 
 }  // namespace mtrain

@@ -11,28 +11,13 @@
 #include <type_traits>
 
 #include "mtrain/cpu/kernels/launch.h"
+#include "mtrain/cpu/kernels/scratch.h"
 #include "mtrain/cpu/kernels/tile_product.h"
 #include "mtrain/kernel/cast.h"
 
 namespace mtrain::cpu::MT_ISA {
 
 constexpr int64_t kTile = 64;  // queries and keys per tile
-
-inline int64_t round_up(int64_t n, int64_t step) {
-  return (n + step - 1) / step * step;
-}
-
-/// bf16 goes through pair products where the CPU has them; everything else is converted to float.
-template <class T>
-struct UnitOf {
-  using Type = FloatUnit;
-};
-#if defined(__AVX512BF16__)
-template <>
-struct UnitOf<bf16> {
-  using Type = PairUnit;
-};
-#endif
 
 /// The problem cut into tiles. Sequence s has consecutive ones of queries and of keys, the last one of each partly filled.
 class Tiling {
@@ -164,16 +149,9 @@ inline void lay_upright(const Word* along, int64_t units, Word* to) {
   typedef Word Four __attribute__((vector_size(16)));
   for (int64_t r = 0; r < kTile; r += 4)
     for (int64_t d = 0; d < units; d += 4) {
-      Four row[4], half[4];
+      Four row[4];
       for (int i = 0; i < 4; ++i) std::memcpy(&row[i], along + (r + i) * units + d, sizeof(Four));
-      half[0] = __builtin_shufflevector(row[0], row[1], 0, 4, 1, 5);
-      half[1] = __builtin_shufflevector(row[0], row[1], 2, 6, 3, 7);
-      half[2] = __builtin_shufflevector(row[2], row[3], 0, 4, 1, 5);
-      half[3] = __builtin_shufflevector(row[2], row[3], 2, 6, 3, 7);
-      row[0] = __builtin_shufflevector(half[0], half[2], 0, 1, 4, 5);
-      row[1] = __builtin_shufflevector(half[0], half[2], 2, 3, 6, 7);
-      row[2] = __builtin_shufflevector(half[1], half[3], 0, 1, 4, 5);
-      row[3] = __builtin_shufflevector(half[1], half[3], 2, 3, 6, 7);
+      transpose_four<Word>(row);
       for (int i = 0; i < 4; ++i) std::memcpy(to + (d + i) * kTile + r, &row[i], sizeof(Four));
     }
 }
@@ -219,33 +197,6 @@ inline Rows<T> head_rows(const HeadsView& view, const AttentionArgs& args, int64
   T* data = static_cast<T*>(view.data) + token * view.row_stride + group * view.group_stride +
             head_in_group * args.head_dim;
   return {data, view.row_stride, rows, args.head_dim, width};
-}
-
-/// Memory of one kernel call, cut into typed pieces on cache-line boundaries.
-class Pieces {
- public:
-  explicit Pieces(std::byte* memory) : memory_(memory) {}
-  template <class Word>
-  Word* take(int64_t count) {
-    auto* piece = memory_ ? reinterpret_cast<Word*>(memory_ + used_) : nullptr;
-    used_ += round_up(count * static_cast<int64_t>(sizeof(Word)), 64);
-    return piece;
-  }
-  int64_t used() const { return used_; }
-
- private:
-  std::byte* memory_;
-  int64_t used_ = 0;
-};
-
-/// Makes an object whose pieces lie in the stream's scratch memory: once without memory to learn the size,
-/// then for good.
-template <class Make>
-inline auto cut_scratch(CpuStream& stream, Make&& make) {
-  Pieces measure(nullptr);
-  make(measure);
-  Pieces pieces(stream.scratch(static_cast<size_t>(measure.used())));
-  return make(pieces);
 }
 
 }  // namespace mtrain::cpu::MT_ISA

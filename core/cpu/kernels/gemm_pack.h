@@ -1,12 +1,45 @@
-// Layouts of packed operands. A panel of B holds kPanel columns as [units][kPanel], a tile of A kTileRows rows as
-// [units][kTileRows], in 32-bit units of terms (tile_product.h). Missing columns and rows are zero. AVX-512 only.
+// Layouts of packed operands. A panel of B holds kPanel columns as [units][kPanel], a tile of transposed A kTileRows rows
+// as [units][kTileRows], in 32-bit units of terms (tile_product.h): 16-bit floats are converted to fp32 on the way, unless the
+// CPU multiplies pairs of them. Missing columns and rows are zero, and so is the second half of an odd last pair.
 #pragma once
 #include <utility>
 
 #include "mtrain/cpu/kernels/gemm_tile.h"
 
-#if defined(__AVX512F__)
 namespace mtrain::cpu::MT_ISA {
+
+template <class Word>
+constexpr int64_t kTermsPerWord = std::is_same_v<Word, float> ? 1 : 2;
+
+constexpr int kPackedTiles = 8;  // tiles of A that are packed together: 48 rows are whole vectors at every level
+constexpr int kPackedVectors = kPackedTiles * kTileRows / kLanes;
+static_assert(kPackedTiles * kTileRows % kLanes == 0);
+
+#if defined(__AVX512F__)
+using WordVec = __m512i;
+inline void put_words(void* to, WordVec words) {
+  _mm512_storeu_si512(to, words);
+}
+
+/// Neighbouring words of a row whose terms lie side by side, `terms` of them.
+template <class Word, class T>
+inline WordVec words_along(const T* from, int64_t terms) {
+  if constexpr (kTermsPerWord<Word> == 1) return _mm512_castps_si512(load_lanes(from, lanes_below(terms)));
+  else return _mm512_maskz_loadu_epi16(terms >= 32 ? ~0u : terms <= 0 ? 0u : (1u << terms) - 1, from);
+}
+
+/// One word each of neighbouring columns, at word p of `terms` that lie in rows: floats, or pairs from rows 2p and 2p+1.
+template <class Word, class T>
+inline WordVec words_across(const T* from, int64_t ld, int64_t p, [[maybe_unused]] int64_t terms, Lanes lanes) {
+  if constexpr (kTermsPerWord<Word> == 1) {
+    return _mm512_castps_si512(load_lanes(from + p * ld, lanes));
+  } else {
+    const T* even = from + 2 * p * ld;
+    __m512i low = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(lanes, even));
+    __m512i high = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(2 * p + 1 < terms ? lanes : Lanes(), even + ld));
+    return _mm512_or_si512(low, _mm512_slli_epi32(high, 16));
+  }
+}
 
 /// 16 x 16 words transposed in registers.
 inline void transpose_words(__m512i (&r)[16]) {
@@ -35,47 +68,23 @@ inline void transpose_words(__m512i (&r)[16]) {
   }
 }
 
-/// A panel of B whose columns lie along `columns` rows of `units` words, `stride` words apart.
-template <class Word>
-inline void pack_panel_upright(const Word* from, int64_t stride, int64_t columns, int64_t units, Word* to) {
+/// A panel of B whose columns lie along rows of terms, `ld` values apart.
+template <class Word, class T>
+inline void pack_panel_upright(const T* from, int64_t ld, int64_t columns, int64_t terms, Word* to) {
+  constexpr int64_t kPack = kTermsPerWord<Word>;
+  int64_t units = (terms + kPack - 1) / kPack;
   for (int part = 0; part < kTileVectors; ++part)
     for (int64_t p = 0; p < units; p += 16) {
       __m512i r[16];
       for (int i = 0; i < 16; ++i) {
         int64_t column = part * kLanes + i;
-        __mmask16 lanes = column < columns ? lanes_below(units - p) : 0;
-        r[i] = _mm512_maskz_loadu_epi32(lanes, from + (column < columns ? column : 0) * stride + p);
+        bool there = column < columns;
+        r[i] = words_along<Word>(from + (there ? column : 0) * ld + p * kPack, there ? terms - p * kPack : 0);
       }
       transpose_words(r);
       for (int i = 0; i < 16 && p + i < units; ++i) _mm512_storeu_si512(to + (p + i) * kPanel + part * kLanes, r[i]);
     }
 }
-
-/// Units of 16 columns at term row p: the floats of that row, or pairs from rows 2p and 2p+1.
-inline __m512i words_across(const float* from, int64_t ld, int64_t p, __mmask16 lanes) {
-  return _mm512_maskz_loadu_epi32(lanes, from + p * ld);
-}
-#if defined(__AVX512BF16__)
-inline __m512i words_across(const bf16* from, int64_t ld, int64_t p, __mmask16 lanes) {
-  const bf16* even = from + 2 * p * ld;
-  __m512i low = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(lanes, even));
-  __m512i high = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(lanes, even + ld));
-  return _mm512_or_si512(low, _mm512_slli_epi32(high, 16));
-}
-#endif
-
-/// A panel of B whose terms lie in rows, `ld` values apart.
-template <class T, class Word>
-inline void pack_panel_across(const T* from, int64_t ld, int64_t columns, int64_t units, Word* to) {
-  __mmask16 lanes[kTileVectors];
-  for (int j = 0; j < kTileVectors; ++j) lanes[j] = lanes_below(columns - j * kLanes);
-  for (int64_t p = 0; p < units; ++p)
-#pragma GCC unroll 4
-    for (int j = 0; j < kTileVectors; ++j)
-      _mm512_storeu_si512(to + p * kPanel + j * kLanes, words_across(from + j * kLanes, ld, p, lanes[j]));
-}
-
-constexpr int kPackedTiles = 8;  // tiles of A that are packed together: 48 rows are three vectors
 
 /// Words 6q … 6q+5 of three vectors come first.
 template <int Tile>
@@ -84,21 +93,93 @@ inline __m512i tile_words(const __m512i (&w)[3]) {
   return _mm512_alignr_epi32(w[kNext], w[kVector], kFirst % kLanes);
 }
 
-/// Eight tiles of A whose terms lie in rows, `ld` values apart; tiles are `units * kTileRows` words apart.
-template <class T, class Word>
-inline void pack_tiles_across(const T* from, int64_t ld, int64_t rows, int64_t units, Word* to) {
-  static_assert(kPackedTiles * kTileRows == 3 * kLanes);
-  __mmask16 lanes[3];
-  for (int j = 0; j < 3; ++j) lanes[j] = lanes_below(rows - j * kLanes);
-  int64_t tile = units * kTileRows;
-  for (int64_t p = 0; p < units; ++p) {
-    __m512i w[3];
-    for (int j = 0; j < 3; ++j) w[j] = words_across(from + j * kLanes, ld, p, lanes[j]);
-    [&]<int... Tile>(std::integer_sequence<int, Tile...>) {
-      (_mm512_mask_storeu_epi32(to + Tile * tile + p * kTileRows, lanes_below(kTileRows), tile_words<Tile>(w)), ...);
-    }(std::make_integer_sequence<int, kPackedTiles>());
+/// Eight tiles of A from one vector row of each; `tile` words apart.
+template <class Word>
+inline void put_tiles(const WordVec (&w)[kPackedVectors], int64_t tile, Word* to) {
+  [&]<int... Tile>(std::integer_sequence<int, Tile...>) {
+    (_mm512_mask_storeu_epi32(to + Tile * tile, lanes_below(kTileRows), tile_words<Tile>(w)), ...);
+  }(std::make_integer_sequence<int, kPackedTiles>());
+}
+
+#else
+
+using WordVec = Vec;
+inline void put_words(float* to, WordVec words) {
+  store(to, words);
+}
+
+template <class Word, class T>
+inline WordVec words_across(const T* from, int64_t ld, int64_t p, int64_t /*terms*/, Lanes lanes) {
+  return load_lanes(from + p * ld, lanes);
+}
+
+/// A panel of B whose columns lie along rows of terms, `ld` values apart: strips of terms become floats in the first
+/// cache and are transposed from there.
+template <class Word, class T>
+inline void pack_panel_upright(const T* from, int64_t ld, int64_t columns, int64_t terms, Word* to) {
+  typedef float Four __attribute__((vector_size(16)));
+  constexpr int64_t kStrip = 64;
+  alignas(64) float strip[kPanel][kStrip];
+  for (int64_t first = 0; first < terms; first += kStrip) {
+    int64_t n = std::min(kStrip, terms - first);
+    for (int64_t c = 0; c < kPanel; ++c)
+      for (int64_t p = 0; p < n; p += kLanes)
+        store(strip[c] + p, c < columns ? load_lanes(from + c * ld + first + p, lanes_below(n - p)) : Vec{});
+    for (int64_t p = 0; p < n; p += 4)
+      for (int64_t c = 0; c < kPanel; c += 4) {
+        Four square[4];
+        for (int i = 0; i < 4; ++i) std::memcpy(&square[i], strip[c + i] + p, sizeof(Four));
+        transpose_four<float>(square);
+        for (int64_t i = 0; i < std::min<int64_t>(4, n - p); ++i)
+          std::memcpy(to + (first + p + i) * kPanel + c, &square[i], sizeof(Four));
+      }
   }
 }
 
-}  // namespace mtrain::cpu::MT_ISA
+template <class Word>
+inline void put_tiles(const WordVec (&w)[kPackedVectors], int64_t tile, Word* to) {
+  float row[kPackedTiles * kTileRows];
+  for (int j = 0; j < kPackedVectors; ++j) store(row + j * kLanes, w[j]);
+  for (int t = 0; t < kPackedTiles; ++t) std::memcpy(to + t * tile, row + t * kTileRows, sizeof(float) * kTileRows);
+}
 #endif
+
+/// A panel of B whose terms lie in rows, `ld` values apart.
+template <class Word, class T>
+inline void pack_panel_across(const T* from, int64_t ld, int64_t columns, int64_t terms, Word* to) {
+  int64_t units = (terms + kTermsPerWord<Word> - 1) / kTermsPerWord<Word>;
+  Lanes lanes[kTileVectors];
+  for (int j = 0; j < kTileVectors; ++j) lanes[j] = lanes_below(columns - j * kLanes);
+  for (int64_t p = 0; p < units; ++p)
+#pragma GCC unroll 4
+    for (int j = 0; j < kTileVectors; ++j)
+      put_words(to + p * kPanel + j * kLanes, words_across<Word>(from + j * kLanes, ld, p, terms, lanes[j]));
+}
+
+/// Eight tiles of A whose terms lie in rows, `ld` values apart; each tile follows the one before.
+template <class Word, class T>
+inline void pack_tiles_across(const T* from, int64_t ld, int64_t rows, int64_t terms, Word* to) {
+  int64_t units = (terms + kTermsPerWord<Word> - 1) / kTermsPerWord<Word>;
+  Lanes lanes[kPackedVectors];
+  for (int j = 0; j < kPackedVectors; ++j) lanes[j] = lanes_below(rows - j * kLanes);
+  for (int64_t p = 0; p < units; ++p) {
+    WordVec w[kPackedVectors];
+    for (int j = 0; j < kPackedVectors; ++j) w[j] = words_across<Word>(from + j * kLanes, ld, p, terms, lanes[j]);
+    put_tiles(w, units * kTileRows, to + p * kTileRows);
+  }
+}
+
+/// A row of `n` values as words.
+template <class T>
+inline void pack_row(const T* from, int64_t n, uint32_t* to) {
+  to[n / 2] = 0;
+  std::memcpy(to, static_cast<const void*>(from), sizeof(T) * static_cast<size_t>(n));
+}
+template <class T>
+inline void pack_row(const T* from, int64_t n, float* to) {
+  int64_t p = 0;
+  for (; p + kLanes <= n; p += kLanes) store(to + p, load_as(from + p));
+  if (p < n) store_lanes(to + p, load_lanes(from + p, lanes_below(n - p)), lanes_below(n - p));
+}
+
+}  // namespace mtrain::cpu::MT_ISA

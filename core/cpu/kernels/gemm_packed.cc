@@ -1,105 +1,198 @@
-// Matrix products on packed panels: B goes once into panels that fit the caches, A stays as it is unless it is stored
-// transposed, and a tile of C stays in registers for all terms of a chunk. Every element of C is summed in one order that
-// the problem's size alone fixes.
-#include "mtrain/cpu/kernels/gemm_pack.h"
-#include "mtrain/cpu/kernels/attention_tiles.h"
+// Matrix products on packed panels: B is packed once into panels that fit the caches, A is read in place where the inner loop
+// can take its rows, and a tile of C stays in registers for all terms of a chunk. 16-bit floats are converted to fp32 as
+// they are packed, unless the CPU multiplies pairs of bf16. Every element of C is summed in one order that the problem's
+// size alone fixes.
+#include "mtrain/cpu/kernels/gemm_amx.h"
+#include "mtrain/cpu/kernels/gemm_dot.h"
 
 namespace mtrain::cpu::MT_ISA {
 
-#if defined(__AVX512F__)
 namespace {
 
-constexpr int64_t kMaxRowBytes = 8192;      // of terms in one chunk: rows of A beside a panel of B stay in L2
+// Sizes in docs/benchmarks/cpu.md were measured, those of pairs on Zen 5, those of floats on Ice Lake.
+/// Words of terms in one chunk: rows of A and a panel of B fit into L2 together.
+template <class Unit>
+constexpr int64_t kMaxRowWords = Unit::kPack == 1 ? 512 : 2048;
 constexpr int64_t kMaxPanelsBytes = 6 << 20;  // of B packed at a time: a part of L3
-constexpr int64_t kBlockBytes = 384 << 10;  // of A that one thread works on at a time: a part of L2
+constexpr int64_t kBlockBytes = 384 << 10;    // of A that one thread works on at a time: a part of L2
+constexpr int64_t kRowGap = 16;               // words between packed rows, so that rows do not compete for cache sets
+constexpr int64_t kDotRows = 8;               // up to which gemm_dot.h is the faster one
+constexpr int64_t kMaxPartialBytes = 64 << 20;  // of sums over earlier chunks, where C cannot hold them
 
-template <class T>
+/// Rows of a tile of A, and words that the inner loop takes at a time: terms are filled up to them with zeros.
+template <class Unit>
+constexpr int64_t kRows = kTileRows;
+template <class Unit>
+constexpr int64_t kStep = 1;
+#if defined(__AMX_BF16__)
+template <>
+constexpr int64_t kRows<TileUnit> = kAmxRows;
+template <>
+constexpr int64_t kStep<TileUnit> = kAmxWords;
+#endif
+
+/// Calls f(T{}) with the type of A's and B's values.
+template <class Unit, class F>
+void with_operand(DType dtype, F&& f) {
+  if constexpr (Unit::kPack == 2) f(bf16{});
+  else with_float_type(dtype, f);
+}
+
+template <class Unit>
 class PackedGemm {
  public:
-  using Unit = typename UnitOf<T>::Type;
   using Word = typename Unit::Word;
-  static constexpr int64_t kPack = Unit::kPack;
+  static constexpr int64_t kPack = Unit::kPack, kRows = cpu::MT_ISA::kRows<Unit>, kStep = cpu::MT_ISA::kStep<Unit>;
 
   PackedGemm(CpuStream& stream, const GemmArgs& g) : stream_(stream), g_(g) {
-    chunk_ = std::min<int64_t>(g.k, kMaxRowBytes / static_cast<int64_t>(sizeof(T)));
-    chunks_ = (g.k + chunk_ - 1) / chunk_;
-    int64_t panel_words = chunk_ / kPack * kPanel;
-    int64_t panels = (g.n + kPanel - 1) / kPanel;
-    panels_at_once_ = std::clamp<int64_t>(kMaxPanelsBytes / (panel_words * 4), 1, panels);
-    tiles_ = (g.m + kTileRows - 1) / kTileRows;
-    int64_t block = std::max<int64_t>(1, kBlockBytes / (kTileRows * chunk_ * static_cast<int64_t>(sizeof(T))));
-    if (g.transpose_a) block = (block + kPackedTiles - 1) / kPackedTiles * kPackedTiles;
-    int64_t threads = stream.threads();
-    blocks_ = std::min(tiles_, ((tiles_ + block - 1) / block + threads - 1) / threads * threads);
-    block_tiles_ = (tiles_ + blocks_ - 1) / blocks_;
-    // Few rows: a block meets a part of the panels at a time, so that every thread gets something.
-    parts_ = std::clamp<int64_t>((threads + blocks_ - 1) / blocks_, 1, panels_at_once_);
+    bool words = kPack == 1 ? g.dtype == DType::f32 : g.k % 2 == 0 && g.lda % 2 == 0;  // rows of A can be read in place
+    packs_a_ = g.transpose_a || kStep > 1 || !words;
+    chunk_ = std::min<int64_t>(g.k, kMaxRowWords<Unit> * kPack);
+    chunks_ = divide_up(g.k, chunk_);
+    tiles_ = divide_up(g.m, kRows);
+    all_panels_ = divide_up(g.n, kPanel);
+    int64_t threads = stream.threads(), panel_words = chunk_words() * kPanel;
+    few_rows_ = tiles_ <= block_tiles() && all_panels_ >= threads;
+    if (few_rows_) {
+      blocks_ = parts_ = 1;
+      panels_at_once_ = all_panels_;
+    } else {
+      panels_at_once_ = std::clamp<int64_t>(kMaxPanelsBytes / (panel_words * 4), 1, all_panels_);
+      cut_rows(threads);
+    }
     cut_scratch(stream, [&](Pieces& pieces) {
-      b_ = pieces.take<Word>(panels_at_once_ * panel_words);
-      if (g.transpose_a) a_ = pieces.take<Word>(threads * a_words());
+      b_ = pieces.take<Word>((few_rows_ ? threads : panels_at_once_) * panel_words);
+      if (packs_a_) a_ = pieces.take<Word>((few_rows_ ? 1 : threads) * a_words());
       if (chunks_ > 1 && g.c_dtype != DType::f32) partial_ = pieces.take<float>(g.m * panels_at_once_ * kPanel);
-      if (g.bias) bias_ = pieces.take<float>(panels * kPanel);
+      if (g.bias) bias_ = pieces.take<float>(all_panels_ * kPanel);
       return 0;
     });
     if (g.bias) {
-      std::memset(bias_, 0, sizeof(float) * static_cast<size_t>(panels * kPanel));
+      std::memset(bias_, 0, sizeof(float) * static_cast<size_t>(all_panels_ * kPanel));
       stream.kernels().cast(stream, {g.bias, bias_, g.n, 1, false, g.bias_dtype, DType::f32});
     }
   }
 
-  void run() {
-    int64_t step = panels_at_once_ * kPanel;
-    for (int64_t column = 0; column < g_.n; column += step)
+  void run() { few_rows_ ? run_panels() : run_blocks(); }
+
+ private:
+  /// Consecutive tiles of rows and packed panels; panels are counted from `column`.
+  struct Range {
+    int64_t first_tile, last_tile, first_panel, last_panel, column, chunk;
+  };
+
+  /// Tiles of A that one thread works on at a time.
+  int64_t block_tiles() const {
+    int64_t tiles = std::max<int64_t>(1, kBlockBytes / (kRows * chunk_words() * 4));
+    return g_.transpose_a && kStep == 1 ? divide_up(tiles, kPackedTiles) * kPackedTiles : tiles;
+  }
+
+  /// Blocks of rows, one task each; of few blocks each meets a part of the panels at a time, so that every thread gets some.
+  void cut_rows(int64_t threads) {
+    blocks_ = std::min(tiles_, divide_up(divide_up(tiles_, block_tiles()), threads) * threads);
+    parts_ = std::clamp<int64_t>(divide_up(threads, blocks_), 1, panels_at_once_);
+  }
+
+  /// Words of the longest chunk.
+  int64_t chunk_words() const { return round_up(divide_up(chunk_, kPack), kStep); }
+  int64_t terms(int64_t chunk) const { return std::min(chunk_, g_.k - chunk * chunk_); }
+  /// Words of a chunk's terms, which zeros fill up to whole steps.
+  int64_t units(int64_t chunk) const { return round_up(divide_up(terms(chunk), kPack), kStep); }
+  int64_t panels(int64_t column) const { return std::min(panels_at_once_, divide_up(g_.n - column, kPanel)); }
+  /// Words of a packed block of A.
+  int64_t a_words() const {
+    int64_t tiles = divide_up(tiles_, blocks_);
+    if (kStep > 1) return tiles * kRows * chunk_words();
+    if (g_.transpose_a) return round_up(tiles, kPackedTiles) * kRows * chunk_words();
+    return tiles * kRows * (chunk_words() + kRowGap);
+  }
+
+  /// Many rows: panels are packed together, then blocks of rows meet all of them.
+  void run_blocks() {
+    for (int64_t column = 0; column < g_.n; column += panels_at_once_ * kPanel)
       for (int64_t chunk = 0; chunk < chunks_; ++chunk) {
-        pack_b(column, chunk);
+        int64_t count = panels(column), panel_words = units(chunk) * kPanel;
+        for_tasks(stream_, count,
+                  [&](int64_t panel) { pack_panel(column + panel * kPanel, chunk, b_ + panel * panel_words); });
         for_uneven_tasks(stream_, blocks_ * parts_, [&](int64_t task, int thread) {
-          multiply(task / parts_, task % parts_, column, chunk, thread);
+          int64_t block = task / parts_, part = task % parts_;
+          Range range = {block * tiles_ / blocks_, (block + 1) * tiles_ / blocks_, part * count / parts_,
+                         (part + 1) * count / parts_, column, chunk};
+          if (range.first_panel == range.last_panel) return;
+          TileA<Word> a = operand_a(range, packs_a_ ? a_ + thread * a_words() : nullptr);
+          multiply(a, b_ + range.first_panel * panel_words, range);
         });
       }
   }
 
- private:
-  int64_t a_words() const { return (block_tiles_ + kPackedTiles - 1) / kPackedTiles * kPackedTiles * kTileRows * (chunk_ / kPack); }
-  int64_t units(int64_t chunk) const { return (std::min(chunk_, g_.k - chunk * chunk_)) / kPack; }
-  int64_t panels(int64_t column) const {
-    return std::min(panels_at_once_, (g_.n - column + kPanel - 1) / kPanel);
+  /// Few rows: each thread packs a panel and multiplies it at once, while it is in the core's cache.
+  void run_panels() {
+    for (int64_t chunk = 0; chunk < chunks_; ++chunk) {
+      Range all = {0, tiles_, 0, 0, 0, chunk};
+      TileA<Word> a = operand_a(all, a_);
+      for_uneven_tasks(stream_, all_panels_, [&](int64_t panel, int thread) {
+        Word* b = b_ + thread * chunk_words() * kPanel;
+        pack_panel(panel * kPanel, chunk, b);
+        multiply(a, b, {0, tiles_, panel, panel + 1, 0, chunk});
+      });
+    }
   }
 
-  void pack_b(int64_t column, int64_t chunk) {
-    auto b = static_cast<const T*>(g_.b);
-    int64_t words = units(chunk) * kPanel, term = chunk * chunk_;
-    for_tasks(stream_, panels(column), [&](int64_t panel) {
-      int64_t at = column + panel * kPanel, columns = std::min<int64_t>(kPanel, g_.n - at);
-      Word* to = b_ + panel * words;
-      if (g_.transpose_b)
-        pack_panel_upright(reinterpret_cast<const Word*>(b + at * g_.ldb + term), g_.ldb / kPack, columns, units(chunk), to);
-      else
-        pack_panel_across(b + term * g_.ldb + at, g_.ldb, columns, units(chunk), to);
+  void pack_panel(int64_t column, int64_t chunk, Word* to) {
+    int64_t term = chunk * chunk_, columns = std::min<int64_t>(kPanel, g_.n - column), n = terms(chunk);
+    with_operand<Unit>(g_.dtype, [&]<class T>(T) {
+      auto b = static_cast<const T*>(g_.b);
+      if (g_.transpose_b) pack_panel_upright<Word>(b + column * g_.ldb + term, g_.ldb, columns, n, to);
+      else pack_panel_across<Word>(b + term * g_.ldb + column, g_.ldb, columns, n, to);
     });
+    int64_t packed = divide_up(n, kPack);
+    std::memset(to + packed * kPanel, 0, sizeof(Word) * static_cast<size_t>((units(chunk) - packed) * kPanel));
   }
 
-  /// Consecutive tiles of rows and packed panels.
-  struct Range {
-    int64_t first_tile, last_tile, first_panel, last_panel;
-  };
+  /// The range's rows of A: as they lie, or packed.
+  TileA<Word> operand_a(const Range& range, Word* to) {
+    int64_t row = range.first_tile * kRows, last = std::min(g_.m, range.last_tile * kRows);
+    int64_t term = range.chunk * chunk_, n = units(range.chunk), gap = n + kRowGap;
+    if (!packs_a_) {
+      auto from = static_cast<const std::byte*>(g_.a) + (row * g_.lda + term) * static_cast<int64_t>(size_of_operand());
+      return {reinterpret_cast<const Word*>(from), g_.lda / kPack, 1};
+    }
+#if defined(__AMX_BF16__)
+    if constexpr (kStep > 1) {
+      pack_amx_rows(static_cast<const bf16*>(g_.a), g_.lda, g_.transpose_a, row, last, term, terms(range.chunk), to);
+      return {to, 0, 0};
+    }
+#endif
+    with_operand<Unit>(g_.dtype, [&]<class T>(T) {
+      auto a = static_cast<const T*>(g_.a);
+      if (!g_.transpose_a) {
+        for (int64_t r = row; r < last; ++r) pack_row(a + r * g_.lda + term, terms(range.chunk), to + (r - row) * gap);
+        return;
+      }
+      for (int64_t t = range.first_tile; t < range.last_tile; t += kPackedTiles)
+        pack_tiles_across<Word>(a + term * g_.lda + t * kTileRows, g_.lda, last - t * kTileRows, terms(range.chunk),
+                                to + (t - range.first_tile) * kTileRows * n);
+    });
+    if (g_.transpose_a) return {to, 1, kTileRows};
+    return {to, gap, 1};
+  }
+  size_t size_of_operand() const { return sizeof(Word) / kPack; }
 
-  void multiply(int64_t block, int64_t part, int64_t column, int64_t chunk, int thread) {
-    int64_t count = panels(column);
-    Range range = {block * tiles_ / blocks_, (block + 1) * tiles_ / blocks_, part * count / parts_,
-                   (part + 1) * count / parts_};
-    if (range.first_panel == range.last_panel) return;
-    TileA<Word> a = operand_a(range.first_tile, range.last_tile, chunk, thread);
-    bool begins = chunk == 0, ends = chunk == chunks_ - 1;
-    int64_t partial_ld = panels_at_once_ * kPanel;
+  /// `b`: the range's first panel.
+  void multiply(TileA<Word> a, const Word* b, const Range& range) {
+    bool begins = range.chunk == 0, ends = range.chunk == chunks_ - 1;
+    int64_t column = range.column, partial_ld = panels_at_once_ * kPanel;
     const float* bias = bias_ ? bias_ + column : nullptr;
     if (g_.c_dtype == DType::f32 && begins)
-      walk<float>(a, range, column, chunk, output<float>(column, bias));
+      walk(a, b, range, output<float>(column, bias));
     else if (g_.c_dtype == DType::f32)
-      walk<float>(a, range, column, chunk, in_place(static_cast<float*>(g_.c) + column, g_.ldc, 1, g_.alpha));
-    else if (ends)
-      walk<T>(a, range, column, chunk, output<T>(column, bias, begins ? nullptr : partial_, partial_ld));
+      walk(a, b, range, in_place(static_cast<float*>(g_.c) + column, g_.ldc, 1, g_.alpha));
+    else if (!ends)
+      walk(a, b, range, in_place(partial_, partial_ld, begins ? 0.0f : 1.0f));
+    else if (g_.c_dtype == DType::bf16)
+      walk(a, b, range, output<bf16>(column, bias, begins ? nullptr : partial_, partial_ld));
     else
-      walk<float>(a, range, column, chunk, in_place(partial_, partial_ld, begins ? 0.0f : 1.0f));
+      walk(a, b, range, output<f16>(column, bias, begins ? nullptr : partial_, partial_ld));
   }
 
   /// C from this column on, with all that the caller wants added.
@@ -112,33 +205,24 @@ class PackedGemm {
     return {.c = c, .ldc = ldc, .before = c, .beta = beta, .alpha = alpha};
   }
 
-  /// The block's rows of A: as they lie, or packed into the thread's own memory when they are stored as columns.
-  TileA<Word> operand_a(int64_t first, int64_t last, int64_t chunk, int thread) {
-    auto a = static_cast<const T*>(g_.a);
-    int64_t term = chunk * chunk_, n = units(chunk);
-    if (!g_.transpose_a) return {reinterpret_cast<const Word*>(a + first * kTileRows * g_.lda + term), g_.lda / kPack, 1};
-    Word* to = a_ + thread * a_words();
-    for (int64_t t = first; t < last; t += kPackedTiles)
-      pack_tiles_across(a + term * g_.lda + t * kTileRows, g_.lda, g_.m - t * kTileRows, n,
-                        to + (t - first) * kTileRows * n);
-    return {to, 1, kTileRows};
-  }
-
   template <class C>
-  void walk(TileA<Word> a, const Range& range, int64_t column, int64_t chunk, TileOutput<C> out) {
-    int64_t n = units(chunk), tile_words = g_.transpose_a ? kTileRows * n : kTileRows * a.row;
+  void walk(TileA<Word> a, const Word* panels, const Range& range, const TileOutput<C>& out) {
+#if defined(__AMX_BF16__)
+    AmxTiles tiles(kStep > 1);
+#endif
+    int64_t n = units(range.chunk), tile_words = kRows * (a.step == 1 ? a.row : n);
     for (int64_t panel = range.first_panel; panel < range.last_panel; ++panel) {
-      int64_t at = panel * kPanel, cols = std::min<int64_t>(kPanel, g_.n - column - at);
-      const Word* b = b_ + panel * n * kPanel;
+      int64_t at = panel * kPanel, cols = std::min<int64_t>(kPanel, g_.n - range.column - at);
+      const Word* b = panels + (panel - range.first_panel) * n * kPanel;
       for (int64_t t = range.first_tile; t < range.last_tile; ++t) {
-        int64_t row = t * kTileRows;
+        int64_t row = t * kRows;
         TileOutput<C> to = out;
         to.c += row * out.ldc + at;
         to.before += row * out.ldc + at;
         if (out.bias) to.bias += at;
         if (out.add) to.add += row * out.ld_add + at;
         TileA<Word> rows = {a.data + (t - range.first_tile) * tile_words, a.row, a.step};
-        multiply_tile(rows, b, n, static_cast<int>(std::min<int64_t>(kTileRows, g_.m - row)), cols, to);
+        multiply_tile(rows, b, n, static_cast<int>(std::min<int64_t>(kRows, g_.m - row)), cols, to);
       }
     }
   }
@@ -146,8 +230,16 @@ class PackedGemm {
   /// lies beyond is not read.
   template <class C>
   static void multiply_tile(TileA<Word> a, const Word* b, int64_t n, int rows, int64_t cols, const TileOutput<C>& out) {
-    if (cols <= kPanel / 2) return multiply_rows<kTileVectors / 2>(a, b, n, rows, cols, out);
-    multiply_rows<kTileVectors>(a, b, n, rows, cols, out);
+#if defined(__AMX_BF16__)
+    if constexpr (kStep > 1) {
+      amx_product(a.data, b, n, rows, cols, out);
+      return;
+    }
+#endif
+    if constexpr (kStep == 1) {
+      if (cols <= kPanel / 2) return multiply_rows<kTileVectors / 2>(a, b, n, rows, cols, out);
+      multiply_rows<kTileVectors>(a, b, n, rows, cols, out);
+    }
   }
   template <int Vectors, class C>
   static void multiply_rows(TileA<Word> a, const Word* b, int64_t n, int rows, int64_t cols, TileOutput<C> out) {
@@ -167,35 +259,41 @@ class PackedGemm {
 
   CpuStream& stream_;
   const GemmArgs& g_;
-  int64_t chunk_, chunks_, panels_at_once_, tiles_, blocks_, block_tiles_, parts_;
+  bool packs_a_, few_rows_;
+  int64_t chunk_, chunks_, tiles_, all_panels_, panels_at_once_, blocks_, parts_;
   Word *a_ = nullptr, *b_ = nullptr;
   float *partial_ = nullptr, *bias_ = nullptr;
 };
 
-/// Rows of pairs must start at even values.
-[[maybe_unused]] bool pairs_fit(const GemmArgs& g) {
-  auto even = [](const void* data, int64_t ld) { return reinterpret_cast<uintptr_t>(data) % 4 == 0 && ld % 2 == 0; };
-  return g.k % 2 == 0 && (g.transpose_a || even(g.a, g.lda)) && (!g.transpose_b || even(g.b, g.ldb));
+#if defined(__AMX_BF16__)
+using Bf16Unit = TileUnit;
+#else
+using Bf16Unit = UnitOf<bf16>::Type;
+#endif
+
+/// Calls PackedGemm for so many rows of C at a time that sums over earlier chunks, where C cannot hold them, stay few.
+template <class Unit>
+void run_packed(CpuStream& stream, const GemmArgs& g) {
+  int64_t columns = std::min(round_up(g.n, kPanel), std::max<int64_t>(kPanel, kMaxPanelsBytes / (kMaxRowWords<Unit> * 4)));
+  bool in_c = g.c_dtype == DType::f32 || g.k <= kMaxRowWords<Unit> * Unit::kPack;
+  int64_t step = in_c ? g.m : kMaxPartialBytes / (columns * 4);
+  auto at = [](auto* base, int64_t elements, DType dtype) { return base + elements * (dtype == DType::f32 ? 4 : 2); };
+  for (int64_t row = 0; row < g.m; row += step) {
+    GemmArgs part = g;
+    part.m = std::min(step, g.m - row);
+    part.a = at(static_cast<const std::byte*>(g.a), row * (g.transpose_a ? 1 : g.lda), g.dtype);
+    part.c = at(static_cast<std::byte*>(g.c), row * g.ldc, g.c_dtype);
+    if (g.addend) part.addend = at(static_cast<const std::byte*>(g.addend), row * g.ldc, g.c_dtype);
+    PackedGemm<Unit>(stream, part).run();
+  }
 }
 
 }  // namespace
 
-bool packed_gemm(Stream& stream, const GemmArgs& g) {
-  if (g.batch != 1 || (g.transpose_a && g.transpose_b)) return false;
-  if (g.dtype == DType::f32 && g.c_dtype == DType::f32) return PackedGemm<float>(cpu_stream(stream), g).run(), true;
-#if defined(__AVX512BF16__)
-  if (g.dtype == DType::bf16 && (g.c_dtype == DType::f32 || g.c_dtype == DType::bf16) && pairs_fit(g))
-    return PackedGemm<bf16>(cpu_stream(stream), g).run(), true;
-#endif
-  return false;
+void packed_gemm(Stream& stream, const GemmArgs& g) {
+  if (g.transpose_b && !g.transpose_a && g.m <= kDotRows) return DotGemm(cpu_stream(stream), g).run();
+  if (g.dtype == DType::bf16) run_packed<Bf16Unit>(cpu_stream(stream), g);
+  else run_packed<FloatUnit>(cpu_stream(stream), g);
 }
-
-#else
-
-bool packed_gemm(Stream&, const GemmArgs&) {
-  return false;
-}
-
-#endif
 
 }  // namespace mtrain::cpu::MT_ISA

@@ -1,15 +1,21 @@
-// The inner loop of a matrix product on packed operands: a tile of C kept in registers while the terms pass by,
-// and what happens to it before it is stored. Terms are walked in 32-bit units (tile_product.h). AVX-512 only.
+// The inner loop of a matrix product on packed operands: a tile of C stays in registers while the terms pass by,
+// and what happens to it before it is stored. Terms are walked in 32-bit units (tile_product.h).
 #pragma once
-#include "mtrain/cpu/kernels/tile_product.h"
+#include <algorithm>
 
-#if defined(__AVX512F__)
+#include "mtrain/cpu/kernels/tile_product.h"
+#include "mtrain/cpu/kernels/vec_types.h"
+
 namespace mtrain::cpu::MT_ISA {
 
-// Six rows of four vectors: 24 sums, 4 vectors of B and one of A. Fewer rows of A at a time than of a taller tile, so that
-// A may stay where it is, at whatever distance its rows are.
+// Six rows of as many vectors as the registers hold: 24 sums of 32 registers, 12 of 16. With few rows A may stay where it
+// is, at whatever distance its rows are.
 constexpr int kTileRows = 6;
+#if defined(__AVX512F__) || defined(__aarch64__)
 constexpr int kTileVectors = 4;
+#else
+constexpr int kTileVectors = 2;
+#endif
 constexpr int kPanel = kTileVectors * kLanes;  // columns of a packed panel of B
 
 /// Where a tile goes: c = beta * before + alpha * (sums + add) + bias.
@@ -25,22 +31,44 @@ struct TileOutput {
   float alpha = 1;
 };
 
-inline __mmask16 lanes_below(int64_t count) {
+// The first lanes of a vector, for the last columns of a matrix: what lies behind them is neither read nor written.
+#if defined(__AVX512F__)
+using Lanes = __mmask16;
+inline Lanes lanes_below(int64_t count) {
   return static_cast<__mmask16>(count >= kLanes ? 0xFFFF : count <= 0 ? 0 : (1 << count) - 1);
 }
-inline Vec load_lanes(const float* from, __mmask16 lanes) {
+inline Vec load_lanes(const float* from, Lanes lanes) {
   return _mm512_maskz_loadu_ps(lanes, from);
 }
-inline void store_lanes(float* to, Vec v, __mmask16 lanes) {
+inline void store_lanes(float* to, Vec v, Lanes lanes) {
   _mm512_mask_storeu_ps(to, lanes, v);
 }
-#if defined(__AVX512BF16__)
-inline Vec load_lanes(const bf16* from, __mmask16 lanes) {
-  __m512i wide = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(lanes, from));
-  return reinterpret_cast<Vec>(_mm512_slli_epi32(wide, 16));
+template <class T>
+inline Vec load_lanes(const T* from, Lanes lanes) {
+  return widen<T>(reinterpret_cast<HalfVec>(_mm256_maskz_loadu_epi16(lanes, from)));
 }
-inline void store_lanes(bf16* to, Vec v, __mmask16 lanes) {
-  _mm256_mask_storeu_epi16(to, lanes, reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(v)));
+template <class T>
+inline void store_lanes(T* to, Vec v, Lanes lanes) {
+  _mm256_mask_storeu_epi16(to, lanes, reinterpret_cast<__m256i>(narrow<T>(v)));
+}
+#else
+using Lanes = int;
+inline Lanes lanes_below(int64_t count) {
+  return static_cast<int>(std::clamp<int64_t>(count, 0, kLanes));
+}
+template <class T>
+inline Vec load_lanes(const T* from, Lanes lanes) {
+  if (lanes == kLanes) return load_as(from);
+  T some[kLanes] = {};
+  for (int i = 0; i < lanes; ++i) some[i] = from[i];
+  return load_as(some);
+}
+template <class T>
+inline void store_lanes(T* to, Vec v, Lanes lanes) {
+  if (lanes == kLanes) return store_as(to, v);
+  T some[kLanes];
+  store_as(some, v);
+  for (int i = 0; i < lanes; ++i) to[i] = some[i];
 }
 #endif
 
@@ -49,7 +77,7 @@ template <int Vectors, class C>
 inline void store_row(const Vec (&sum)[Vectors], int64_t row, int64_t cols, const TileOutput<C>& out) {
 #pragma GCC unroll 4
   for (int j = 0; j < Vectors; ++j) {
-    __mmask16 lanes = lanes_below(cols - j * kLanes);
+    Lanes lanes = lanes_below(cols - j * kLanes);
     Vec v = sum[j];
     if (out.add) v += load_lanes(out.add + row * out.ld_add + j * kLanes, lanes);
     v *= out.alpha;
@@ -64,7 +92,7 @@ template <class Unit, int Rows, int Vectors, class C>
 inline void tile_product(TileA<typename Unit::Word> a, const typename Unit::Word* b, int64_t units, int64_t cols,
                          const TileOutput<C>& out) {
   Vec sum[Rows][Vectors] = {};
-  constexpr int kLine = 64 / (kLanes * static_cast<int>(sizeof(C)));  // vectors of C in a cache line
+  constexpr int kLine = std::max(1, 64 / (kLanes * static_cast<int>(sizeof(C))));  // vectors of C in a cache line
   for (int m = 0; m < Rows; ++m)
     for (int j = 0; j < Vectors; j += kLine) __builtin_prefetch(out.c + m * out.ldc + j * kLanes, 1);
   for (int64_t p = 0; p < units; ++p) {
@@ -84,4 +112,3 @@ inline void tile_product(TileA<typename Unit::Word> a, const typename Unit::Word
 }
 
 }  // namespace mtrain::cpu::MT_ISA
-#endif

@@ -38,8 +38,8 @@ void hadamard(Stream&, const HadamardArgs&);
 void squared_norm(Stream&, const SquaredNormArgs&);
 void adamw(Stream&, const AdamWArgs&);
 
-/// A product by this level's own kernel; false, with nothing done, when it has none for these types and layouts.
-bool packed_gemm(Stream&, const GemmArgs&);
+/// KernelTable::gemm for one matrix by this level's own kernel: every type and layout. REQUIRES: batch 1, m, n, k > 0.
+void packed_gemm(Stream&, const GemmArgs&);
 
 /// Fills every entry but gemm, which does not depend on the level.
 void fill_kernels(KernelTable& table);

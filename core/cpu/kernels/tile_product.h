@@ -30,6 +30,18 @@ struct PairUnit {
 };
 #endif
 
+/// bf16 goes through pair products where the CPU has them; everything else is converted to float.
+template <class T>
+struct UnitOf {
+  using Type = FloatUnit;
+};
+#if defined(__AVX512BF16__)
+template <>
+struct UnitOf<bf16> {
+  using Type = PairUnit;
+};
+#endif
+
 /// Rows that one block keeps in registers (beside two vectors of columns); M must be a multiple of it.
 constexpr int kBlockRows = kLanes == 16 ? 8 : 4;
 

@@ -3,6 +3,8 @@
 #pragma once
 #if defined(__x86_64__)
 #include <immintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
 #endif
 
 #include <cstdint>
@@ -62,6 +64,18 @@ MT_HD float sum_lanes(Vec v) {
   v += exchange<2>(v);
   v += exchange<1>(v);
   return v[0];
+}
+
+/// 4 x 4 words transposed.
+template <class Word>
+MT_HD void transpose_four(Word __attribute__((vector_size(16))) (&row)[4]) {
+  typedef Word Four __attribute__((vector_size(16)));
+  Four half[4] = {__builtin_shufflevector(row[0], row[1], 0, 4, 1, 5), __builtin_shufflevector(row[0], row[1], 2, 6, 3, 7),
+                  __builtin_shufflevector(row[2], row[3], 0, 4, 1, 5), __builtin_shufflevector(row[2], row[3], 2, 6, 3, 7)};
+  row[0] = __builtin_shufflevector(half[0], half[2], 0, 1, 4, 5);
+  row[1] = __builtin_shufflevector(half[0], half[2], 2, 3, 6, 7);
+  row[2] = __builtin_shufflevector(half[1], half[3], 0, 1, 4, 5);
+  row[3] = __builtin_shufflevector(half[1], half[3], 2, 3, 6, 7);
 }
 
 constexpr float kLog2OfE = 1.4426950408889634f;  // e^x = 2^(x log2(e))

@@ -1,26 +1,83 @@
 // Vectors of floats to and from memory in any floating type, and functions on them that activations are made of.
+// Conversions round to nearest even like those of float16.h, at every level.
 #pragma once
 #include "mtrain/base/dtype.h"
 #include "mtrain/cpu/kernels/vec.h"
 
 namespace mtrain::cpu::MT_ISA {
 
+typedef uint32_t UintVec __attribute__((vector_size(kLanes * 4)));
+typedef uint16_t HalfVec __attribute__((vector_size(kLanes * 2)));  // a vector of 16-bit floats
+
+template <class To, class From>
+MT_HD To bits_as(From from) {
+  static_assert(sizeof(To) == sizeof(From));
+  To to;
+  std::memcpy(&to, &from, sizeof to);
+  return to;
+}
+
+template <class T>
+MT_HD Vec widen(HalfVec half);
+template <>
+MT_HD Vec widen<bf16>(HalfVec half) {
+  return bits_as<Vec>(__builtin_convertvector(half, UintVec) << 16);
+}
+template <>
+MT_HD Vec widen<f16>(HalfVec half) {
+#if defined(__AVX512F__)
+  return _mm512_cvtph_ps(reinterpret_cast<__m256i>(half));
+#elif defined(__F16C__)
+  return _mm256_cvtph_ps(reinterpret_cast<__m128i>(half));
+#elif defined(__aarch64__)
+  return vcvt_f32_f16(bits_as<float16x4_t>(half));
+#else
+  UintVec wide = __builtin_convertvector(half, UintVec);
+  UintVec magnitude = (wide & 0x7FFF) << 13, special = (wide & 0x7C00) == 0x7C00 ? magnitude | 0x7F800000 : UintVec{};
+  // Half's exponents become float's by a product, which is exact for subnormal halves too.
+  UintVec value = bits_as<UintVec>(bits_as<Vec>(magnitude) * 0x1p112f);
+  return bits_as<Vec>((special != 0 ? special : value) | (wide & 0x8000) << 16);
+#endif
+}
+
+template <class T>
+MT_HD HalfVec narrow(Vec v);
+template <>
+MT_HD HalfVec narrow<bf16>(Vec v) {
+#if defined(__AVX512BF16__)
+  return reinterpret_cast<HalfVec>(_mm512_cvtneps_pbh(v));
+#else
+  UintVec u = bits_as<UintVec>(v), rounded = (u + 0x7FFF + ((u >> 16) & 1)) >> 16;
+  return __builtin_convertvector(v != v ? (u >> 16) | 0x40 : rounded, HalfVec);
+#endif
+}
+template <>
+MT_HD HalfVec narrow<f16>(Vec v) {
+#if defined(__AVX512F__)
+  return reinterpret_cast<HalfVec>(_mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+#elif defined(__F16C__)
+  return reinterpret_cast<HalfVec>(_mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+#elif defined(__aarch64__)
+  return bits_as<HalfVec>(vcvt_f16_f32(v));
+#else
+  UintVec u = bits_as<UintVec>(v), magnitude = u & 0x7FFFFFFF, rebased = magnitude - 0x38000000;
+  UintVec normal = (rebased + 0xFFF + ((rebased >> 13) & 1)) >> 13;
+  UintVec tiny = bits_as<UintVec>(bits_as<Vec>(magnitude) + 0.5f) - 0x3F000000;  // the adder rounds a subnormal half
+  UintVec half = magnitude < 0x38800000 ? tiny : normal;
+  half = magnitude >= 0x477FF000 ? UintVec{} + 0x7C00 : half;  // past the largest half
+  half = v != v ? ((magnitude >> 13) & 0x3FF) | 0x7E00 : half;
+  return __builtin_convertvector(half | (u >> 16 & 0x8000), HalfVec);
+#endif
+}
+
 template <class T>
 MT_HD Vec load_as(const T* from) {
   if constexpr (std::is_same_v<T, float>) {
     return load(from);
-#if defined(__AVX512F__)
-  } else if constexpr (std::is_same_v<T, bf16>) {
-    __m512i wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)));
-    return _mm512_castsi512_ps(_mm512_slli_epi32(wide, 16));
   } else {
-    return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)));
-#else
-  } else {
-    float wide[kLanes];
-    for (int i = 0; i < kLanes; ++i) wide[i] = to_float(from[i]);
-    return load(wide);
-#endif
+    HalfVec half;
+    std::memcpy(&half, from, sizeof half);
+    return widen<T>(half);
   }
 }
 
@@ -28,18 +85,9 @@ template <class T>
 MT_HD void store_as(T* to, Vec v) {
   if constexpr (std::is_same_v<T, float>) {
     store(to, v);
-#if defined(__AVX512BF16__)
-  } else if constexpr (std::is_same_v<T, bf16>) {
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(v)));
-#endif
-#if defined(__AVX512F__)
-  } else if constexpr (std::is_same_v<T, f16>) {
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
-#endif
   } else {
-    float narrow[kLanes];
-    store(narrow, v);
-    for (int i = 0; i < kLanes; ++i) to[i] = T(narrow[i]);
+    HalfVec half = narrow<T>(v);
+    std::memcpy(static_cast<void*>(to), &half, sizeof half);
   }
 }
 

@@ -136,7 +136,7 @@ class Console final : public Observer {
     int64_t tokens = i.global_batch_size * i.seq_length;
     print(cat(printable(i.name.empty() ? "run" : i.name), ": ",
               human_count(static_cast<double>(i.parameters)), " parameters, ", i.dtype, " on ",
-              printable(i.device)));
+              printable(i.device), printable(dtype_note(i))));
     print(cat("  batch  ", grouped(i.global_batch_size), " x ", grouped(i.seq_length), " = ", grouped(tokens),
               " tokens per step"));
     print(cat("  steps  ", grouped(i.total_steps), " = ",

@@ -1,5 +1,7 @@
 #include "mtrain/train/settings/optimization.h"
 
+#include "mtrain/base/error.h"
+
 namespace mtrain {
 
 using enum ResumeClass;
@@ -88,8 +90,10 @@ void OptimizerSection::bind(Fields& f) {
 
 void MixedPrecisionSection::bind(Fields& f) {
   const std::string small = "main parameters and gradients in small types";
-  f("dtype", dtype, "type of weights and activations in computation; master weights and gradients are fp32")
-      .one_of({"fp32", "bf16", "fp16"});
+  f("dtype", dtype,
+    "type of weights and activations in computation; master weights and gradients are fp32. auto: the faster one of bf16 and fp32 "
+    "where the run begins")
+      .one_of({"fp32", "bf16", "fp16", kAuto});
   f("params_dtype", params_dtype, "type of the main parameters")
       .one_of({"fp32", "bf16", "fp16"})
       .needs(small)
@@ -107,6 +111,12 @@ void MixedPrecisionSection::bind(Fields& f) {
       .renamed_from({"allow_tf32"});
   bind_loss_scale(f);
   bind_fp8(f);
+}
+
+DType MixedPrecisionSection::compute_type() const {
+  std::optional<DType> type = dtype_from_name(dtype);
+  MT_CHECK(type.has_value(), "mixed_precision.dtype is ", dtype, ", for which settle_dtype() has not taken a type");
+  return *type;
 }
 
 void MixedPrecisionSection::bind_loss_scale(Fields& f) {

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "mtrain/base/dtype.h"
 #include "mtrain/config/fields.h"
 
 namespace mtrain {
@@ -41,6 +42,9 @@ struct MixedPrecisionSection {
   bool fp4_stochastic_rounding = true, fp4_hadamard = true;
   int64_t first_bf16_layers = 0, last_bf16_layers = 0;
   void bind(Fields& f);
+  static constexpr const char* kAuto = "auto";
+  /// What dtype says. REQUIRES: it is not auto, or settle_dtype() (dtype_choice.h) has taken a type for it.
+  DType compute_type() const;
   /// Whether products of blocks are in FP8 or FP4.
   bool small_products() const { return fp8 != "none" || fp4 != "none"; }
 

@@ -26,6 +26,13 @@ const Verdict& CudaBackend::verdict() const {
   return *verdict_;
 }
 
+Bf16Products CudaBackend::bf16_products() const {
+  constexpr int kFirstWithBf16 = 80;  // Ampere
+  if (probe().devices == 0) return Backend::bf16_products();
+  if (architecture_of(0) < kFirstWithBf16) return {false, "this GPU has no bf16 products"};
+  return {true, "this GPU has bf16 products"};
+}
+
 const KernelTable& CudaBackend::kernels() const {
   std::call_once(asked_, [&] {
     int devices = verdict().probe.devices;

@@ -23,6 +23,7 @@ class CudaBackend : public DeviceBackend {
 
   std::string_view name() const override { return "cuda"; }
   Probe probe() const override { return verdict().probe; }
+  Bf16Products bf16_products() const override;
   std::string remedy() const override { return verdict().remedy; }
   std::vector<std::string> describe() const override { return describe_devices(verdict().probe.devices); }
   void* allocate(Device device, size_t bytes) override;

@@ -10,9 +10,21 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr auto kPatience = 60s;  // longer than any test may take
+constexpr auto kPatience = 10min;  // longer than any test may take
+constexpr auto kLimit = 10s;       // far longer than a rank of a busy machine takes for its next call
+/// A group of two, and the largest: for what takes seconds.
+std::vector<int> few_sizes() {
+  std::vector<int> sizes = comm_lab().sizes();
+  std::erase_if(sizes, [](int size) { return size < 2; });
+  return sizes.size() > 2 ? std::vector{sizes.front(), sizes.back()} : sizes;
+}
 std::string failure_of(Communicator& comm, const std::function<void(Communicator&)>& fn) {
   return message_of(ErrorClass::peer, [&] { fn(comm); });
+}
+/// Returns when this rank has heard, outside of any call, that the job has failed.
+void await_failure(const Communicator& comm) {
+  const CommCall call{.kind = CommKind::barrier};
+  while (message_of(ErrorClass::peer, [&] { comm.require_alive_for(call); }).empty()) std::this_thread::sleep_for(5ms);
 }
 void expect(const std::string& message, const std::vector<std::string>& parts) {
   INFO(message);
@@ -83,35 +95,32 @@ TEST_CASE("comm fails: the first reason counts") {
 }
 
 TEST_CASE("comm fails: the time limit names who has not come and what they did last") {
-  for (int size : comm_lab().sizes()) {
-    if (size < 2) continue;
-    comm_lab().run_failing(size, 200ms, [size](Communicator& comm) {
+  for (int size : few_sizes()) {
+    comm_lab().run_failing(size, kLimit, [size](Communicator& comm) {
       auto group = comm.split(0, 0, "late");
       comm.barrier();
       int last = size - 1;
       auto begin = std::chrono::steady_clock::now();
-      if (comm.rank() == last) std::this_thread::sleep_for(600ms);
+      if (comm.rank() == last) await_failure(comm);
       std::string message = failure_of(*group, [](auto& c) { c.all_reduce_value(1.0f); });
       auto took = std::chrono::steady_clock::now() - begin;
       expect(message, {cat("rank ", last, " ("), "barrier #2 of group 'world' last",
                        "all_reduce sum of 1 fp32 (#1 of group 'late'"});
-      if (comm.rank() != last) CHECK(took > 150ms);
-      CHECK(took < 10s);
+      if (comm.rank() != last) CHECK(took > kLimit - 100ms);
     });
   }
 }
 
 TEST_CASE("comm fails: a message that nobody takes runs into the time limit") {
-  for (int size : comm_lab().sizes()) {
-    if (size < 2) continue;
-    comm_lab().run_failing(size, 200ms, [](Communicator& comm) {
+  for (int size : few_sizes()) {
+    comm_lab().run_failing(size, kLimit, [](Communicator& comm) {
       std::vector<float> x(kLargeCount);
       comm.barrier();
       if (comm.rank() == 0) {
         expect(failure_of(comm, [&](auto& c) { c.send(x, 1, 4); }),
                {"rank 0 waited", "rank 1 (", "barrier #1 of group 'world' last"});
       } else {
-        std::this_thread::sleep_for(400ms);
+        await_failure(comm);
         expect(failure_of(comm, [&](auto& c) { c.barrier(); }), {"rank 0 failed", "send of"});
       }
     });

@@ -14,7 +14,7 @@ trap 'rm -f "$output" "$names"' EXIT
 bad=0
 while IFS= read -r name; do
   filter=$(printf %s "$name" | tr ',' '?')  # doctest parts filters at commas
-  timeout -k 3 60 "$mpirun" -n "$ranks" "$suite" --no-colors=true -tc="$filter" >"$output" 2>&1 </dev/null
+  timeout -k 10 900 "$mpirun" -n "$ranks" "$suite" --no-colors=true -tc="$filter" >"$output" 2>&1 </dev/null
   status=$?
   passed=$(grep -c "this rank passed" "$output")
   ran=$(grep -c "test cases: *1 |" "$output")

@@ -49,6 +49,17 @@ TEST_CASE("checksums equal the published check values") {
   CHECK(sha256(std::string(1000000, 'a')) == "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0");
 }
 
+TEST_CASE("CRC-32C is the same in one piece and byte by byte") {
+  std::string text;
+  for (int i = 0; i < 100; ++i) text += static_cast<char>(i * 11);
+  auto bytes = std::as_bytes(std::span(text.data(), text.size()));
+  for (size_t length = 0; length <= bytes.size(); ++length) {
+    uint32_t crc = 0;
+    for (size_t i = 0; i < length; ++i) crc = crc32c(bytes.subspan(i, 1), crc);
+    CHECK(crc32c(bytes.first(length)) == crc);
+  }
+}
+
 TEST_CASE("SHA-256 is the same with and without the CPU's instructions, however it is fed") {
   std::string text;
   for (int i = 0; i < 1000; ++i) text += static_cast<char>(i * 7 + i / 256);

@@ -3,8 +3,6 @@
 #include <doctest/doctest.h>
 #include <sys/stat.h>
 
-#include <chrono>
-
 #include "checkpoint_testing.h"
 #include "mtrain/checkpoint/safetensors.h"
 
@@ -287,7 +285,7 @@ TEST_CASE("what is no regular file is refused without waiting") {
   CHECK(failure([&] { SafetensorsFile file(dir / "pipe"); }).find("pipe or socket") != std::string::npos);
 }
 
-TEST_CASE("a huge header is refused in bounded time and memory") {
+TEST_CASE("a header of more tensors than a file may have is refused") {  // how the work grows: tests/growth
   TempDir dir;
   fs::path path = dir / "huge.safetensors";
   std::string header = "{";
@@ -295,12 +293,8 @@ TEST_CASE("a huge header is refused in bounded time and memory") {
     header += cat(i ? "," : "", "\"", i, R"(":{"dtype":"U8","shape":[0],"data_offsets":[0,0]})");
   header += "}";
   put_file(path, file(header, 0));
-  auto start = std::chrono::steady_clock::now();
   std::string message = failure([&] { SafetensorsFile opened(path); });
-  double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   CHECK(message.find("more than 1000000 tensors") != std::string::npos);
-  CHECK(seconds < static_cast<double>(header.size()) / 1e6);  // 1 s per megabyte is the promise
-  MESSAGE("a header of ", header.size(), " bytes was refused in ", seconds, " s");
 }
 
 TEST_CASE("a file that shrinks while open is an error, not a signal") {

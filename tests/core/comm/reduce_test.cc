@@ -12,6 +12,7 @@ namespace {
 
 std::vector<ReduceLevel> levels() {
   std::vector<ReduceLevel> out = {ReduceLevel::base};
+  if (best_reduce_level() == ReduceLevel::neon) out.push_back(ReduceLevel::neon);
   if (best_reduce_level() >= ReduceLevel::avx2) out.push_back(ReduceLevel::avx2);
   if (best_reduce_level() >= ReduceLevel::avx512) out.push_back(ReduceLevel::avx512);
   return out;

@@ -15,13 +15,12 @@ namespace mtrain {
 namespace {
 
 using namespace std::chrono_literals;
-using Clock = std::chrono::steady_clock;
+// Within this time a healthy rank comes to run, however busy the machine is. Tests that wait for a death wait for most of it, and
+// sleep meanwhile; how long exactly what takes is tested with a clock of its own, in job_judge_test.cc.
+constexpr auto kSilence = 8s;
 
 bool contains(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
-}
-double seconds_since(Clock::time_point begin) {
-  return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 void some_steps(Communicator& comm, int count) {
   for (int i = 1; i <= count; ++i) {
@@ -33,8 +32,8 @@ void some_steps(Communicator& comm, int count) {
 TEST_CASE("watch: a thread that is stuck fails the job and is named, with where the others are") {
   std::atomic<bool> release{false};
   std::promise<std::string> given_up;
-  CommContext context{.timeout = 1min,
-                      .watch = {.silence = 1500ms,
+  CommContext context{.timeout = 10min,
+                      .watch = {.silence = kSilence,
                                 .give_up =
                                     [&](const Error& e, bool speaks) {
                                       CHECK(e.error_class() == ErrorClass::peer);
@@ -43,7 +42,6 @@ TEST_CASE("watch: a thread that is stuck fails the job and is named, with where 
                                       release = true;  // in a job the process would end here
                                     },
                                 .note = {}}};
-  auto begin = Clock::now();
   CHECK_THROWS_AS(run_ranks(
                       3,
                       [&](Communicator& comm) {
@@ -54,7 +52,6 @@ TEST_CASE("watch: a thread that is stuck fails the job and is named, with where 
                       },
                       context),
                   Error);
-  CHECK(seconds_since(begin) < 5);
   std::string message = given_up.get_future().get();
   INFO(message);
   CHECK(contains(message, "rank 1 on "));
@@ -67,7 +64,7 @@ TEST_CASE("watch: a thread that is stuck fails the job and is named, with where 
 TEST_CASE("watch: a thread that throws ends the job also when another one computes on") {
   std::atomic<bool> release{false};
   std::atomic<int> status{0};
-  CommContext context{.timeout = 1min,
+  CommContext context{.timeout = 10min,
                       .watch = {.silence = 1s,
                                 .give_up =
                                     [&](const Error& e, bool) {
@@ -92,15 +89,15 @@ TEST_CASE("watch: a thread that throws ends the job also when another one comput
 
 TEST_CASE("watch: ranks that are slow in something they announce are left alone") {
   CommContext context{
-      .timeout = 1min,
-      .watch = {.silence = 1200ms, .give_up = [](const Error& e, bool) { FAIL(e.message()); }, .note = {}}};
+      .timeout = 10min,
+      .watch = {.silence = kSilence, .give_up = [](const Error& e, bool) { FAIL(e.message()); }, .note = {}}};
   run_ranks(
       2,
       [&](Communicator& comm) {
         some_steps(comm, 30);
         if (comm.rank() == 0) {
           LongOperation saving(comm.activity(), "saving a checkpoint");
-          std::this_thread::sleep_for(2500ms);
+          std::this_thread::sleep_for(kSilence + 1s);
         }
         comm.barrier();
       },
@@ -114,14 +111,14 @@ struct Watched {
     for (int r = 0; r < n; ++r) hosts.push_back("host" + std::to_string(r % 2));
     for (int r = 0; r < n; ++r)
       ranks.push_back(std::make_unique<JobWatch>(
-          r, hosts, CommContext{.timeout = 1min, .watch = {.silence = silence, .give_up = {}, .note = {}}}));
+          r, hosts, CommContext{.timeout = 10min, .watch = {.silence = silence, .give_up = {}, .note = {}}}));
     door = ranks[0]->open_door();
     std::string reason;
     for (int r = 1; r < n; ++r) REQUIRE_MESSAGE(ranks[static_cast<size_t>(r)]->connect(door, reason), reason);
     for (auto& rank : ranks) rank->begin();
   }
   std::string failure(int rank) {
-    for (int i = 0; i < 1000 && !ranks[static_cast<size_t>(rank)]->failed(); ++i)
+    for (int i = 0; i < 30000 && !ranks[static_cast<size_t>(rank)]->failed(); ++i)
       std::this_thread::sleep_for(10ms);
     auto failure = ranks[static_cast<size_t>(rank)]->failure();
     return failure ? failure->reason : "none";
@@ -131,7 +128,7 @@ struct Watched {
 };
 
 TEST_CASE("watch: one rank's stuckness is told to all processes") {
-  Watched job(3, 1500ms);
+  Watched job(3, kSilence);
   CommCall call{.kind = CommKind::barrier};
   for (int r = 0; r < 3; ++r) {
     RankActivity& a = job.ranks[static_cast<size_t>(r)]->activity();
@@ -152,8 +149,8 @@ TEST_CASE(
     "class") {
   std::atomic<int> ended{0};
   std::vector<std::unique_ptr<JobWatch>> ranks;
-  CommContext context{.timeout = 1min,
-                      .watch = {.silence = 1s,
+  CommContext context{.timeout = 10min,
+                      .watch = {.silence = kSilence,
                                 .give_up =
                                     [&](const Error& e, bool speaks) {
                                       CHECK(e.message() == "rank 1 failed: the disk is full");
@@ -168,13 +165,13 @@ TEST_CASE(
   for (int r = 1; r < 3; ++r) REQUIRE(ranks[static_cast<size_t>(r)]->connect(door, reason));
   for (auto& rank : ranks) rank->begin();
   ranks[1]->tell_failure("the disk is full", ErrorClass::io);
-  for (int i = 0; i < 500 && ended < 3; ++i) std::this_thread::sleep_for(10ms);
+  for (int i = 0; i < 30000 && ended < 3; ++i) std::this_thread::sleep_for(10ms);
   CHECK(ended.load() == 3);
 }
 
 TEST_CASE("watch: ranks that end well say farewell, in any order") {
   for (int first_to_go : {0, 2}) {
-    Watched job(3, 1s);
+    Watched job(3, 1min);
     for (auto& rank : job.ranks) rank->activity().end();
     job.ranks[static_cast<size_t>(first_to_go)]->end();
     std::this_thread::sleep_for(400ms);
@@ -194,7 +191,7 @@ TEST_CASE("watch: a first rank that cannot be reached is said, with why") {
 }
 
 TEST_CASE("watch: strangers at the door are shown out") {
-  Watched job(2, 2s);
+  Watched job(2, 1min);
   uint16_t port = static_cast<uint16_t>(std::stoi(job.door));
   for (std::string words : {std::string("GET / HTTP/1.0\r\n\r\n"), std::string(100000, '\xff'),
                             std::string("CWTM\1\0\0\0\4\0\0\0word", 16)}) {

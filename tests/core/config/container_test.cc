@@ -3,9 +3,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
-#include <chrono>
 
-#include "core/config/config_testing.h"
 #include "mtrain/base/error.h"
 #include "mtrain/base/text.h"
 #include "mtrain/config/provenance.h"
@@ -51,6 +49,8 @@ struct Train {
     f("micro_batch_size", micro_batch_size, "sequences per micro-step").min(1);
   }
 };
+
+constexpr const char* kSettledRecipe = "train: {steps: 1}\noptimizer: {overlap: false}\n";
 
 SchemaCatalog catalog() {
   SchemaCatalog out;
@@ -145,6 +145,20 @@ TEST_CASE("why tells who set a value") {
   CHECK(why_text(config, "optimizer.lr") == "optimizer.lr = 3e-04   default of optimizer/adamw\n");
 }
 
+TEST_CASE("a value that is settled for one run is read, saved and told of like one that was written") {
+  ConfigContainer config = ConfigContainer::load_or_throw({.recipe = "r.yaml", .text = kSettledRecipe}, catalog());
+  auto source = std::make_shared<Source>(SourceKind::built_in, "settled: by the machine", "");
+  config.settle("optimizer.overlap", Node::boolean(true).at_location({source, 0, 0}));
+  CHECK(config.section("optimizer").at("overlap").as_bool());
+  CHECK(config.root().at("optimizer.overlap").as_bool());
+  CHECK(config.to_yaml().find("overlap: true") != std::string::npos);
+  CHECK(config.raw() == kSettledRecipe);
+  std::string why = why_text(config, "optimizer.overlap");
+  CHECK_MESSAGE(why.find("optimizer.overlap = true   settled: by the machine\n  shadowed false   r.yaml:2:") == 0, why);
+  CHECK_THROWS_AS(config.settle("optimizer.none", Node::boolean(true)), Error);
+  CHECK_THROWS_AS(config.settle("overlap", Node::boolean(true)), Error);
+}
+
 TEST_CASE("an unknown component is named with the nearest, the list and where it was looked for") {
   std::string text = faults("train: {steps: 1}\noptimizer: {type: adamv, lr: 1, whatever: 2}\n");
   for (const char* part :
@@ -206,61 +220,10 @@ TEST_CASE("faults of YAML, overrides and settings share one report") {
   CHECK(faults("train:1\n").find("write a blank behind the ':'") != std::string::npos);
 }
 
-TEST_CASE("a recipe of twenty thousand settings is checked within a second") {
+TEST_CASE("every one of twenty thousand unknown settings is reported") {  // how the work grows: tests/growth
   std::string text = "train: {steps: 1}\n";
   for (int i = 0; i < 20000; ++i) text += "key_" + std::to_string(i) + ": {a: 1}\n";
-  auto begin = std::chrono::steady_clock::now();
-  std::string report = faults(text);
-  double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  MESSAGE("20,000 unknown sections: " << seconds << " s");
-  CHECK(report.find("20000 errors") != std::string::npos);
-  CHECK(seconds < kSlow * 1.0);
-  begin = std::chrono::steady_clock::now();
-  for (int i = 0; i < 100; ++i) (void)faults("train: {steps: 1}\noptimizer: {lr: 1e-4}\n", {"train.steps=5"});
-  seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() / 100;
-  MESSAGE("a small recipe: " << seconds * 1e3 << " ms");
-  CHECK(seconds < kSlow * 0.02);
-}
-
-TEST_CASE("known settings are loaded in linear time, however they are spread over sections") {
-  struct Shape {
-    int sections, settings;
-  };
-  auto seconds_for = [](Shape shape) {
-    SchemaCatalog catalog;
-    std::string text;
-    for (int s = 0; s < shape.sections; ++s) {
-      Schema schema{cat("section_", s), "", {}, {}};
-      text += schema.name + ":\n";
-      for (int k = 0; k < shape.settings; ++k) {
-        FieldSpec spec;
-        spec.path = cat("group_", k % 10, ".key_", k);
-        spec.type = FieldType::integer;
-        spec.default_value = "0";
-        schema.fields.push_back(spec);
-      }
-      for (int g = 0; g < 10; ++g) {
-        text += cat("  group_", g, ":\n");
-        for (int k = g; k < shape.settings; k += 10)
-          text += cat("    key_", k, ": ", k % 7 ? "4k" : "${= 2 * 3}", "\n");
-      }
-      catalog.add_section(std::move(schema));
-    }
-    ConfigRequest request;
-    request.recipe = "big.yaml";
-    request.text = text;
-    auto begin = std::chrono::steady_clock::now();
-    Report report;
-    auto config = ConfigContainer::load(request, catalog, report);
-    double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-    CAPTURE(report.text());
-    CHECK(report.ok());
-    CHECK(config.root().at("section_0.group_1.key_1").as_int() == 4000);
-    MESSAGE(shape.sections << " x " << shape.settings << ": " << seconds << " s");
-    return seconds;
-  };
-  CHECK(seconds_for({100, 200}) < kSlow * 1.0);
-  CHECK(seconds_for({1, 20000}) < kSlow * 1.0);
+  CHECK(faults(text).find("20000 errors") != std::string::npos);
 }
 
 TEST_CASE("every typo of every setting of a recipe is found and mended") {

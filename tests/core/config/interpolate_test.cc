@@ -2,9 +2,6 @@
 
 #include <doctest/doctest.h>
 
-#include <chrono>
-
-#include "core/config/config_testing.h"
 #include "mtrain/base/error.h"
 #include "mtrain/base/text.h"
 #include "mtrain/config/yaml_load.h"
@@ -163,12 +160,7 @@ TEST_CASE("a computed value remembers its expression and place") {
   CHECK(root.at("a").expression().empty());
 }
 
-TEST_CASE("bombs of interpolation end") {
-  auto seconds_of = [](const std::string& yaml, std::string& text) {
-    auto begin = std::chrono::steady_clock::now();
-    text = computed(yaml);
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  };
+TEST_CASE("bombs of interpolation are refused") {
   std::string lists = "a0: [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]\n", texts = "a0: xxxxxxxxxx\n", chain;
   for (int i = 1; i < 12; ++i) {
     lists += cat("a", i, ": [");
@@ -182,18 +174,13 @@ TEST_CASE("bombs of interpolation end") {
   }
   for (int i = 0; i < 300; ++i) chain += cat("a", i, ": ${a", i + 1, "}\n");
   chain += "a300: 1\n";
-  std::string text;
-  CHECK(seconds_of(lists, text) < kSlow * 2);
-  CHECK(text.find("too many values") != std::string::npos);
-  CHECK(seconds_of(texts, text) < kSlow * 2);
-  CHECK(text.find("too long a text") != std::string::npos);
-  CHECK(seconds_of(chain, text) < kSlow * 2);
-  CHECK(text.find("chain of more than") != std::string::npos);
+  CHECK(computed(lists).find("too many values") != std::string::npos);
+  CHECK(computed(texts).find("too long a text") != std::string::npos);
+  CHECK(computed(chain).find("chain of more than") != std::string::npos);
   std::string nested = "a: \"";
   for (int i = 0; i < 1000; ++i) nested += "${";
   for (int i = 0; i < 1000; ++i) nested += "}";
-  CHECK(seconds_of(nested + "\"\n", text) < kSlow * 2);
-  CHECK(text.find("error[interpolation]") != std::string::npos);
+  CHECK(computed(nested + "\"\n").find("error[interpolation]") != std::string::npos);
 }
 
 TEST_CASE("a literal text can be written so that it stays literal") {

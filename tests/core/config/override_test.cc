@@ -2,9 +2,6 @@
 
 #include <doctest/doctest.h>
 
-#include <chrono>
-
-#include "core/config/config_testing.h"
 #include "mtrain/base/text.h"
 #include "mtrain/config/interpolate.h"
 #include "mtrain/config/yaml_load.h"
@@ -334,20 +331,17 @@ TEST_CASE("a file of overrides is read line by line") {
   CHECK(folder.errors() == 1);
 }
 
-TEST_CASE("ten thousand overrides of one setting end within a second") {
+TEST_CASE("ten thousand overrides of one setting are the most of a file, and each is remembered") {
   std::string text;
   for (int i = 0; i < 5000; ++i) text += "a=1\nl=append(x)\n";
   Report report;
-  auto begin = std::chrono::steady_clock::now();
   Node root = parse_yaml("{a: 0, l: []}");
   for (const auto& line :
        read_override_lines(std::make_shared<Source>(SourceKind::file, "o.txt", text), report))
     if (auto override = parse_override(line, report)) apply_override(root, *override, report);
-  double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   CHECK(report.ok());
   CHECK(root.at("l").size() == 5000);
   CHECK(root.at("a").history().size() == 5000);
-  CHECK(seconds < kSlow * 1.0);
   Report many;
   read_override_lines(std::make_shared<Source>(SourceKind::file, "o.txt", text + "a=1\n"), many);
   CHECK(many.errors() == 1);

@@ -3,7 +3,6 @@
 #include <doctest/doctest.h>
 #include <pthread.h>
 
-#include <chrono>
 #include <functional>
 
 #include "core/config/config_testing.h"
@@ -23,12 +22,6 @@ std::string repeated(std::string_view part, int times) {
   std::string out;
   for (int i = 0; i < times; ++i) out += part;
   return out;
-}
-
-double seconds_of(const std::function<void()>& work) {
-  auto begin = std::chrono::steady_clock::now();
-  work();
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
 }  // namespace
@@ -178,8 +171,7 @@ TEST_CASE("what is not a recipe is refused, with its place") {
     std::string shown = printable(row.text, 60);
     CAPTURE(shown);
     Report report;
-    double seconds = seconds_of([&] { CHECK_FALSE(load_yaml(source_of(row.text), report).has_value()); });
-    CHECK(seconds < kSlow * 1.0);
+    CHECK_FALSE(load_yaml(source_of(row.text), report).has_value());
     REQUIRE(report.errors() >= 1);
     std::string text = report.text();
     CAPTURE(text);
@@ -197,7 +189,7 @@ TEST_CASE("invisible characters are allowed inside quoted strings") {
   CHECK(write_yaml(root).find("\\u202e") != std::string::npos);
 }
 
-TEST_CASE("an alias bomb ends within a second") {
+TEST_CASE("an alias bomb is refused") {
   std::string bomb = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n";
   for (int i = 1; i < 9; ++i) {
     std::string before = cat("*a", i - 1);
@@ -206,8 +198,7 @@ TEST_CASE("an alias bomb ends within a second") {
     bomb += "]\n";
   }
   Report report;
-  double seconds = seconds_of([&] { CHECK_FALSE(load_yaml(source_of(bomb), report).has_value()); });
-  CHECK(seconds < kSlow * 1.0);
+  CHECK_FALSE(load_yaml(source_of(bomb), report).has_value());
   CHECK(report.diagnostics()[0].code == "yaml-limit");
   CHECK(report.text().find("aliases are expanded") != std::string::npos);
 
@@ -222,7 +213,7 @@ TEST_CASE("an alias bomb ends within a second") {
   CHECK(long_texts.text().find("bytes of text once the aliases are expanded") != std::string::npos);
 }
 
-TEST_CASE("hostile shapes of a mebibyte end within two seconds") {
+TEST_CASE("hostile files of a mebibyte give short error messages") {
   auto fill = [](std::string_view part) {
     return repeated(part, static_cast<int>((size_t{1} << 20) / part.size() - 8));
   };
@@ -255,9 +246,7 @@ TEST_CASE("hostile shapes of a mebibyte end within two seconds") {
   for (const auto& [what, text] : rows) {
     CAPTURE(what);
     Report report;
-    double seconds = seconds_of([&] { load_yaml(source_of(text), report); });
-    MESSAGE(std::string(what) << ": " << seconds << " s");
-    CHECK(seconds < kSlow * 2.0);
+    load_yaml(source_of(text), report);
     for (const auto& fault : report.diagnostics()) CHECK(render(fault).size() < 2000);
   }
 }
@@ -274,7 +263,7 @@ TEST_CASE("the deepest allowed recipe loads on a small stack") {
   };
   pthread_attr_t attributes;
   pthread_attr_init(&attributes);
-  pthread_attr_setstacksize(&attributes, kSlow > 5 ? 4 << 20 : 256 << 10);
+  pthread_attr_setstacksize(&attributes, kSmallStack);
   pthread_t thread;
   std::function<void()> call = work;
   REQUIRE(pthread_create(
@@ -296,17 +285,13 @@ TEST_CASE("missing and unreadable files are errors of the report") {
   CHECK(report.text().find("/nonexistent/recipe.yaml") != std::string::npos);
 }
 
-TEST_CASE("twenty thousand keys load in well under a second") {
+TEST_CASE("twenty thousand keys load") {  // how the work grows: tests/growth
   std::string text = "m:\n";
   for (int i = 0; i < 20000; ++i) text += cat("  key_", i, ": ", i, "\n");
   Report report;
-  double seconds = seconds_of([&] {
-    auto root = load_yaml(source_of(text), report);
-    REQUIRE(root.has_value());
-    CHECK(root->at("m.key_19999").as_int() == 19999);
-  });
-  MESSAGE("20,000 keys: " << seconds << " s");
-  CHECK(seconds < kSlow * 1.0);
+  auto root = load_yaml(source_of(text), report);
+  REQUIRE(root.has_value());
+  CHECK(root->at("m.key_19999").as_int() == 19999);
 }
 
 TEST_CASE("what is written loads again as the same tree") {

@@ -42,7 +42,25 @@ TEST_CASE("the CPU backend offers every kernel at every level") {
   auto backend = make_cpu_backend();
   CHECK(backend->name() == "cpu");
   CHECK(backend->probe().devices == 1);
-  CHECK(cpu::usable_isas().back().name == "base");
+  CHECK(cpu::usable_isas("").back().name == "base");
+}
+
+TEST_CASE("each level says whether it multiplies bf16, and the default backend answers for the level in use") {
+  auto multiplies = [](const cpu::Isa& isa) { return isa.name == "v4_bf16" || isa.name == "v4_amx"; };
+  bool processor = false;
+  for (const cpu::Isa& isa : cpu::usable_isas("")) processor |= multiplies(isa);
+  for (const cpu::Isa& isa : cpu::usable_isas()) {
+    CAPTURE(std::string(isa.name));
+    Bf16Products products = cpu::make_cpu_backend_at(isa, 1)->bf16_products();
+    CHECK(products.fast == multiplies(isa));
+    CHECK(products.reason.find(products.fast ? "has bf16 arithmetic" : "no bf16 arithmetic") != std::string::npos);
+    if (processor && !products.fast) CHECK(products.reason.find(isa.name) != std::string::npos);  // it is not the CPU's lack
+  }
+  Bf16Products products = make_cpu_backend(1)->bf16_products();
+  CHECK(products.fast == multiplies(cpu::usable_isas().front()));
+  CHECK(cpu_speed_notes(DType::bf16, 0).empty() == products.fast);
+  CHECK(cpu_speed_notes(DType::f32, 0).empty());
+  CHECK(cpu_level().find(cpu::usable_isas().front().name) != std::string::npos);
 }
 
 TEST_CASE("memory is aligned, writable to its end, and freed") {

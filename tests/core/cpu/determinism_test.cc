@@ -121,6 +121,8 @@ void products(Stream& s, const KernelTable& k, Bits& bits) {
   product<T>(s, k, bits, 704, 256, 2048, true, false);
   product<T>(s, k, bits, 1, 256, 704, false, true);
   product<T>(s, k, bits, 64, 96, 8200, false, true);
+  for (auto [m, n] : {std::pair{32, 64}, {16, 32}, {7, 48}})
+    for (int64_t terms : {1024, 4096}) product<T>(s, k, bits, m, n, terms, false, false);
 }
 
 template <class T>

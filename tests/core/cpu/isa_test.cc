@@ -3,8 +3,11 @@
 // program dies elsewhere.
 #include "mtrain/cpu/isa.h"
 
+#include "mtrain/base/error.h"
+
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <filesystem>
@@ -34,13 +37,56 @@ std::vector<std::string> lines_of(const std::string& command) {
   return lines;
 }
 
+std::vector<std::string> names(std::string_view cap) {
+  std::vector<std::string> out;
+  for (const cpu::Isa& isa : cpu::usable_isas(cap)) out.emplace_back(isa.name);
+  return out;
+}
+
+std::string complaint(std::string_view cap) {
+  try {
+    cpu::usable_isas(cap);
+  } catch (const Error& error) {
+    CHECK(error.error_class() == ErrorClass::usage);
+    return error.message() + "; " + error.hint();
+  }
+  return "none";
+}
+
 }  // namespace
 
 TEST_CASE("the levels are ordered, best first, and end with the plain one") {
-  auto usable = cpu::usable_isas();
+  std::vector<std::string> usable = names("");
   REQUIRE_FALSE(usable.empty());
-  CHECK(usable.back().name == "base");
-  for (size_t i = 1; i < usable.size(); ++i) CHECK(usable[i - 1].name > usable[i].name);
+  CHECK(usable.back() == "base");
+  const std::vector<std::string> ascending = {"base", "v3", "v4", "v4_bf16", "v4_amx"};
+  auto rank = [&](const std::string& name) { return std::find(ascending.begin(), ascending.end(), name); };
+  for (size_t i = 0; i < usable.size(); ++i) {
+    REQUIRE(rank(usable[i]) != ascending.end());
+    if (i > 0) CHECK(rank(usable[i - 1]) > rank(usable[i]));
+  }
+}
+
+TEST_CASE("a cap leaves out the levels above it") {
+  std::vector<std::string> usable = names("");
+  for (size_t i = 0; i < usable.size(); ++i) {
+    CHECK(names(usable[i]) == std::vector<std::string>(usable.begin() + static_cast<std::ptrdiff_t>(i), usable.end()));
+    CHECK(names("force:" + usable[i]) == std::vector<std::string>{usable[i]});
+  }
+}
+
+TEST_CASE("a cap that names no level is refused with those there are") {
+  for (const char* cap : {"avx2", "V3", "force:", "force:x", " v3"}) {
+    std::string told = complaint(cap);
+    CHECK_MESSAGE(told.find("this build has no level") != std::string::npos, told);
+    CHECK(told.find("base") != std::string::npos);
+  }
+#ifdef __x86_64__
+  std::vector<std::string> usable = names("");
+  for (const char* level : {"v3", "v4"})  // in every build for this architecture
+    if (std::find(usable.begin(), usable.end(), level) == usable.end())
+      CHECK(complaint(level).find("this CPU has no level") != std::string::npos);
+#endif
 }
 
 TEST_CASE("no instruction-set level defines a shared inline function") {
@@ -53,7 +99,7 @@ TEST_CASE("no instruction-set level defines a shared inline function") {
     return;
   }
   int objects = 0;
-  for (std::string level : {"v3", "v4", "v4_bf16"}) {
+  for (std::string level : {"v3", "v4", "v4_bf16", "v4_amx"}) {
     fs::path folder = fs::path(MT_BINARY_DIR) / "core" / "CMakeFiles" / ("mtrain_cpu_" + level + ".dir");
     if (!fs::exists(folder)) continue;
     for (const auto& entry : fs::recursive_directory_iterator(folder)) {

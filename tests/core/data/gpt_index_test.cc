@@ -2,7 +2,6 @@
 
 #include <doctest/doctest.h>
 
-#include <chrono>
 #include <nlohmann/json.hpp>
 #include <numeric>
 
@@ -78,9 +77,7 @@ TEST_CASE("indices equal those computed with numpy") {
                           .seed = c["seed"],
                           .drop_last = c["drop_last"],
                           .extra_tokens = c["extra"]};
-    auto begin = std::chrono::steady_clock::now();
     GptIndex index = build_gpt_index(lengths, c["first"], config);
-    std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
     const Json& want = c["index"];
     CHECK(index.num_epochs == want["epochs"].get<int64_t>());
     CHECK(index.last_epoch_apart == want["apart"].get<bool>());
@@ -88,9 +85,6 @@ TEST_CASE("indices equal those computed with numpy") {
     check_digest<int32_t>(index.documents, want["documents"]);
     check_digest<int64_t>(flat(index.samples), want["samples"]);
     check_digest<uint32_t>(index.shuffle, want["shuffle"]);
-    if (c["count"] == 300000)
-      MESSAGE("300000 documents, " << index.shuffle.size() << " samples: " << took.count() << " s");
-    CHECK(took.count() < 5);  // linear; a sanitizer or a busy machine included
   }
 }
 

@@ -3,8 +3,6 @@
 
 #include <doctest/doctest.h>
 
-#include <chrono>
-
 #include "mtrain/base/error.h"
 #include "mtrain/pipeline/lower.h"
 #include "mtrain/pipeline/schedule_text.h"
@@ -141,20 +139,13 @@ TEST_CASE("simulate: what is too large is refused, what is wrong in many places 
   CHECK_THROWS_AS(simulate({}, {2, 1}, {.stages = std::vector<StageCosts>(3)}), Error);
 }
 
-TEST_CASE("planning for 64 ranks with 8 stages each and 512 micro-batches takes less than a second") {
+TEST_CASE("planning for 64 ranks with 8 stages each and 512 micro-batches") {  // how the work grows: tests/growth
   Plan plan{.stages = 64 * 8, .micro_batches = 512, .virtual_stages = 8};
-  auto begin = std::chrono::steady_clock::now();
   Schedule made = interleaved(plan);
   Simulated run = simulate(made, plan);
-  Schedule lowered = lower(std::move(made), StageMap::looping(64, 8));
-  std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
   CHECK(run.faults.empty());
   CHECK(run.bubble == doctest::Approx(63.0 / (8 * 512 + 63)).epsilon(1e-12));
-  CHECK(lowered.size() == 64);
-  MESSAGE("took ", seconds.count(), " s");
-#if defined(NDEBUG) && !defined(__SANITIZE_ADDRESS__)
-  CHECK(seconds.count() < 1);
-#endif
+  CHECK(lower(std::move(made), StageMap::looping(64, 8)).size() == 64);
 }
 
 }  // namespace

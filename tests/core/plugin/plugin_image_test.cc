@@ -169,6 +169,26 @@ TEST_CASE("damaged files are refused with their reason") {
   }
 }
 
+TEST_CASE("a plugin for another processor is refused by both names") {
+  const std::pair<int, std::string> kinds[] = {{EM_X86_64, "x86-64"}, {EM_AARCH64, "arm64"}, {EM_RISCV, "riscv64"}};
+  std::string own;
+  for (const auto& [machine, name] : kinds)
+    if (good_sample().header.e_machine == machine) own = name;
+  REQUIRE(!own.empty());
+  Scratch scratch;
+  for (const auto& [machine, name] : kinds) {
+    ElfSample sample = good_sample();
+    sample.header.e_machine = static_cast<Elf64_Half>(machine);
+    std::string message = refusal(scratch.holding(bytes_of(sample)));
+    INFO(message);
+    if (name == own) {
+      CHECK(message.empty());
+    } else {
+      CHECK(message.find("plugin for " + name + ", and this mtrain is for " + own) != std::string::npos);
+    }
+  }
+}
+
 TEST_CASE("files that are none") {
   Scratch scratch;
   CHECK(refusal(scratch.holding("")).find("empty file") != std::string::npos);

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <map>
 #include <random>
 
@@ -242,17 +241,13 @@ TEST_CASE("windows of a long word join as if it were merged whole") {
   }
 }
 
-TEST_CASE("one hundred megabytes in one word") {
+TEST_CASE("one hundred megabytes in one word") {  // how the work grows: tests/growth
   for (int letter : {int{'a'}, 0xE0}) {  // merged in windows, and by longest matches
     Made made(5, 20, {static_cast<char>(letter)});
     Bpe bpe(made.tokens, made.merges, {.by_bytes = true}, "test");
     const std::string word(size_t{100} << 20, static_cast<char>(letter));
-    const auto begin = std::chrono::steady_clock::now();
     WordTokens out;
     bpe.encode(word, out);
-    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-    MESSAGE("100 MiB took " << seconds << " s");
-    CHECK(seconds < 240);  // a machine under load, or sanitizers
     CHECK(out.ids.size() < word.size());
   }
 }

@@ -165,6 +165,15 @@ TEST_CASE("without a terminal there are plain lines, no escape sequences, and an
   CHECK(text.ends_with("done: 1,000 steps in 1m45s, last loss 3.0000\n"));
 }
 
+TEST_CASE("the head line says why a type was taken that the recipe leaves open") {
+  Pipe pipe;
+  RunInfo info = run_info(10);
+  CHECK(dtype_note(info).empty());
+  info.dtype_reason = "this CPU has bf16 arithmetic";
+  make_console({.fd = pipe.ends[1]})->on_start(info);
+  CHECK(pipe.text().find("small: 3.15M parameters, bf16 on cpu, 2 threads (auto: this CPU has bf16 arithmetic)\n") == 0);
+}
+
 TEST_CASE("a resumed run says where it goes on, and its ETA counts only what is left") {
   Pipe pipe;
   double now = 0;

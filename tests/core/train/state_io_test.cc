@@ -3,9 +3,11 @@
 #include "mtrain/train/state_io.h"
 
 #include <doctest/doctest.h>
+#include <unistd.h>
 
 #include <condition_variable>
 #include <cstring>
+#include <fstream>
 #include <functional>
 #include <mutex>
 #include <new>
@@ -78,6 +80,15 @@ class LateBackend final : public Backend {
   int copies_ = 0;
   bool held_ = false;
 };
+
+/// Whether a thread of this process waits for something.
+bool sleeps(pid_t thread) {
+  std::ifstream file("/proc/self/task/" + std::to_string(thread) + "/stat");
+  std::string text;
+  std::getline(file, text);
+  size_t name_end = text.rfind(") ");
+  return name_end != std::string::npos && text[name_end + 2] == 'S';
+}
 
 /// Three parameters and a buffer, all of one number.
 struct Model {
@@ -177,8 +188,8 @@ TEST_CASE("a save that is dropped copies no further tensor, and is through when 
   std::optional<StateSave> save;
   save.emplace(store, model.parameters, nullptr, at_step(1));
   backend.await_copy(1);
-  std::thread later([&] {
-    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  std::thread later([&, waiting = ::getpid()] {  // the copy goes on when the main thread waits for it
+    while (!sleeps(waiting)) std::this_thread::yield();
     backend.hold(false);
   });
   save.reset();

@@ -176,12 +176,9 @@ TEST_CASE("two jobs in one folder: the second is refused") {
   std::string recipe = scratch.write("tiny.yaml", tiny_recipe()),
               run_dir = "run.dir=" + (scratch / "r").string();
   Outcome second;
-  std::jthread other([&] {
-    std::this_thread::sleep_for(std::chrono::milliseconds(400));
-    second = cli({recipe, run_dir, "-q"});
-  });
-  Outcome first = cli({recipe, run_dir, "-q"}, {"MTRAIN_FAULT=train.step:0:delay=40"});
-  other.join();
+  Outcome first = run({.arguments = {mtrain_binary(), recipe, run_dir, "-q"},
+                       .environment = {"MTRAIN_FAULT=train.step:1:stop"},
+                       .while_stopped = [&](pid_t) { second = cli({recipe, run_dir, "-q"}); }});
   CHECK_MESSAGE(first.status == 0, first.err);
   CHECK_MESSAGE(second.status == 18, second.err);
 }

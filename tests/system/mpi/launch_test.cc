@@ -92,7 +92,7 @@ TEST_CASE("--nproc tells faults once and hands signals on") {
   for (int signal : {SIGTERM, SIGINT}) {
     fs::path folder = scratch / std::to_string(signal);
     Outcome stopped = run({.arguments = {mtrain_binary(), "--nproc", "3", recipe, "-q", run_dir(folder)},
-                           .environment = {"MTRAIN_FAULT=train.step:0:delay=40"},
+                           .environment = {"MTRAIN_FAULT=train.step:0:delay=500"},
                            .signal_after = 0.1,
                            .signal_file = folder / "metrics.jsonl",
                            .signal = signal});
@@ -110,11 +110,13 @@ TEST_CASE("nothing is left of a job whose --nproc is killed") {
   std::string recipe = scratch.write("job.yaml", job_recipe());
   fs::path folder = scratch / "run";
   Outcome killed =
-      run({.arguments = {mtrain_binary(), "--nproc", "3", recipe, "-q", run_dir(folder), "train.steps=5000"},
+      run({.arguments = {mtrain_binary(), "--nproc", "3", recipe, "-q", run_dir(folder), "train.steps=1000000"},
            .signal_after = 0.2,
            .signal_file = folder / "metrics.jsonl"});
   CHECK(killed.status == 128 + SIGKILL);
-  CHECK(all_gone(folder.string()));
+  bool gone = all_gone(folder.string());
+  for (pid_t left : processes(folder.string())) ::kill(left, SIGKILL);
+  CHECK(gone);
 }
 
 TEST_CASE("ranks that are not alike are refused by name before anything is built") {

@@ -50,9 +50,9 @@ inline std::vector<pid_t> processes(const std::string& mark, int rank = -1) {
   return found;
 }
 
-/// Whether no process with `mark` is left, within some seconds.
+/// Whether no process with `mark` is left, within two minutes.
 inline bool all_gone(const std::string& mark) {
-  for (int i = 0; i < 300; ++i) {
+  for (int i = 0; i < 12000; ++i) {
     if (processes(mark).empty()) return true;
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
@@ -87,9 +87,9 @@ class RunningJob {
     ::kill(pid, signal);
     return Clock::now();
   }
-  /// Waits for the end: the outcome, and seconds since `begin`. What has `mark` is killed after a minute.
+  /// Waits for the end: the outcome, and seconds since `begin`. What has `mark` is killed after ten minutes.
   std::pair<Outcome, double> await(Clock::time_point begin, const std::string& mark) {
-    if (outcome_.wait_for(std::chrono::seconds(60)) != std::future_status::ready)
+    if (outcome_.wait_for(std::chrono::minutes(10)) != std::future_status::ready)
       for (pid_t pid : processes(mark)) ::kill(pid, SIGKILL);
     auto [out, end] = outcome_.get();
     return {out, std::chrono::duration<double>(end - begin).count()};
@@ -110,6 +110,7 @@ inline std::string job_recipe() {
          "checkpoint: {interval: 10}\n"
          "validation: {interval: 25, steps: 1}\n"
          "run: {threads: 1}\n"
+         "dist: {silence_seconds: 120}\n"  // ranks of a busy machine are late, and not dead
          "logger: {tensorboard: false}\n";
 }
 

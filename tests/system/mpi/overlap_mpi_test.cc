@@ -16,6 +16,7 @@ std::string recipe_text(const std::string& model) {
          "train: {steps: 3, micro_batch_size: 1, global_batch_size: 8}\n"
          "scheduler: {warmup_steps: 1}\n"
          "run: {threads: 1}\n"
+         "dist: {silence_seconds: 120}\n"
          "logger: {tensorboard: false}\n";
 }
 

@@ -299,6 +299,7 @@ TEST_CASE("a preset may be named where its settings would stand") {
     int64_t margin;
   };
   const std::vector<Choice> choices = {
+      {"mixed_precision: auto\n", {}, "auto", "tensorwise", 0},
       {"mixed_precision: bf16_fp8_delayed\n", {}, "bf16", "delayed", 0},
       {"mixed_precision: fp16_fp8_blockwise\n",
        {{"mixed_precision.fp8_margin=2", 2}},
