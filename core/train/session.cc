@@ -1,5 +1,7 @@
 #include "mtrain/train/session.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -275,7 +277,7 @@ PeakRate peak_rate(const Settings& s, const std::string& device, Backend& backen
   bool fp8 = type && p.fp8 != "none" && type->fp8_tflops > 0;
   if (type) return rate(fp8 ? type->fp8_tflops : type->tflops, cat("as a ", type->name, " is sold (", fp8 ? "fp8" : p.dtype, ")"));
   double measured = measured_peak_flops(backend, where, p.compute_type());
-  return {measured, cat(human_count(measured), "FLOP/s, measured")};
+  return {measured, cat(fmt::format("{:.0f} GFLOP/s", measured / 1e9), ", measured")};
 }
 
 }  // namespace mtrain

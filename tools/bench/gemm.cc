@@ -1,6 +1,6 @@
-// bench_gemm [threads]: matrix products at the shapes of training, in the three directions of a linear layer:
+// bench_gemm [threads [tokens out in]]: matrix products at the shapes of training, in the three directions of a linear layer:
 // forward y = x wᵀ (NT), the gradient of x (NN), and the gradient of w added to a float matrix (TN). Prints the median GFLOP/s
-// of each floating type beside those of fp32, measured in turn. MTRAIN_ISA sets the instruction-set level.
+// of each floating type beside those of fp32, measured in turn. With three sizes: of that layer alone. MTRAIN_ISA sets the instruction-set level.
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
@@ -94,8 +94,10 @@ int main(int argc, char** argv) {
   using namespace mtrain::bench;
   Bench bench(argc > 1 ? std::atoi(argv[1]) : 0);
   std::printf("GFLOP/s\n\n| layer | m x n x k | | type | GFLOP/s | of fp32 |\n|---|---|---|---|---|---|\n");
+  std::vector<Layer> layers(std::begin(kLayers), std::end(kLayers));
+  if (argc > 4) layers = {{"given", std::atoll(argv[2]), std::atoll(argv[3]), std::atoll(argv[4])}};
   for (auto dtype : {mtrain::DType::f32, mtrain::DType::bf16, mtrain::DType::f16})
-    for (const auto& layer : kLayers)
+    for (const auto& layer : layers)
       for (const auto& direction : kDirections) bench.run(layer, direction, dtype);
   return 0;
 }

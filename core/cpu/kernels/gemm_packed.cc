@@ -9,10 +9,10 @@ namespace mtrain::cpu::MT_ISA {
 
 namespace {
 
-// Sizes in docs/benchmarks/cpu.md were measured, those of pairs on Zen 5, those of floats on Ice Lake.
+// These sizes are measured (docs/benchmarks/cpu.md): those of pairs on Zen 5, those of floats on Ice Lake and Zen 4.
 /// Words of terms in one chunk: rows of A and a panel of B fit into L2 together.
 template <class Unit>
-constexpr int64_t kMaxRowWords = Unit::kPack == 1 ? 512 : 2048;
+constexpr int64_t kMaxRowWords = Unit::kPack == 1 ? 1024 : 2048;
 constexpr int64_t kMaxPanelsBytes = 6 << 20;  // of B packed at a time: a part of L3
 constexpr int64_t kBlockBytes = 384 << 10;    // of A that one thread works on at a time: a part of L2
 constexpr int64_t kRowGap = 16;               // words between packed rows, so that rows do not compete for cache sets
@@ -47,7 +47,8 @@ class PackedGemm {
   PackedGemm(CpuStream& stream, const GemmArgs& g) : stream_(stream), g_(g) {
     bool words = kPack == 1 ? g.dtype == DType::f32 : g.k % 2 == 0 && g.lda % 2 == 0;  // rows of A can be read in place
     packs_a_ = g.transpose_a || kStep > 1 || !words;
-    chunk_ = std::min<int64_t>(g.k, kMaxRowWords<Unit> * kPack);
+    // Chunks of equal length, of whole cache lines.
+    chunk_ = std::min(g.k, round_up(divide_up(g.k, divide_up(g.k, kMaxRowWords<Unit> * kPack)), 16 * kPack));
     chunks_ = divide_up(g.k, chunk_);
     tiles_ = divide_up(g.m, kRows);
     all_panels_ = divide_up(g.n, kPanel);
