@@ -88,6 +88,8 @@ class InputStream::Zstandard final : public InputStream::Decoder {
     if (ZSTD_getErrorCode(left) == ZSTD_error_frameParameter_windowTooLarge)
       throw Error(ErrorClass::data, "is Zstandard with a window of more than 2 GiB, which is more than its readers take",
                   "compress it again, with `zstd --long=31` at most");
+    if (ZSTD_getErrorCode(left) == ZSTD_error_memory_allocation)
+      throw Error(ErrorClass::data, "is Zstandard with a window that there is no memory for", "compress it again, without `--long`");
     if (ZSTD_isError(left))
       throw Error(ErrorClass::data, cat("is damaged Zstandard: ", ZSTD_getErrorName(left)));
     if (from.pos > 0 || out.pos > 0) complete_ = left == 0;

@@ -24,6 +24,16 @@ std::string recipe_in(const Scratch& scratch) {
   return path;
 }
 
+/// A folder of Hugging Face's layout with weights and nothing else.
+std::string hf_folder_in(const Scratch& scratch) {
+  std::string folder = (scratch / "hf").string(), header = R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})";
+  std::filesystem::create_directories(folder);
+  std::string size(8, '\0');
+  size[0] = static_cast<char>(header.size());
+  std::ofstream(folder + "/model.safetensors", std::ios::binary) << size << header << std::string(4, '\0');
+  return folder;
+}
+
 /// Refused as a configuration that names the setting, in a check and in a run.
 void refused(const std::string& recipe, const std::string& change, const std::vector<std::string>& says, const std::string& folder) {
   for (const char* command : {"check", "train"}) {
@@ -42,7 +52,7 @@ void refused(const std::string& recipe, const std::string& change, const std::ve
 TEST_CASE("a size that no arithmetic holds is refused by name, with what is possible") {
   Scratch scratch("mtrain-hostile-sizes");
   std::string recipe = recipe_in(scratch), folder = (scratch / "run").string();
-  const std::string huge = "=4611686018427387904", most = "to 2147483647";
+  const std::string huge = "=4611686018427387904", most = "<= 2147483647";
   for (const char* key : {"model.ffn_hidden_size", "model.hidden_size", "model.vocab_size", "model.vocab_multiple", "model.head_dim", "model.heads",
                           "model.kv_heads", "model.seq_length", "train.global_batch_size", "train.micro_batch_size", "train.steps", "dist.tp",
                           "dist.pp", "dist.cp", "validation.steps"})
@@ -57,8 +67,8 @@ TEST_CASE("a size that no arithmetic holds is refused by name, with what is poss
 TEST_CASE("a size that can be counted but not held is planned, and refused as too much memory") {
   Scratch scratch("mtrain-hostile-memory");
   std::string recipe = recipe_in(scratch), folder = (scratch / "run").string();
-  for (const char* change : {"model.ffn_hidden_size=2147483647", "model.vocab_size=2147483647", "model.head_dim=1048576", "model.vocab_multiple=2147483647",
-                             "model.hidden_size=2147483644", "model.layers=4096 model.ffn_hidden_size=1000000"})
+  for (const char* change : {"model.ffn_hidden_size=2147483647", "model.vocab_size=2147483647", "model.head_dim=134217728", "model.vocab_multiple=2147483647",
+                             "model.hidden_size=2147483640", "model.layers=4096 model.ffn_hidden_size=1000000"})
     for (const auto& words : {std::vector<std::string>{"train"}, {"check", "--memory"}}) {
       std::vector<std::string> command = words;
       command.insert(command.end(), {recipe, "run.dir=" + folder});
@@ -72,9 +82,10 @@ TEST_CASE("a size that can be counted but not held is planned, and refused as to
 
 TEST_CASE("a pipe in the place of a file is refused, and nobody waits for who might write to it") {
   Scratch scratch("mtrain-hostile-pipes");
-  std::string recipe = recipe_in(scratch), pipe = (scratch / "pipe.yaml").string(), folder = (scratch / "hf").string();
+  std::string recipe = recipe_in(scratch), pipe = (scratch / "pipe.yaml").string(), data = (scratch / "pipe.jsonl").string();
+  std::string folder = hf_folder_in(scratch);
   REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
-  std::filesystem::create_directories(folder);
+  REQUIRE(::mkfifo(data.c_str(), 0600) == 0);
   REQUIRE(::mkfifo((folder + "/config.json").c_str(), 0600) == 0);
   REQUIRE(::mkfifo((folder + "/tokenizer.json").c_str(), 0600) == 0);
   const std::vector<std::vector<std::string>> commands = {
@@ -85,8 +96,9 @@ TEST_CASE("a pipe in the place of a file is refused, and nobody waits for who mi
       {"train", recipe, "tokenizer.type=sentencepiece", "tokenizer.path=" + pipe},
       {"check", recipe, "model.init_from=" + folder},
       {"check", recipe, "run.name=${file_text:pipe.yaml}"},
-      {"data", "prepare", pipe, "--output", (scratch / "out").string()},
-      {"data", "tokenize", "-i", pipe, "-t", "byte"},
+      {"data", "prepare", "-i", data, "-o", (scratch / "out").string(), "-t", "byte"},
+      {"data", "tokenize", "-i", data, "-t", "byte"},
+      {"data", "render", data, "--template", recipe},
   };
   for (auto words : commands) {
     if (words[0] == "train") words.push_back("run.dir=" + (scratch / "run").string());
@@ -105,7 +117,7 @@ TEST_CASE("what a message quotes cannot move the cursor, hide text or turn it ro
   for (const auto& words : std::vector<std::vector<std::string>>{
            {"check", name}, {"check", name + "x"}, {"check", recipe, "model.\xE2\x80\xAEx=1"}, {"check", recipe, "run.name=\xE2\x80\xAE,\x1b[2J["},
            {"train", recipe, "tokenizer.type=hf", "tokenizer.path=" + name, "run.dir=" + (scratch / "run").string()},
-           {"data", "prepare", name + "x", "--output", (scratch / "out").string()}, {"plugins", "inspect", name}, {"\xE2\x80\xAE"},
+           {"data", "prepare", "-i", name + "x.txt", "-o", (scratch / "out").string(), "-t", "byte"}, {"plugins", "inspect", name}, {"\xE2\x80\xAE"},
            {"checkpoint", "digest", name}}) {
     Outcome out = cli(words);
     INFO(join(words, " ") << " | " << out.status);
@@ -116,18 +128,14 @@ TEST_CASE("what a message quotes cannot move the cursor, hide text or turn it ro
 
 TEST_CASE("a number beyond all types is a fault of its file, like any other") {
   Scratch scratch("mtrain-hostile-numbers");
-  std::string recipe = recipe_in(scratch), lines = (scratch / "lines.jsonl").string(), list = (scratch / "list.json").string();
-  std::ofstream(lines) << "{\"messages\": [{\"role\": \"user\", \"content\": \"x\"}], \"n\": 1e400}\n";
-  std::ofstream(list) << "[{\"messages\": [{\"role\": \"user\", \"content\": \"x\"}], \"n\": 1e400}]\n";
-  std::string hf = (scratch / "hf").string(), templates = (scratch / "t.jinja").string();
-  std::filesystem::create_directories(hf);
+  std::string recipe = recipe_in(scratch), lines = (scratch / "lines.jsonl").string();
+  std::ofstream(lines) << "{\"messages\": [{\"role\": \"user\", \"content\": \"x\"}], \"text\": \"x\", \"n\": 1e400}\n";
+  std::string hf = hf_folder_in(scratch), templates = (scratch / "t.jinja").string();
   std::ofstream(templates) << "{{ messages }}";
   std::ofstream(hf + "/config.json") << "{\"hidden_size\": 1e400}";
   for (const auto& [words, status] : std::vector<std::pair<std::vector<std::string>, int>>{
            {{"data", "render", lines, "--template", templates}, 11},
            {{"data", "tokenize", "-i", lines, "-t", "byte"}, 11},
-           {{"train", recipe, "dataset={type: sft, path: " + lines + "}", "run.dir=" + (scratch / "run").string()}, 11},
-           {{"train", recipe, "dataset={type: sft, path: " + list + "}", "run.dir=" + (scratch / "run").string()}, 11},
            {{"check", recipe, "model.init_from=" + hf}, 12}}) {
     Outcome out = cli(words);
     INFO(join(words, " ") << " | " << out.out << out.err);
