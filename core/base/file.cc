@@ -43,22 +43,22 @@ class Descriptor {
   int fd_;
 };
 
-int open_for_read(const fs::path& path, struct stat& info) {
-  int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) fail("open", path, errno);
-  if (::fstat(fd, &info) != 0 || S_ISDIR(info.st_mode)) {
-    int error = S_ISDIR(info.st_mode) ? EISDIR : errno;
-    ::close(fd);
-    fail("read", path, error);
-  }
-  return fd;
-}
-
 }  // namespace
 
-std::string read_file(const fs::path& path, uint64_t max_bytes) {
+int open_regular_file(const fs::path& path) {
+  int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);  // a pipe without a writer would hang right here
+  if (fd < 0) fail("open", path, errno);
   struct stat info {};
-  Descriptor fd(open_for_read(path, info));
+  int error = ::fstat(fd, &info) != 0 ? errno : S_ISDIR(info.st_mode) ? EISDIR : 0;
+  if (error == 0 && S_ISREG(info.st_mode)) return fd;
+  ::close(fd);
+  if (error != 0) fail("read", path, error);
+  throw Error(ErrorClass::io, cat("cannot read ", printable(path.string()), ": wanted a regular file, got a device, pipe or socket"),
+              "name a file; what a program writes goes into one first");
+}
+
+std::string read_file(const fs::path& path, uint64_t max_bytes) {
+  Descriptor fd(open_regular_file(path));
   std::string out;
   std::array<char, 1 << 16> buffer;
   for (;;) {
@@ -72,9 +72,11 @@ std::string read_file(const fs::path& path, uint64_t max_bytes) {
   }
 }
 
-FileWriter::FileWriter(fs::path path, std::string site, bool truncate) : path_(std::move(path)), site_(std::move(site)) {
+FileWriter::FileWriter(fs::path path, std::string site, bool truncate, Readers readers)
+    : path_(std::move(path)), site_(std::move(site)) {
   if (int error = injected(site_, "open")) fail("create", path_, error);
-  fd_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | (truncate ? O_TRUNC : O_EXCL), 0644);
+  fd_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | (truncate ? O_TRUNC : O_EXCL),
+               readers == Readers::owner ? 0600 : 0644);
   if (fd_ < 0) fail("create", path_, errno);
 }
 
@@ -119,11 +121,11 @@ void durable_rename(const fs::path& from, const fs::path& to, std::string_view s
   sync_directory(to.parent_path(), site);
 }
 
-void write_file_atomic(const fs::path& path, std::string_view content, std::string_view site) {
+void write_file_atomic(const fs::path& path, std::string_view content, std::string_view site, Readers readers) {
   fs::path temporary = path;
   temporary += cat(".tmp-", ::getpid());
   try {
-    FileWriter file(temporary, std::string(site), true);
+    FileWriter file(temporary, std::string(site), true, readers);
     file.write(content);
     file.sync();
     file.close();
@@ -141,8 +143,9 @@ void make_directories(const fs::path& path) {
 }
 
 MappedFile::MappedFile(const fs::path& path) : path_(path) {
+  Descriptor fd(open_regular_file(path));
   struct stat info {};
-  Descriptor fd(open_for_read(path, info));
+  if (::fstat(fd.get(), &info) != 0) fail("read", path, errno);
   size_ = static_cast<size_t>(info.st_size);
   if (size_ == 0) return;
   void* at = ::mmap(nullptr, size_, PROT_READ, MAP_SHARED, fd.get(), 0);

@@ -2,6 +2,7 @@
 // reason. Objects own their descriptors; one object is for one thread at a time.
 #pragma once
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <span>
 #include <string>
@@ -13,15 +14,21 @@ namespace mtrain {
 
 namespace fs = std::filesystem;
 
-/// Reads a whole file; refuses one larger than `max_bytes`.
+/// Opens a file for reading and returns its descriptor, which is the caller's. Refuses a folder, and a pipe, device or socket:
+/// whoever put one there decides when, and whether, a read of it ends.
+MT_API int open_regular_file(const fs::path& path);
+/// Reads a whole file (open_regular_file); refuses one larger than `max_bytes`.
 MT_API std::string read_file(const fs::path& path, uint64_t max_bytes = uint64_t{1} << 32);
+
+/// Who may read a file that is made: everybody whom the umask allows, or its owner alone.
+enum class Readers : uint8_t { everybody, owner };
 
 /// A file being written. Every write is completed or throws; nothing is durable before sync().
 /// Failpoints: <site>.open, <site>.write, <site>.fsync with the `site` given here.
 class MT_API FileWriter {
  public:
   /// Creates the file (it must not exist unless `truncate`).
-  FileWriter(fs::path path, std::string site, bool truncate = false);
+  FileWriter(fs::path path, std::string site, bool truncate = false, Readers readers = Readers::everybody);
   ~FileWriter();
   FileWriter(const FileWriter&) = delete;
   FileWriter& operator=(const FileWriter&) = delete;
@@ -46,7 +53,8 @@ MT_API void sync_directory(const fs::path& directory, std::string_view site = "d
 /// Renames and, by fsync of the parent, makes it durable. Fails if `to` is a non-empty directory.
 MT_API void durable_rename(const fs::path& from, const fs::path& to, std::string_view site = "rename");
 /// Writes `content` so that a crash leaves either the old file or the new one: temporary file, fsync, rename, fsync.
-MT_API void write_file_atomic(const fs::path& path, std::string_view content, std::string_view site = "file");
+MT_API void write_file_atomic(const fs::path& path, std::string_view content, std::string_view site = "file",
+                              Readers readers = Readers::everybody);
 /// Creates a directory and its parents; Error(io) names what stands in the way.
 MT_API void make_directories(const fs::path& path);
 

@@ -6,6 +6,8 @@
 
 #include <cstdlib>
 
+#include "mtrain/base/text.h"
+
 namespace mtrain {
 namespace {
 
@@ -40,7 +42,7 @@ spdlog::logger& logger() {
 }  // namespace
 
 void log_message(LogLevel level, std::string_view text) {
-  logger().log(to_spdlog(level), "{}", text);
+  logger().log(to_spdlog(level), "{}", printable_lines(text));
 }
 void set_log_level(LogLevel level) { logger().set_level(to_spdlog(level)); }
 

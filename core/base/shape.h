@@ -7,13 +7,20 @@
 #include <ostream>
 #include <span>
 
+#include "mtrain/base/checked.h"
 #include "mtrain/base/error.h"
 
 namespace mtrain {
 
+class Shape;
+/// Error(config): the shape asks for more than Shape::kMostElements.
+[[noreturn]] MT_API void throw_too_many_elements(const Shape& shape);
+
 class Shape {
  public:
   static constexpr int kMaxRank = 8;
+  /// Bytes of this many elements of any type still fit in 64 bits.
+  static constexpr int64_t kMostElements = int64_t{1} << 59;
   Shape() = default;
   Shape(std::initializer_list<int64_t> dims) : Shape(std::span<const int64_t>(dims.begin(), dims.size())) {}
   explicit Shape(std::span<const int64_t> dims) {
@@ -26,11 +33,18 @@ class Shape {
   int64_t& operator[](int i) { return dims_[index(i)]; }
   const int64_t* begin() const { return dims_.data(); }
   const int64_t* end() const { return dims_.data() + rank_; }
-  /// Product of the dimensions; 1 for rank 0.
+  /// Product of the dimensions; 1 for rank 0. Throws Error(config) above kMostElements, also where a dimension of 0 hides the
+  /// others: strides are products of some of them.
   int64_t numel() const {
     int64_t n = 1;
-    for (int64_t d : *this) n *= d;
-    return n;
+    bool none = false;
+    for (int64_t d : *this) {
+      none |= d == 0;
+      auto next = checked_mul(n, d == 0 ? 1 : d);
+      if (!next || *next < 0 || *next > kMostElements) throw_too_many_elements(*this);
+      n = *next;
+    }
+    return none ? 0 : n;
   }
   bool operator==(const Shape& other) const {
     return std::equal(begin(), end(), other.begin(), other.end());

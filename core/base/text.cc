@@ -52,8 +52,10 @@ int edit_distance(std::string_view a, std::string_view b) {
 std::vector<std::string> nearest(std::string_view wanted, const std::vector<std::string>& candidates, size_t limit) {
   std::vector<std::pair<int, std::string>> scored;
   for (const auto& candidate : candidates) {
-    int distance = edit_distance(wanted, candidate);
     int allowed = std::max<int>(2, static_cast<int>(std::max(wanted.size(), candidate.size())) / 3);
+    // The distance is the difference of the lengths at least.
+    int apart = std::abs(static_cast<int>(wanted.size()) - static_cast<int>(candidate.size()));
+    int distance = apart > allowed ? apart : edit_distance(wanted, candidate);
     bool contains = wanted.size() >= 3 && candidate.find(wanted) != std::string::npos;
     if (distance <= allowed || contains) scored.emplace_back(distance, candidate);
   }
@@ -131,21 +133,53 @@ bool valid_utf8(std::string_view text, size_t* bad) {
   return true;
 }
 
-std::string printable(std::string_view text, size_t max_bytes) {
-  bool cut = text.size() > max_bytes;
-  if (cut) text = text.substr(0, max_bytes);
+bool deceptive(char32_t c) {
+  return (c >= 0x80 && c < 0xA0 && c != 0x85) || c == 0x061C || (c >= 0x200B && c <= 0x200F) ||
+         (c >= 0x202A && c <= 0x202E) || (c >= 0x2060 && c <= 0x206F) || c == 0xFEFF ||
+         (c >= 0xFFF9 && c <= 0xFFFB) || (c >= 0xE0000 && c <= 0xE007F);
+}
+
+char32_t next_character(std::string_view text, size_t& offset) {
+  auto byte = [&](size_t i) { return static_cast<char32_t>(static_cast<unsigned char>(text[i])); };
+  char32_t c = byte(offset++);
+  if (c < 0x80) return c;
+  int more = c >= 0xF0 ? 3 : c >= 0xE0 ? 2 : 1;
+  c &= more == 3 ? 0x07 : more == 2 ? 0x0F : 0x1F;
+  for (; more > 0 && offset < text.size(); --more) c = (c << 6) | (byte(offset++) & 0x3F);
+  return c;
+}
+
+namespace {
+std::string escaped(bool wide, unsigned value) {
+  std::array<char, 16> buffer{};
+  std::snprintf(buffer.data(), buffer.size(), wide ? "\\u%04x" : "\\x%02x", value);
+  return buffer.data();
+}
+
+/// Whole characters up to `max_bytes`, those that a terminal would obey or hide as escapes; `keep`: control characters that stay.
+std::string harmless(std::string_view text, size_t max_bytes, std::string_view keep) {
   bool utf8 = valid_utf8(text);
   std::string out;
-  for (unsigned char c : text) {
-    if (c < 0x20 || c == 0x7F || (c >= 0x80 && !utf8)) {
-      std::array<char, 8> buffer{};
-      std::snprintf(buffer.data(), buffer.size(), "\\x%02x", c);
-      out += buffer.data();
-    } else {
+  for (size_t i = 0; i < text.size();) {
+    const size_t begin = i;
+    const auto byte = static_cast<unsigned char>(text[i]);
+    const char32_t c = utf8 ? next_character(text, i) : (++i, byte);
+    if (i > max_bytes) return out + "...";
+    if (c < 0x80 && keep.find(static_cast<char>(c)) != std::string_view::npos)
       out += static_cast<char>(c);
-    }
+    else if (c < 0x20 || c == 0x7F || (!utf8 && c >= 0x80))
+      out += escaped(false, static_cast<unsigned>(c));
+    else if (c == 0x85 || c == 0x2028 || c == 0x2029 || deceptive(c))
+      out += escaped(true, static_cast<unsigned>(c));
+    else
+      out.append(text.substr(begin, i - begin));
   }
-  return cut ? out + "..." : out;
+  return out;
 }
+}  // namespace
+
+std::string printable(std::string_view text, size_t max_bytes) { return harmless(text, max_bytes, ""); }
+
+std::string printable_lines(std::string_view text) { return harmless(text, std::string_view::npos, "\n\t"); }
 
 }  // namespace mtrain

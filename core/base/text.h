@@ -43,7 +43,14 @@ MT_API std::string shortest(float value);
 
 /// True when the bytes are well-formed UTF-8 (no surrogates, no overlong forms). `bad` gets the offset of the first fault.
 MT_API bool valid_utf8(std::string_view text, size_t* bad = nullptr);
-/// Makes text safe to print on one terminal line: control characters and broken UTF-8 become \xNN.
+/// True for characters that make a text look other than it is: bidirectional controls (U+202E), zero-width and control
+/// characters.
+MT_API bool deceptive(char32_t c);
+/// The character at `offset`, which moves behind it. REQUIRES: valid UTF-8.
+MT_API char32_t next_character(std::string_view text, size_t& offset);
+/// Makes text safe to print on one terminal line: control characters and broken UTF-8 become \xNN, deceptive characters \uNNNN.
 MT_API std::string printable(std::string_view text, size_t max_bytes = 200);
+/// The same for text of several lines: line ends and tabs stay, and nothing is cut off.
+MT_API std::string printable_lines(std::string_view text);
 
 }  // namespace mtrain

@@ -42,7 +42,9 @@ Text with_origins(const Text& text, std::string mapped, const icu::Edits& edits)
 }
 
 Text in_case(const Text& text, Case wanted) {
+  Meter::read(text.bytes.size());
   if (plain(text.bytes) || !valid_utf8(text.bytes)) return ascii_case(text, wanted != Case::lower);
+  Meter::made(3 * text.bytes.size());  // Unicode's longest mappings
   std::string mapped;
   icu::StringByteSink<std::string> sink(&mapped);
   icu::Edits edits;

@@ -30,7 +30,7 @@ Value strftime_now(const std::tm& now, const Arguments& given) {
   return Value::text(Text(std::string_view(buffer.data(), length)));
 }
 
-Value range(Interpreter& interpreter, const Arguments& given) {
+Value range(const Arguments& given) {
   std::array<int64_t, 3> bounds = {0, 0, 1};
   for (size_t i = 0; i < std::min<size_t>(3, given.positional.size()); ++i) {
     const Value& v = given.positional[i];
@@ -41,7 +41,7 @@ Value range(Interpreter& interpreter, const Arguments& given) {
   if (by == 0) throw Fault("ValueError", "range() arg 3 must not be zero");
   List out;
   for (int64_t i = begin; by > 0 ? i < end : i > end;) {
-    interpreter.step();
+    Meter::steps(1);
     out.push_back(Value::integer(i));
     if (__builtin_add_overflow(i, by, &i)) break;
   }
@@ -66,7 +66,7 @@ void define_functions(Interpreter& in, const std::tm& now) {
     throw Fault("TemplateError", message ? to_text(*message).bytes : "");
   }));
   in.define("strftime_now", Value::callable("function", [now](Arguments& given) { return strftime_now(now, given); }));
-  in.define("range", Value::callable("function", [&in](Arguments& given) { return range(in, given); }));
+  in.define("range", Value::callable("function", [](Arguments& given) { return range(given); }));
   in.define("namespace", Value::callable("type", [](Arguments& given) { return filled_map(Value::space(), given); }));
   in.define("dict", Value::callable("type", [](Arguments& given) {
     Value map = filled_map(Value::map(), given);

@@ -30,6 +30,7 @@ int64_t whole(const Value& v, const char* what) {
 }  // namespace
 
 size_t characters(std::string_view utf8) {
+  Meter::read(utf8.size());
   return static_cast<size_t>(std::count_if(utf8.begin(), utf8.end(), [](char c) { return (c & 0xC0) != 0x80; }));
 }
 
@@ -37,6 +38,7 @@ size_t offset_of(std::string_view utf8, size_t character) {
   size_t i = 0;
   for (; i < utf8.size(); ++i)
     if ((utf8[i] & 0xC0) != 0x80 && character-- == 0) break;
+  Meter::read(i);
   return i;
 }
 
@@ -44,21 +46,23 @@ List Interpreter::iterate(const Value& value) {
   switch (value.kind()) {
     case VK::missing: return {};
     case VK::list:
-    case VK::tuple: step(static_cast<int64_t>(value.items().size())); return value.items();
+    case VK::tuple: Meter::elements(value.items().size()); return value.items();
     case VK::map: {
+      Meter::elements(value.as_map().entries.size());
       List keys;
       for (const auto& entry : value.as_map().entries) keys.push_back(entry.first);
-      step(static_cast<int64_t>(keys.size()));
       return keys;
     }
     case VK::generator: {
       Generator& g = value.as_generator();
-      return std::exchange(g.spent, true) ? List{} : g.items;
+      if (std::exchange(g.spent, true)) return {};
+      Meter::elements(g.items.size());
+      return g.items;
     }
     case VK::text: {
       const Text& text = value.as_text();
       List out;
-      step(static_cast<int64_t>(text.bytes.size()));
+      Meter::elements(text.bytes.size());
       for (size_t i = 0, end = 0; i < text.bytes.size(); i = end) {
         end = i + 1;
         while (end < text.bytes.size() && (text.bytes[end] & 0xC0) == 0x80) ++end;
@@ -72,7 +76,7 @@ List Interpreter::iterate(const Value& value) {
 
 Value Interpreter::eval(const Expression& e, Scope& scope) {
   Deeper deeper(*this);
-  step();
+  Meter::steps(1);
   Value value = eval_node(e, scope);
   at_ = e.place;
   return value;
@@ -255,8 +259,7 @@ bool Interpreter::contains(const Value& where, const Value& what) {
     need(what);
     if (!what.is(VK::text))
       throw Fault("TypeError", cat("'in <string>' requires string as left operand, not ", what.type_name()));
-    step(static_cast<int64_t>(where.as_text().bytes.size() / 64));
-    return where.as_text().bytes.find(what.as_text().bytes) != std::string::npos;
+    return find_in(where.as_text().bytes, what.as_text().bytes) != std::string::npos;
   }
   if (where.is(VK::map)) return where.as_map().find(what) != nullptr;
   if (!sequence(where) && !where.is(VK::generator) && !where.is(VK::missing))
@@ -274,13 +277,9 @@ Value Interpreter::unary(const std::string& op, const Value& a) {
 }
 
 Value Interpreter::add(const Value& a, const Value& b) {
-  if (a.is(VK::text) && b.is(VK::text)) {
-    limit(a.as_text().bytes.size() + b.as_text().bytes.size());
-    step(static_cast<int64_t>((a.as_text().bytes.size() + b.as_text().bytes.size()) / 64));
-    return Value::text(joined(a.as_text(), b.as_text()));
-  }
+  if (a.is(VK::text) && b.is(VK::text)) return Value::text(joined(a.as_text(), b.as_text()));
   if (sequence(a) && a.kind() == b.kind()) {
-    step(static_cast<int64_t>(a.items().size() + b.items().size()));
+    Meter::elements(a.items().size() + b.items().size());
     List items = a.items();
     items.insert(items.end(), b.items().begin(), b.items().end());
     return a.is(VK::list) ? Value::list(std::move(items)) : Value::tuple(std::move(items));
@@ -291,31 +290,24 @@ Value Interpreter::add(const Value& a, const Value& b) {
 }
 
 Value Interpreter::binary(const std::string& op, const Value& a, const Value& b) {
-  if (op == "~") {
-    Text text = to_text(a), other = to_text(b);
-    limit(text.bytes.size() + other.bytes.size());
-    step(static_cast<int64_t>((text.bytes.size() + other.bytes.size()) / 64));
-    return Value::text(joined(text, other));
-  }
+  if (op == "~") return Value::text(joined(to_text(a), to_text(b)));
   need(a), need(b);
   if (op == "+") return add(a, b);
   bool repeats = op == "*" && (a.is(VK::text) || sequence(a)) && (b.is(VK::integer) || b.is(VK::boolean));
   if (op == "*" && !repeats && (b.is(VK::text) || sequence(b)) && a.is(VK::integer)) return binary(op, b, a);
   if (!repeats) return arithmetic(op, a, b);
   int64_t times = std::max<int64_t>(0, b.as_integer());
-  auto size = static_cast<double>(a.is(VK::text) ? a.as_text().bytes.size() : a.items().size());
-  if (size * static_cast<double>(times) > static_cast<double>(budget_.steps))
-    throw Fault("BudgetError", "a repetition that is too long");
-  Value out = a.is(VK::text) ? Value::text({}) : a.is(VK::list) ? Value::list() : Value::tuple({});
-  if (size == 0) return out;
   if (a.is(VK::text)) {
     Text text;
-    for (int64_t i = 0; i < times; ++i) text.append(a.as_text());
-    limit(text.bytes.size());
+    for (int64_t i = 0; i < times && !a.as_text().bytes.empty(); ++i) text.append(a.as_text());
     return Value::text(std::move(text));
   }
-  for (int64_t i = 0; i < times; ++i) step(static_cast<int64_t>(size)), out = add(out, a);
-  return out;
+  List items;
+  for (int64_t i = 0; i < times && !a.items().empty(); ++i) {
+    Meter::elements(a.items().size());
+    items.insert(items.end(), a.items().begin(), a.items().end());
+  }
+  return a.is(VK::list) ? Value::list(std::move(items)) : Value::tuple(std::move(items));
 }
 
 Value Interpreter::arithmetic(const std::string& op, const Value& a, const Value& b) {

@@ -27,6 +27,7 @@ bool truth_or(const Value* value, bool otherwise) { return value ? value->truth(
 /// "a.b" and 0 as Jinja reads attributes of filters.
 Value dotted(I& i, Value value, const Value& path) {
   if (!path.is(VK::text)) return i.item(value, path);
+  Meter::made(path.as_text().bytes.size());
   for (const auto& part : mtrain::split(path.as_text().bytes, '.')) {
     bool number = !part.empty() && part.find_first_not_of("0123456789") == std::string::npos && part.size() < 18;
     value = i.item(value, number ? Value::integer(std::stoll(part)) : text_value(Text(part)));
@@ -60,12 +61,11 @@ Value join_items(I& i, const Value& v, A& a) {
   for (const Value& item : i.iterate(v)) {
     if (!std::exchange(first, false)) out.append(separator);
     out.append(to_text(attribute ? dotted(i, item, *attribute) : item));
-    i.limit(out.bytes.size());
   }
   return Value::text(std::move(out));
 }
 
-Value indent(I& i, const Value& v, A& a) {
+Value indent(I&, const Value& v, A& a) {
   const Value* width = a.get(0, "width");
   Text by = width && width->is(VK::text) ? width->as_text()
                                          : Text(std::string(static_cast<size_t>(std::clamp<int64_t>(integer_or(width, 4), 0, 4096)), ' '));
@@ -78,18 +78,16 @@ Value indent(I& i, const Value& v, A& a) {
     if (begin > 0) out.append(Text("\n"));
     if (leads) out.append(by);
     out.append(text.sub(begin, end - begin));
-    i.limit(out.bytes.size());
     begin = end + 1;
   }
   return Value::text(std::move(out));
 }
 
-Value tojson(I& i, const Value& v, A& a) {
+Value tojson(I&, const Value& v, A& a) {
   const Value* width = a.get(1, "indent");  // behind ensure_ascii, as transformers has it
   if (!width && !a.positional.empty() && a.positional[0].is(VK::integer)) width = a.positional.data();
   Text text = to_json(v, static_cast<int>(std::clamp<int64_t>(integer_or(width, -1), -1, 64)),
                       truth_or(a.get(9, "sort_keys"), false));
-  i.limit(text.bytes.size());
   return Value::text(std::move(text));
 }
 
@@ -103,7 +101,6 @@ Value chosen(I& i, const Value& v, A& a, bool by_attribute, bool keep) {
   if (a.positional.size() > used + 1)
     rest.positional.assign(a.positional.begin() + static_cast<std::ptrdiff_t>(used) + 1, a.positional.end());
   for (const Value& element : i.iterate(v)) {
-    i.step();
     Value probe = by_attribute ? dotted(i, element, a.positional[0]) : element;
     bool holds = a.positional.size() > used ? i.test(text_argument(&a.positional[used], "a test").bytes, probe, rest)
                                             : probe.truth();
@@ -117,7 +114,6 @@ Value mapped(I& i, const Value& v, A& a) {
   List out;
   if (!v.truth()) return Value::generator({});  // even what cannot be looped over
   for (const Value& element : i.iterate(v)) {
-    i.step();
     if (attribute) {
       Value found = dotted(i, element, *attribute);
       out.push_back(found.is(VK::missing) && otherwise ? *otherwise : found);
@@ -143,7 +139,6 @@ Value sorted(I& i, const Value& v, A& a) {
     Value key = sort_key(i, element, attribute, sensitive);
     keyed.emplace_back(std::move(key), std::move(element));
   }
-  i.step(static_cast<int64_t>(keyed.size()) * 8);
   std::stable_sort(keyed.begin(), keyed.end(), [reverse](const auto& x, const auto& y) {
     return reverse ? less(y.first, x.first) : less(x.first, y.first);
   });
@@ -158,7 +153,6 @@ Value unique(I& i, const Value& v, A& a) {
   List seen, out;
   for (const Value& element : i.iterate(v)) {
     Value key = sort_key(i, element, attribute, sensitive);
-    i.step(static_cast<int64_t>(seen.size()));
     if (std::any_of(seen.begin(), seen.end(), [&](const Value& s) { return equal(s, key); })) continue;
     seen.push_back(std::move(key));
     out.push_back(element);
@@ -239,10 +233,9 @@ Value summed(I& i, const Value& v, A& a) {
   return total;
 }
 
-Value replaced(I& i, const Value& v, A& a) {
+Value replaced(I&, const Value& v, A& a) {
   Text out = replace(to_text(v), text_argument(a.get(0, "old"), "what is replaced"),
                      text_argument(a.get(1, "new"), "what replaces it"), integer_or(a.get(2, "count"), -1));
-  i.limit(out.bytes.size());
   return Value::text(std::move(out));
 }
 

@@ -11,13 +11,16 @@ using VK = Value::Kind;
 using SK = Statement::Kind;
 
 const Value* Scope::find(std::string_view name) const {
-  for (const Scope* s = this; s; s = s->outer_)
+  for (const Scope* s = this; s; s = s->outer_) {
+    Meter::read(s->names_.size());
     for (const auto& [key, value] : s->names_)
       if (key == name) return &value;
+  }
   return nullptr;
 }
 
 void Scope::set(const std::string& name, Value value) {
+  Meter::read(names_.size());
   for (auto& [key, old] : names_) {
     if (key != name) continue;
     old = std::move(value);
@@ -31,21 +34,8 @@ void Interpreter::deeper() {
   ++depth_;
 }
 
-void Interpreter::step(int64_t count) {
-  steps_ += count;
-  if (steps_ > budget_.steps) throw Fault("BudgetError", cat("took more than ", budget_.steps, " steps"));
-}
-
-void Interpreter::limit(size_t bytes) const {
-  if (bytes > budget_.output_bytes) throw Fault("BudgetError", cat("a text longer than ", human_bytes(budget_.output_bytes)));
-}
-
-void Interpreter::write(Text& out, const Text& text) const {
-  limit(out.bytes.size() + text.bytes.size());
-  out.append(text);
-}
-
 Text Interpreter::run(const Body& body) {
+  Meter meter(budget_.steps);
   Text out;
   final_ = &out;
   try {
@@ -71,11 +61,11 @@ Interpreter::Flow Interpreter::exec(const Body& body, Scope& scope, Text& out) {
 
 Interpreter::Flow Interpreter::exec(const Statement& s, Scope& scope, Text& out) {
   Deeper deeper(*this);
-  step();
+  Meter::steps(1);
   at_ = s.place;
   switch (s.kind) {
-    case SK::text: write(out, Text(s.text)); break;
-    case SK::output: write(out, to_text(eval(*s.expressions[0], scope))); break;
+    case SK::text: out.append(Text(s.text)); break;
+    case SK::output: out.append(to_text(eval(*s.expressions[0], scope))); break;
     case SK::condition:
       for (size_t i = 0; i < s.bodies.size(); ++i)
         if (i >= s.expressions.size() || eval(*s.expressions[i], scope).truth()) return exec(s.bodies[i], scope, out);
@@ -92,7 +82,7 @@ Interpreter::Flow Interpreter::exec(const Statement& s, Scope& scope, Text& out)
       if (s.kind == SK::set_block)
         bind(s.targets, value, scope);
       else
-        write(out, to_text(value));
+        out.append(to_text(value));
       break;
     }
     case SK::macro: scope.set(s.text, macro(s, scope)); break;
@@ -100,7 +90,7 @@ Interpreter::Flow Interpreter::exec(const Statement& s, Scope& scope, Text& out)
       Scope inner(&scope);
       Arguments given = arguments(s.expressions[0]->arguments, scope);
       given.named.emplace_back("caller", macro(s, inner));
-      write(out, to_text(call(eval(*s.expressions[0]->parts[0], scope), given)));
+      out.append(to_text(call(eval(*s.expressions[0]->parts[0], scope), given)));
       break;
     }
     case SK::generation: {

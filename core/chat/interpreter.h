@@ -11,9 +11,8 @@ namespace mtrain::chat {
 
 /// What a rendering may use before it is ended with an error.
 struct Budget {
-  int64_t steps = 5'000'000;          // statements, expressions and elements touched
-  size_t output_bytes = 64u << 20;    // of the text, and of any text on the way
-  int depth = 1500;                   // of expressions, statements and macros in each other
+  int64_t steps = 5'000'000;  // see Meter; texts and lists of these take less than 1 GiB of memory
+  int depth = 1500;           // of expressions, statements and macros in each other
 };
 
 /// Names that are known at a point of the template.
@@ -44,8 +43,6 @@ class Interpreter {
   const std::vector<std::pair<size_t, size_t>>& generations() const { return generations_; }
 
   // For filters, tests and methods.
-  void step(int64_t count = 1);
-  void limit(size_t bytes) const;
   Value attribute(const Value& of, const std::string& name);
   Value item(const Value& of, const Value& key);
   Value filter(const std::string& name, const Value& input, Arguments& arguments);
@@ -75,7 +72,6 @@ class Interpreter {
   void bind(const std::vector<std::string>& targets, const Value& value, Scope& scope);
   Value macro(const Statement& statement, Scope& scope);
   Text block(const Body& body, Scope& scope);
-  void write(Text& out, const Text& text) const;
 
   Value eval(const Expression& e, Scope& scope);
   Value eval_node(const Expression& e, Scope& scope);
@@ -93,7 +89,6 @@ class Interpreter {
   Budget budget_;
   Scope globals_;
   Place at_;
-  int64_t steps_ = 0;
   int depth_ = 0;
   const Text* block_text_ = nullptr;  // of the set or filter block whose filters run
   const Text* final_ = nullptr;       // the output itself, where generations have places

@@ -34,6 +34,7 @@ bool space(uint32_t c) {
 }
 
 std::vector<uint32_t> characters_of(std::string_view s) {
+  Meter::made(2 * s.size());
   std::vector<uint32_t> out;
   for (size_t i = 0; i < s.size();) {
     auto [code, length] = character_at(s, i);
@@ -51,7 +52,7 @@ List split(const Text& text, const Value* separator, int64_t most) {
     const std::string& by = text_argument(separator, "a separator").bytes;
     if (by.empty()) throw Fault("ValueError", "empty separator");
     size_t begin = 0;
-    for (size_t end = s.find(by); end != std::string::npos && most != 0; end = s.find(by, begin), --most) {
+    for (size_t end = find_in(s, by); end != std::string::npos && most != 0; end = find_in(s, by, begin), --most) {
       out.push_back(Value::text(text.sub(begin, end - begin)));
       begin = end + by.size();
     }
@@ -59,6 +60,7 @@ List split(const Text& text, const Value* separator, int64_t most) {
     return out;
   }
   auto gap = [&](size_t i) { return space(character_at(s, i).first); };
+  Meter::read(s.size());
   for (size_t i = 0; i < s.size();) {
     if (gap(i)) {
       i += character_at(s, i).second;
@@ -77,6 +79,7 @@ List split(const Text& text, const Value* separator, int64_t most) {
 
 List split_lines(const Text& text) {
   List out;
+  Meter::read(text.bytes.size());
   for (size_t begin = 0; begin < text.bytes.size();) {
     size_t end = text.bytes.find_first_of("\r\n", begin);
     out.push_back(Value::text(text.sub(begin, end == std::string::npos ? end : end - begin)));
@@ -90,6 +93,7 @@ bool affix(const Text& text, const Value* what, bool front) {
   if (what && what->is(VK::tuple))
     return std::any_of(what->items().begin(), what->items().end(), [&](const Value& v) { return affix(text, &v, front); });
   const std::string& part = text_argument(what, "a prefix or suffix").bytes;
+  Meter::read(part.size() + 4);
   return front ? text.bytes.starts_with(part) : text.bytes.ends_with(part);
 }
 
@@ -98,6 +102,7 @@ int64_t integer_or(const Value* value, int64_t otherwise) {
 }
 
 bool all_of_class(const Text& text, int (*is)(int)) {
+  Meter::read(text.bytes.size());
   return !text.bytes.empty() &&
          std::all_of(text.bytes.begin(), text.bytes.end(), [is](char c) { return is(static_cast<unsigned char>(c)) != 0; });
 }
@@ -118,20 +123,16 @@ const std::map<std::string, Method, std::less<>>& text_methods() {
       {"lstrip", [](I&, const Value& of, A& a) { return stripped(of, a, true, false); }},
       {"rstrip", [](I&, const Value& of, A& a) { return stripped(of, a, false, true); }},
       {"split",
-       [](I& i, const Value& of, A& a) {
-         List parts = split(of.as_text(), a.get(0, "sep"), integer_or(a.get(1, "maxsplit"), -1));
-         i.step(static_cast<int64_t>(parts.size()));
-         return Value::list(std::move(parts));
+       [](I&, const Value& of, A& a) {
+         return Value::list(split(of.as_text(), a.get(0, "sep"), integer_or(a.get(1, "maxsplit"), -1)));
        }},
       {"splitlines", [](I&, const Value& of, A&) { return Value::list(split_lines(of.as_text())); }},
       {"startswith", [](I&, const Value& of, A& a) { return Value::boolean(affix(of.as_text(), a.get(0, ""), true)); }},
       {"endswith", [](I&, const Value& of, A& a) { return Value::boolean(affix(of.as_text(), a.get(0, ""), false)); }},
       {"replace",
-       [](I& i, const Value& of, A& a) {
-         Text out = replace(of.as_text(), text_argument(a.get(0, "old"), "what is replaced"),
-                            text_argument(a.get(1, "new"), "what replaces it"), integer_or(a.get(2, "count"), -1));
-         i.limit(out.bytes.size());
-         return Value::text(std::move(out));
+       [](I&, const Value& of, A& a) {
+         return Value::text(replace(of.as_text(), text_argument(a.get(0, "old"), "what is replaced"),
+                                    text_argument(a.get(1, "new"), "what replaces it"), integer_or(a.get(2, "count"), -1)));
        }},
       {"upper", [](I&, const Value& of, A&) { return Value::text(upper_case(of.as_text())); }},
       {"lower", [](I&, const Value& of, A&) { return Value::text(lower_case(of.as_text())); }},
@@ -140,7 +141,7 @@ const std::map<std::string, Method, std::less<>>& text_methods() {
       {"find",
        [](I&, const Value& of, A& a) {
          const std::string& s = of.as_text().bytes;
-         size_t at = s.find(text_argument(a.get(0, ""), "what is looked for").bytes);
+         size_t at = find_in(s, text_argument(a.get(0, ""), "what is looked for").bytes);
          return Value::integer(at == std::string::npos ? -1
                                                        : static_cast<int64_t>(characters(std::string_view(s).substr(0, at))));
        }},
@@ -150,7 +151,7 @@ const std::map<std::string, Method, std::less<>>& text_methods() {
          const std::string& s = of.as_text().bytes;
          if (part.empty()) return Value::integer(static_cast<int64_t>(characters(s)) + 1);
          int64_t n = 0;
-         for (size_t at = s.find(part); at != std::string::npos; at = s.find(part, at + part.size())) ++n;
+         for (size_t at = find_in(s, part); at != std::string::npos; at = find_in(s, part, at + part.size())) ++n;
          return Value::integer(n);
        }},
       {"join", [](I& i, const Value& of, A& a) {
@@ -243,7 +244,10 @@ Value bound_method(Interpreter& interpreter, const Value& of, const std::string&
 Text strip(const Text& text, const std::string* set, bool left, bool right) {
   std::string_view s = text.bytes;
   std::vector<uint32_t> chosen = set ? characters_of(*set) : std::vector<uint32_t>();
-  auto goes = [&](uint32_t c) { return set ? std::find(chosen.begin(), chosen.end(), c) != chosen.end() : space(c); };
+  auto goes = [&](uint32_t c) {
+    Meter::read(1 + 4 * chosen.size());
+    return set ? std::find(chosen.begin(), chosen.end(), c) != chosen.end() : space(c);
+  };
   size_t begin = 0, end = s.size();
   while (left && begin < end) {
     auto [code, length] = character_at(s, begin);
@@ -273,8 +277,8 @@ Text replace(const Text& text, const Text& from, const Text& to, int64_t count) 
     out.append(text.sub(begin));
     return out;
   }
-  for (size_t at = text.bytes.find(from.bytes); at != std::string::npos && count != 0;
-       at = text.bytes.find(from.bytes, begin), --count) {
+  for (size_t at = find_in(text.bytes, from.bytes); at != std::string::npos && count != 0;
+       at = find_in(text.bytes, from.bytes, begin), --count) {
     out.append(text.sub(begin, at - begin));
     out.append(to);
     begin = at + from.bytes.size();

@@ -14,12 +14,76 @@ Fault::Fault(std::string type_, std::string message_)
     : type(std::move(type_)), message(std::move(message_)), whole(type + ": " + message) {}
 Fault::~Fault() = default;
 
-Text::Text(std::string_view text, Origin origin) : bytes(text), origins(text.size(), origin) {}
+namespace {
+
+thread_local Meter* counting = nullptr;  // of the rendering that runs on this thread
+constexpr int64_t kUnits = 64;           // in a step
+
+/// Where `part` begins, by Knuth, Morris and Pratt: linear whatever the texts are.
+size_t find_long(const std::string& text, const std::string& part, size_t from) {
+  std::vector<uint32_t> border(part.size() + 1, 0);  // of the first i bytes: the longest start that is their end too
+  for (size_t i = 1, k = 0; i < part.size(); ++i) {
+    while (k > 0 && part[i] != part[k]) k = border[k];
+    if (part[i] == part[k]) ++k;
+    border[i + 1] = static_cast<uint32_t>(k);
+  }
+  for (size_t i = from, k = 0; i < text.size(); ++i) {
+    while (k > 0 && text[i] != part[k]) k = border[k];
+    if (text[i] == part[k]) ++k;
+    if (k == part.size()) return i + 1 - k;
+  }
+  return std::string::npos;
+}
+
+}  // namespace
+
+Meter::Meter(int64_t steps) : limit_(steps), left_(steps * kUnits) {
+  MT_CHECK(!counting, "two renderings on one thread");
+  counting = this;
+}
+
+Meter::~Meter() { counting = nullptr; }
+
+void Meter::steps(int64_t count) {
+  if (counting) charge(static_cast<size_t>(std::min(count, counting->limit_ + 1)) * kUnits);
+}
+
+void Meter::charge(size_t units) {
+  if (!counting) return;
+  if (units > static_cast<size_t>(counting->left_)) throw Fault("BudgetError", cat("took more than ", counting->limit_, " steps"));
+  counting->left_ -= static_cast<int64_t>(units);
+}
+
+size_t find_in(const std::string& text, const std::string& part, size_t from) {
+  constexpr size_t kShort = 32;  // the library's search may compare all of `part` at every place
+  if (part.size() > text.size()) return std::string::npos;
+  Meter::read(part.size() > kShort ? 4 * part.size() : part.size());
+  size_t at = part.size() > kShort ? find_long(text, part, from) : text.find(part, from);
+  Meter::read(std::min(at, text.size()) - std::min(from, text.size()));
+  return at;
+}
+
+Text::Text(std::string_view text, Origin origin) {
+  Meter::made(text.size());
+  bytes = text;
+  origins.assign(text.size(), origin);
+}
+
+Text::Text(const Text& other) { *this = other; }
+
+Text& Text::operator=(const Text& other) {
+  Meter::made(other.bytes.size());
+  bytes = other.bytes;
+  origins = other.origins;
+  safe = other.safe;
+  return *this;
+}
 
 Text Text::sub(size_t begin, size_t count) const {
   Text out;
   begin = std::min(begin, bytes.size());
   count = std::min(count, bytes.size() - begin);
+  Meter::made(count);
   out.bytes = bytes.substr(begin, count);
   auto from = origins.begin() + static_cast<std::ptrdiff_t>(begin);
   out.origins.assign(from, from + static_cast<std::ptrdiff_t>(count));
@@ -28,6 +92,7 @@ Text Text::sub(size_t begin, size_t count) const {
 }
 
 void Text::append(const Text& other) {
+  Meter::made(other.bytes.size());
   bytes += other.bytes;
   origins.insert(origins.end(), other.origins.begin(), other.origins.end());
 }
@@ -86,6 +151,7 @@ Value Value::real(double value) {
   return v;
 }
 Value Value::text(Text value) {
+  Meter::steps(1);
   Value v;
   v.kind_ = Kind::text;
   v.text_ = std::make_shared<const Text>(std::move(value));
@@ -98,6 +164,7 @@ void Value::nest(const Value& inner) {
 }
 
 Value Value::list(List items) {
+  Meter::elements(items.size());
   Value v;
   v.kind_ = Kind::list;
   for (const auto& item : items) v.nest(item);
@@ -111,6 +178,7 @@ Value Value::tuple(List items) {
 }
 Value Value::map(std::vector<std::pair<Value, Value>> entries) {
   Value v;
+  Meter::elements(entries.size());
   v.kind_ = Kind::map;
   v.map_ = std::make_shared<Map>();
   for (auto& [key, item] : entries) {
@@ -125,6 +193,7 @@ Value Value::space() {
   return v;
 }
 Value Value::generator(List items) {
+  Meter::elements(items.size());
   Value v;
   v.kind_ = Kind::generator;
   for (const auto& item : items) v.nest(item);
@@ -171,9 +240,19 @@ const char* Value::type_name() const {
   return "object";
 }
 
+namespace {
+
+/// Of texts of different sizes no byte is read.
+bool same(std::string_view a, std::string_view b) {
+  Meter::read(4 + (a.size() == b.size() ? a.size() : 0));
+  return a == b;
+}
+
+}  // namespace
+
 Value* Map::find(std::string_view key) {
   for (auto& [name, value] : entries)
-    if (name.is(Kind::text) && name.as_text().bytes == key) return &value;
+    if (name.is(Kind::text) && same(name.as_text().bytes, key)) return &value;
   return nullptr;
 }
 
@@ -213,13 +292,14 @@ bool equal_maps(Map& a, Map& b) {
 }  // namespace
 
 bool equal(const Value& a, const Value& b) {
+  Meter::read(4);
   if (a.number() && b.number())
     return a.is(Kind::real) || b.is(Kind::real) ? a.as_real() == b.as_real() : a.as_integer() == b.as_integer();
   if (a.kind() != b.kind()) return false;
   switch (a.kind()) {
     case Kind::missing:
     case Kind::none: return true;
-    case Kind::text: return a.as_text().bytes == b.as_text().bytes;
+    case Kind::text: return same(a.as_text().bytes, b.as_text().bytes);
     case Kind::list:
     case Kind::tuple: return &a.items() == &b.items() || equal_items(a.items(), b.items());
     case Kind::map: return &a.as_map() == &b.as_map() || equal_maps(a.as_map(), b.as_map());
@@ -230,11 +310,15 @@ bool equal(const Value& a, const Value& b) {
 }
 
 bool less(const Value& a, const Value& b, const char* op) {
+  Meter::read(4);
   for (const Value* v : {&a, &b})
     if (v->is(Kind::missing)) throw Fault("UndefinedError", v->why());
   if (a.number() && b.number())
     return a.is(Kind::real) || b.is(Kind::real) ? a.as_real() < b.as_real() : a.as_integer() < b.as_integer();
-  if (a.is(Kind::text) && b.is(Kind::text)) return a.as_text().bytes < b.as_text().bytes;
+  if (a.is(Kind::text) && b.is(Kind::text)) {
+    Meter::read(std::min(a.as_text().bytes.size(), b.as_text().bytes.size()));
+    return a.as_text().bytes < b.as_text().bytes;
+  }
   bool sequences = a.kind() == b.kind() && (a.is(Kind::list) || a.is(Kind::tuple));
   if (!sequences)
     throw Fault("TypeError", cat("'", op, "' not supported between instances of '", a.type_name(), "' and '",

@@ -19,16 +19,45 @@ namespace mtrain::chat {
 using Origin = uint16_t;
 inline constexpr Origin kTemplate = 0, kOtherInput = 65535, kLastMessage = 65534;
 
+/// What a rendering may use, in steps. Whatever makes or walks values charges it where it touches them — texts when they are made
+/// and copied, lists and maps when they are made and searched, comparisons and searches as they go — so that no filter or method
+/// can forget to, and no value can be walked that was not paid for. Counts for its thread while it lives, one at a time: values
+/// that are made elsewhere, for a conversation's input, are charged to nobody.
+class MT_API Meter {
+ public:
+  explicit Meter(int64_t steps);
+  ~Meter();
+  Meter(const Meter&) = delete;
+  Meter& operator=(const Meter&) = delete;
+
+  /// Each throws Fault("BudgetError") instead of what would go beyond the budget.
+  static void steps(int64_t count);
+  static void elements(size_t count) { steps(static_cast<int64_t>(count)); }  // of lists and maps, made or visited
+  static void read(size_t bytes) { charge(bytes); }       // 64 of them are a step
+  static void made(size_t bytes) { charge(8 + 2 * bytes); }  // and 32 of these: a text knows the origin of each byte
+
+ private:
+  static void charge(size_t units);
+  int64_t limit_, left_;  // steps; 64ths of one
+};
+
 /// UTF-8 with the origin of each byte.
 struct MT_API Text {
   std::string bytes;
   std::vector<Origin> origins;  // as many as bytes
   bool safe = false;            // made by the filter "safe": what is added to it is escaped for HTML, as in Jinja
   Text() = default;
+  Text(const Text& other);
+  Text(Text&&) noexcept = default;
+  Text& operator=(const Text& other);
+  Text& operator=(Text&&) noexcept = default;
+  ~Text() = default;
   Text(std::string_view text, Origin origin = kTemplate);  // NOLINT(google-explicit-constructor): literals are texts
   Text sub(size_t begin, size_t count = std::string::npos) const;
   void append(const Text& other);
 };
+/// Where `part` begins in the text, at `from` or behind; npos when it does not. Takes time in proportion to what it passes.
+MT_API size_t find_in(const std::string& text, const std::string& part, size_t from = 0);
 /// Python's a + b of texts, where one may be safe for HTML.
 MT_API Text joined(const Text& a, const Text& b);
 

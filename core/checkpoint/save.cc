@@ -215,7 +215,7 @@ uint64_t CheckpointStore::commit(const fs::path& temporary, int64_t step, Manife
       throw Error(ErrorClass::checkpoint, cat("cannot save: ", why));
   manifest.step = step;
   manifest.created = now_utc();
-  FileWriter file(temporary / kManifestName, "ckpt.manifest");
+  FileWriter file(temporary / kManifestName, "ckpt.manifest", false, Readers::owner);  // it holds the recipe
   file.write(encode(manifest));
   file.sync();
   file.close();

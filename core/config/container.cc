@@ -221,8 +221,13 @@ void unknown_section(const Node::Entry& entry, const KeyIndex& known, bool sugge
   if (!near.empty()) fault.fix("did you mean " + join(near, " or ") + "?");
 }
 
-/// Writes what looks like an interpolation but is a literal text so that it stays one.
+/// Writes what looks like an interpolation but is a literal text so that it stays one, and a confidential value as the expression
+/// that it was computed from: who loads it computes it again.
 void escape(Node& node) {
+  if (node.confidential() && !node.expression().empty()) {
+    node = Node::string(node.expression());
+    return;
+  }
   if (node.is(NodeKind::string) && has_interpolation(node.as_text()))
     node = Node::quoted_string(escape_interpolation(node.as_text()));
   for (auto& item : node.items()) escape(item);

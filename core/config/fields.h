@@ -70,6 +70,11 @@ struct Schema {
 
 class Node;  // tree.h: one place of a parsed recipe
 
+/// The largest width, length or count of a model or batch: indices of tokens, positions and vocabularies have 32 bits.
+inline constexpr double kLargestDimension = 2147483647;
+/// The most blocks of a model.
+inline constexpr double kMostLayers = 65536;
+
 /// Points at the bound variable. An optional is null when absent.
 using FieldTarget = std::variant<bool*, int64_t*, int*, double*, float*, std::string*, std::vector<int64_t>*,
                                  std::vector<double>*, std::vector<std::string>*, std::optional<int64_t>*,

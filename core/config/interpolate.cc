@@ -1,6 +1,7 @@
 #include "mtrain/config/interpolate.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "mtrain/base/error.h"
 #include "mtrain/base/text.h"
@@ -82,6 +83,19 @@ class Interpolator {
     std::vector<Open>& open_;
   };
 
+  /// Collects whether a value is computed from a confidential one; what it computes, whoever asked for it computes from.
+  class Confidence {
+   public:
+    explicit Confidence(bool& flag) : flag_(flag), outer_(std::exchange(flag, false)) {}
+    ~Confidence() { flag_ |= outer_; }
+    Confidence(const Confidence&) = delete;
+    Confidence& operator=(const Confidence&) = delete;
+
+   private:
+    bool& flag_;
+    bool outer_;
+  };
+
   void walk(Node& node, Parts& path) {
     if (node.is(NodeKind::string)) {
       try {
@@ -109,11 +123,13 @@ class Interpolator {
     if (!node.expression().empty() || !has_interpolation(node.as_text())) return;
     check_cycle(path, node);
     Opened opened(open_, {path, node.loc()});
+    Confidence confidence(confidential_);
     try {
       std::string expression = node.as_text();
       Node value = evaluate(expression, 0);
       value.at_location(node.loc()).adopt_provenance(node);
       value.computed_from(expression);
+      if (confidential_) value.mark_confidential();
       node = std::move(value);
     } catch (const InterpolationFault& fault) {
       node.mark_faulty();
@@ -176,6 +192,7 @@ class Interpolator {
       if (end == std::string_view::npos)
         throw InterpolationFault{"'${' without its '}'", "write \\${ for a literal ${"};
       Node value = single(text.substr(at + 2, end - at - 2), depth);
+      confidential_ |= any_confidential(value);
       bool whole = at == 0 && end + 1 == text.size();
       if (whole) return value;
       out += piece(value);
@@ -280,6 +297,7 @@ class Interpolator {
     complete(*at, walked);
     if (at->is_missing())
       throw InterpolationFault{cat(path_text(parts), " is ???: it must be given first"), ""};
+    confidential_ |= any_confidential(*at);
     nodes_ += count_nodes(*at);
     if (nodes_ > kMaxNodes) throw InterpolationFault{"the interpolations make too many values", ""};
     return *at;
@@ -431,9 +449,18 @@ class Interpolator {
   Report& report_;
   std::vector<Open> open_;
   size_t nodes_ = 0, text_bytes_ = 0;
+  bool confidential_ = false;  // of the value that is being computed
 };
 
 }  // namespace
+
+bool any_confidential(const Node& node) {
+  auto inside = [](const auto& items, const auto& value_of) {
+    return std::any_of(items.begin(), items.end(), [&](const auto& item) { return any_confidential(value_of(item)); });
+  };
+  return node.confidential() || inside(node.items(), [](const Node& item) -> const Node& { return item; }) ||
+         inside(node.entries(), [](const Node::Entry& entry) -> const Node& { return entry.value; });
+}
 
 bool has_interpolation(std::string_view text) {
   return text.find("${") != std::string_view::npos;

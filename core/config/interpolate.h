@@ -32,6 +32,9 @@ struct InterpolationScope {
 /// Nodes whose interpolation failed are marked faulty, so that nothing else is said about them.
 MT_API void interpolate(Node& root, const InterpolationScope& scope, Report& report);
 
+/// True when the value or one inside it is Node::confidential(): read from a variable or file whose name tells of a secret, or
+/// computed from such a value.
+MT_API bool any_confidential(const Node& node);
 /// True when a text holds "${", escaped or not.
 MT_API bool has_interpolation(std::string_view text);
 /// The text that interpolate() turns into `literal`.

@@ -8,6 +8,7 @@ namespace mtrain {
 namespace {
 
 constexpr size_t kTellingName = 6;  // characters
+constexpr size_t kLongestTypo = 256;  // nobody mistypes the name of a setting at such length
 
 /// Lower case without '-' and '_': hiddenSize, hidden-size and hidden_size are one name.
 std::string folded(std::string_view name) {
@@ -72,6 +73,7 @@ void KeyIndex::add_schema(const Schema& schema, const std::string& prefix) {
 }
 
 std::vector<std::string> KeyIndex::suggest(std::string_view wanted, size_t limit) const {
+  if (wanted.size() > kLongestTypo) return {};
   std::vector<std::pair<double, const Entry*>> scored;
   for (const auto& entry : entries_) {
     double score = distance(wanted, entry.name);

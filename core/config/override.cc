@@ -1,17 +1,19 @@
 #include "mtrain/config/override.h"
 
 #include <algorithm>
-#include <fstream>
 
+#include "mtrain/base/error.h"
+#include "mtrain/base/file.h"
 #include "mtrain/base/text.h"
 #include "mtrain/config/interpolate.h"
 #include "mtrain/config/override_value.h"
+#include "mtrain/config/yaml_load.h"
 #include "mtrain/config/yaml_write.h"
 
 namespace mtrain {
 namespace {
 
-constexpr size_t kMaxArgumentBytes = size_t{1} << 16;
+constexpr size_t kMaxArgumentBytes = size_t{1} << 16, kMaxKeyBytes = size_t{1} << 12;
 constexpr size_t kMaxFileBytes = size_t{1} << 20, kMaxFileLines = 10000;
 
 /// Where the key ends: the first '=' outside of brackets and not escaped.
@@ -121,13 +123,20 @@ class OverrideParser {
   }
 
   bool take_key(std::string_view key, bool no_value) {
+    if (key.size() > kMaxKeyBytes)
+      return fail(cat("'", visible(key, 40), "' is too long for a key: ", key.size(), " bytes of at most ", kMaxKeyBytes),
+                  "a key is the path of a setting: section.key"),
+             false;
     out_.key = std::string(key);
     if (no_value) return fail("wanted key=value", "write " + visible(out_.key) + "=VALUE"), false;
     if (key.empty()) return fail("there is no key before the '='", "write key=value"), false;
     if (!is_key(key))
       return fail(cat("'", visible(key), "' is no key"), "a key is made of letters, digits, '_' and '.'"),
              false;
-    if (!is_group_key(key) && !parse_path(key))
+    auto path = parse_path(key);
+    if (path && path->size() > YamlLimits().depth)
+      return fail(cat("'", visible(key, 40), "' leads ", path->size(), " levels down, and a recipe has at most ", YamlLimits().depth), "write section.key=value"), false;
+    if (!is_group_key(key) && !path)
       return fail(cat("'", visible(key), "' is no path of a setting"), "write section.key=value"), false;
     return true;
   }
@@ -272,20 +281,12 @@ std::vector<OverrideText> read_override_lines(const SourcePtr& source, Report& r
 }
 
 std::vector<OverrideText> read_override_file(const std::filesystem::path& path, Report& report) {
-  std::ifstream file(path, std::ios::binary);
-  std::string text(kMaxFileBytes + 1, '\0');
-  std::error_code ignored;
-  bool folder = std::filesystem::is_directory(path, ignored);
-  if (file && !folder) file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  if (folder || (!file && !file.eof())) {
-    report.error("file", "", {}, cat("cannot read the overrides of ", visible(path.string())));
+  try {
+    return read_override_lines(std::make_shared<Source>(SourceKind::file, path.string(), read_file(path, kMaxFileBytes)), report);
+  } catch (const Error& fault) {
+    report.error("file", "", {}, cat("cannot read the overrides of ", visible(path.string()), ": ", fault.message())).fix(fault.hint());
     return {};
   }
-  text.resize(static_cast<size_t>(file.gcount()));
-  auto source = std::make_shared<Source>(SourceKind::file, path.string(), std::move(text));
-  if (source->text().size() <= kMaxFileBytes) return read_override_lines(source, report);
-  report.error("file", "", {source, 0, 0}, cat("more than ", kMaxFileBytes, " bytes of overrides"));
-  return {};
 }
 
 }  // namespace mtrain

@@ -4,6 +4,7 @@
 
 #include "mtrain/base/error.h"
 #include "mtrain/base/text.h"
+#include "mtrain/config/interpolate.h"
 #include "mtrain/config/json_write.h"
 #include "mtrain/config/resolvers.h"
 
@@ -102,7 +103,7 @@ class Why {
     bool secret = config_.is_secret(path);
     auto shown = [&](const std::string& value) { return secret ? std::string("(secret)") : value; };
     out.append(indent, ' ');
-    out += cat(path, " = ", shown(brief(node)));
+    out += cat(path, " = ", any_confidential(node) ? "(secret)" : shown(brief(node)));
     bool computed = !node.expression().empty() && !secret;
     if (computed) out += cat("   computed ", node.expression());
     out += cat("   ", place(node.loc()), "\n");
@@ -144,7 +145,7 @@ Node strings(const std::vector<std::string>& items) {
 Node history_of(const ConfigContainer& config, const std::string& path, const Node& node) {
   bool secret = config.is_secret(path);
   Node out = Node::map();
-  out.append("value", {}, secret ? Node::string("(secret)") : node);
+  out.append("value", {}, secret || any_confidential(node) ? Node::string("(secret)") : node);
   if (secret && node.loc() && node.loc().source->kind() == SourceKind::command_line) {
     out.append("kind", {}, Node::string("command line"));  // its argument holds the secret
     out.append("where", {}, Node::string(place(node.loc())));

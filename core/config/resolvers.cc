@@ -1,7 +1,10 @@
 #include "mtrain/config/resolvers.h"
 
+#include <algorithm>
 #include <array>
+#include <cctype>
 #include <cstdlib>
+#include <utility>
 
 #include "mtrain/base/error.h"
 #include "mtrain/base/text.h"
@@ -35,6 +38,7 @@ Node environment(std::string_view name, const std::vector<Node>& arguments, cons
   }
   if (value && !valid_utf8(*value))
     throw InterpolationFault{cat("the environment variable ", visible(variable), " is not UTF-8"), ""};
+  if (value && suggests_secret(variable)) return Node::string(*value).mark_confidential();
   if (value) return Node::string(*value);
   if (arguments.size() == 1)
     throw InterpolationFault{cat("the environment variable ", visible(variable), " is not set"),
@@ -61,6 +65,24 @@ Node formatted_time(const std::vector<Node>& arguments, const InterpolationScope
 }
 
 }  // namespace
+
+bool suggests_secret(std::string_view name) {
+  static constexpr std::string_view kWords[] = {"AUTH", "BEARER", "COOKIE", "CREDENTIAL", "CREDENTIALS", "KEYS", "PASS", "PASSPHRASE", "PASSWD",
+                                                "PAT", "PRIVATE", "SECRETS", "TOKENS"};
+  static constexpr std::string_view kEnds[] = {"KEY", "PASSWORD", "SECRET", "TOKEN"};  // HFTOKEN, APIKEY
+  auto secret = [](std::string_view word) {
+    return std::find(std::begin(kWords), std::end(kWords), word) != std::end(kWords) ||
+           std::any_of(std::begin(kEnds), std::end(kEnds), [&](std::string_view end) { return word.ends_with(end); });
+  };
+  std::string word;
+  for (char c : name) {
+    if (std::isalpha(static_cast<unsigned char>(c)))
+      word += static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+    else if (secret(std::exchange(word, {})))
+      return true;
+  }
+  return secret(word);
+}
 
 Node decode_value(std::string_view text) {
   Report report;

@@ -1,4 +1,4 @@
-// The resolvers that every recipe has. Used by interpolate.cc only.
+// The resolvers that every recipe has, and what resolvers share.
 #pragma once
 #include <string>
 #include <string_view>
@@ -13,6 +13,9 @@ struct InterpolationFault {
   std::string message, help;
 };
 
+/// True for names of variables and files that tell of a secret: HF_TOKEN, api-key.txt. Words count, not parts of them: TOKENIZER_DIR
+/// tells of none.
+bool suggests_secret(std::string_view name);
 /// Reads a text by the grammar of override values. Throws InterpolationFault.
 Node decode_value(std::string_view text);
 /// Splits the arguments of a resolver at the commas outside of quotes, brackets and braces; none for a blank

@@ -192,6 +192,8 @@ class SectionReader {
       if (!read) return;
       value = spec.type == FieldType::tree ? *slot.given : write_value(*read, spec);
       value.at_location(slot.given->loc()).adopt_provenance(*slot.given);
+      for (size_t i = 0; value.is_list() && i < value.size() && value.size() == slot.given->size(); ++i)
+        value.items()[i].adopt_provenance(slot.given->items()[i]);
       if (slot.shadowed) value.shadow(*slot.shadowed);
     } else if (spec.required) {
       if (&spec == slot.owners.front().spec) missing(spec, section);

@@ -285,6 +285,7 @@ void Node::shadow(Node&& replaced) {
 Node& Node::adopt_provenance(const Node& same) {
   history_ = same.history_;
   expression_ = same.expression_;
+  confidential_ = same.confidential_;
   return *this;
 }
 

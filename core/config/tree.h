@@ -102,6 +102,9 @@ class MT_API Node {
   /// The expression this value was computed from, "${…}"; empty for a literal.
   const std::string& expression() const { return expression_; }
   Node& computed_from(std::string expression) { return expression_ = std::move(expression), *this; }
+  /// True for a value that must not be saved or shown, such as a token from the environment: expression() says where it is from.
+  bool confidential() const { return confidential_; }
+  Node& mark_confidential() { return confidential_ = true, *this; }
   /// True when a fault of this node is in the report already: nothing more is said about it.
   bool faulty() const { return faulty_; }
   void mark_faulty() { faulty_ = true; }
@@ -113,7 +116,7 @@ class MT_API Node {
   /// is about to change.
   void shadow(const Node& replaced);
   void shadow(Node&& replaced);  // the same, without a copy: many overrides of one setting stay cheap
-  /// Takes over history and expression of the node this one is another form of.
+  /// Takes over history, expression and confidentiality of the node this one is another form of.
   Node& adopt_provenance(const Node& same);
   /// Same kinds, values, keys and order; places and history are not compared.
   bool same_value(const Node& other) const;
@@ -122,7 +125,7 @@ class MT_API Node {
   bool merge_by_rule(Node& over, const MergeRule& rule);
   friend class YamlBuilder;
   NodeKind kind_ = NodeKind::null;
-  bool quoted_ = false, faulty_ = false, verbatim_ = false;
+  bool quoted_ = false, faulty_ = false, verbatim_ = false, confidential_ = false;
   std::string text_;
   std::vector<Node> items_;
   std::vector<Entry> entries_;

@@ -80,7 +80,7 @@ class ScalarReader {
   }
 
   Diagnostic& add(const char* code, const Node& node, std::string message) const {
-    if (spec_.secret) message = cat("the secret is no ", describe(spec_));  // what it is stays untold
+    if (spec_.secret || node.confidential()) message = cat("the secret is no ", describe(spec_));  // what it is stays untold
     auto& fault = report_.error(code, path_, node.loc(), std::move(message));
     if (!node.expression().empty()) fault.note("computed from " + node.expression());
     return fault;

@@ -184,22 +184,6 @@ std::string write_string(std::string_view text) {
   return plain_is_safe(text) ? std::string(text) : double_quoted(text);
 }
 
-bool deceptive(char32_t c) {
-  return (c >= 0x80 && c < 0xA0 && c != 0x85) || c == 0x061C || (c >= 0x200B && c <= 0x200F) ||
-         (c >= 0x202A && c <= 0x202E) || (c >= 0x2060 && c <= 0x206F) || c == 0xFEFF ||
-         (c >= 0xFFF9 && c <= 0xFFFB) || (c >= 0xE0000 && c <= 0xE007F);
-}
-
-char32_t next_character(std::string_view text, size_t& offset) {
-  auto byte = [&](size_t i) { return static_cast<char32_t>(static_cast<unsigned char>(text[i])); };
-  char32_t c = byte(offset++);
-  if (c < 0x80) return c;
-  int more = c >= 0xF0 ? 3 : c >= 0xE0 ? 2 : 1;
-  c &= more == 3 ? 0x07 : more == 2 ? 0x0F : 0x1F;
-  for (; more > 0 && offset < text.size(); --more) c = (c << 6) | (byte(offset++) & 0x3F);
-  return c;
-}
-
 std::string visible(std::string_view text, size_t max_bytes) {
   if (!valid_utf8(text)) return printable(text, max_bytes);
   std::string out;

@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 
+#include "mtrain/base/text.h"
 #include "mtrain/config/tree.h"
 
 namespace mtrain {
@@ -24,10 +25,5 @@ MT_API std::string write_string(std::string_view text);
 /// Makes text safe to show on one line: control, bidirectional and zero-width characters and broken UTF-8
 /// become escapes.
 MT_API std::string visible(std::string_view text, size_t max_bytes = 200);
-/// True for characters that make a text look other than it is: bidirectional controls, zero-width and control
-/// characters.
-MT_API bool deceptive(char32_t c);
-/// The character at `offset`, which moves behind it. REQUIRES: valid UTF-8.
-MT_API char32_t next_character(std::string_view text, size_t& offset);
 
 }  // namespace mtrain

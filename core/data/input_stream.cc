@@ -5,6 +5,7 @@
 #include <unistd.h>
 #include <zlib.h>
 #include <zstd.h>
+#include <zstd_errors.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -21,8 +22,7 @@ constexpr size_t kBlockBytes = size_t{1} << 18;
 constexpr std::string_view kGzipStart = "\x1F\x8B", kZstdStart = "\x28\xB5\x2F\xFD";
 
 [[noreturn]] void fail(const char* what, const std::string& name, int error) {
-  throw Error(ErrorClass::io, cat("cannot ", what, " ", name, ": ", std::strerror(error)),
-              error == ENOENT ? "check the path for a typo" : "");
+  throw Error(ErrorClass::io, cat("cannot ", what, " ", name, ": ", std::strerror(error)), "");
 }
 
 }  // namespace
@@ -72,7 +72,11 @@ class InputStream::Gzip final : public InputStream::Decoder {
 
 class InputStream::Zstandard final : public InputStream::Decoder {
  public:
-  Zstandard() { MT_CHECK(state_ != nullptr, "zstd does not start"); }
+  Zstandard() {
+    MT_CHECK(state_ != nullptr, "zstd does not start");
+    // What `zstd --long=31` makes: its buffer takes as much of the window's memory as there is text, so a header alone costs nothing.
+    ZSTD_DCtx_setParameter(state_, ZSTD_d_windowLogMax, ZSTD_dParam_getBounds(ZSTD_d_windowLogMax).upperBound);
+  }
   ~Zstandard() override { ZSTD_freeDStream(state_); }
   Zstandard(const Zstandard&) = delete;
   Zstandard& operator=(const Zstandard&) = delete;
@@ -81,6 +85,11 @@ class InputStream::Zstandard final : public InputStream::Decoder {
     ZSTD_inBuffer from{in.data(), in.size(), 0};
     ZSTD_outBuffer out{to, size, 0};
     const size_t left = ZSTD_decompressStream(state_, &out, &from);
+    if (ZSTD_getErrorCode(left) == ZSTD_error_frameParameter_windowTooLarge)
+      throw Error(ErrorClass::data, "is Zstandard with a window of more than 2 GiB, which is more than its readers take",
+                  "compress it again, with `zstd --long=31` at most");
+    if (ZSTD_getErrorCode(left) == ZSTD_error_memory_allocation)
+      throw Error(ErrorClass::data, "is Zstandard with a window that there is no memory for", "compress it again, without `--long`");
     if (ZSTD_isError(left))
       throw Error(ErrorClass::data, cat("is damaged Zstandard: ", ZSTD_getErrorName(left)));
     if (from.pos > 0 || out.pos > 0) complete_ = left == 0;
@@ -100,8 +109,7 @@ InputStream::InputStream(const fs::path& path) : name_(path.string()) {
     fd_ = STDIN_FILENO;
     owned_ = false;
   } else {
-    fd_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-    if (fd_ < 0) fail("open", name_, errno);
+    fd_ = open_regular_file(path);
   }
   try {
     struct stat info {};
@@ -161,7 +169,7 @@ size_t InputStream::read(char* to, size_t size) {
     try {
       given = decoder_->decode(in, to, size);
     } catch (const Error& error) {
-      throw Error(error.error_class(), cat(name_, " ", error.message()), "get the file again");
+      throw Error(error.error_class(), cat(name_, " ", error.message()), error.hint().empty() ? "get the file again" : error.hint());
     }
     const bool moved = in.size() < end_ - begin_;
     begin_ = end_ - in.size();

@@ -101,6 +101,8 @@ struct PackedFile::Manifest {
       json = nlohmann::json::parse(text);
     } catch (const nlohmann::json::parse_error& error) {
       throw Error(ErrorClass::data, cat(printable(path.string()), ": no JSON at byte ", error.byte), hint);
+    } catch (const nlohmann::json::exception& error) {  // a number beyond all types: 1e400
+      throw Error(ErrorClass::data, cat(printable(path.string()), ": ", printable(error.what())), hint);
     }
     auto read = [&](const char* name, auto& value) {
       using Value = std::remove_reference_t<decltype(value)>;

@@ -1,5 +1,7 @@
 #include "mtrain/finetune/record_file.h"
 
+#include <unistd.h>
+
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -22,7 +24,7 @@ struct BadJson {
 };
 
 /// The parser's words without its name for the place.
-std::string reason(const nlohmann::json::parse_error& error) {
+std::string reason(const nlohmann::json::exception& error) {
   std::string_view what = error.what();
   size_t detail = what.find("; last read"), begin = what.rfind(": ", detail == what.npos ? what.size() : detail);
   if (begin == what.npos) return printable(what, 100);
@@ -74,6 +76,9 @@ void read_lines(const fs::path& path, BadRecords& bad, const OnRecord& each) {
     } catch (const nlohmann::json::parse_error& error) {
       bad.reject(reader.place(), cat("is no valid JSON at byte ", error.byte, ": ", reason(error)), kHint);
       continue;
+    } catch (const nlohmann::json::exception& error) {  // a number beyond all types: 1e400
+      bad.reject(reader.place(), cat("cannot be read: ", reason(error)), kHint);
+      continue;
     } catch (const BadJson& fault) {
       bad.reject(reader.place(), fault.what, kHint);
       continue;
@@ -93,6 +98,8 @@ void read_list(const fs::path& path, std::istream& in, const OnRecord& each) {
     Json all = Json::parse(in, std::ref(watch));
   } catch (const nlohmann::json::parse_error& error) {
     throw Error(ErrorClass::data, cat(place(), " is no valid JSON at byte ", error.byte, " of the file: ", reason(error)), kHint);
+  } catch (const nlohmann::json::exception& error) {
+    throw Error(ErrorClass::data, cat(place(), " cannot be read: ", reason(error)), kHint);
   } catch (const BadJson& fault) {
     throw Error(ErrorClass::data, cat(place(), " ", fault.what), kHint);
   }
@@ -107,8 +114,9 @@ void BadRecords::reject(const std::string& place, const std::string& fault, cons
 }
 
 void read_records(const fs::path& path, BadRecords& bad, const OnRecord& each) {
-  std::ifstream in(path, std::ios::binary);
   std::error_code ignored;
+  if (fs::exists(path, ignored) && !fs::is_directory(path, ignored)) ::close(open_regular_file(path));  // a stream would wait for a pipe's writer
+  std::ifstream in(path, std::ios::binary);
   MT_USER_CHECK(in.is_open() && !fs::is_directory(path, ignored), ErrorClass::io, cat("cannot read ", printable(path.string())),
                 "name a .json or .jsonl file that is there");
   char first = ' ';

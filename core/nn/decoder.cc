@@ -6,19 +6,19 @@ namespace mtrain {
 
 void DecoderSettings::bind(Fields& f) {
   using enum ResumeClass;
-  f("layers", layers, "decoder blocks").min(1).resume(impossible).renamed_from({"num_layers", "num_hidden_layers"});
-  f("hidden_size", hidden_size, "width of the residual stream").min(1).resume(impossible);
-  f("heads", heads, "query heads").min(1).resume(impossible).renamed_from({"num_attention_heads"});
+  f("layers", layers, "decoder blocks").min(1).max(kMostLayers).resume(impossible).renamed_from({"num_layers", "num_hidden_layers"});
+  f("hidden_size", hidden_size, "width of the residual stream").min(1).max(kLargestDimension).resume(impossible);
+  f("heads", heads, "query heads").min(1).max(kLargestDimension).resume(impossible).renamed_from({"num_attention_heads"});
   f("kv_heads", kv_heads, "key/value heads; 0: as many as query heads")
-      .min(0)
+      .min(0).max(kLargestDimension)
       .resume(impossible)
       .renamed_from({"num_query_groups", "num_key_value_heads"});
   f("ffn_hidden_size", ffn_hidden_size, "width of the MLP, of blocks that have no experts")
-      .min(1)
+      .min(1).max(kLargestDimension)
       .resume(impossible)
       .renamed_from({"intermediate_size"});
   f("head_dim", head_dim, "width of one head; 0: hidden_size / heads")
-      .min(0)
+      .min(0).max(kLargestDimension)
       .resume(impossible)
       .renamed_from({"kv_channels"});
   f("norm_eps", norm_eps, "added to the mean square")

@@ -17,10 +17,10 @@ void RouterSettings::bind(Fields& f) {
       .exclusive_min(0)
       .renamed_from({"moe_router_topk_scaling_factor", "routed_scaling_factor"});
   f("groups", groups, "experts are chosen within some of these groups; 0: among all")
-      .min(0)
+      .min(0).max(kLargestDimension)
       .renamed_from({"moe_router_num_groups", "n_group"});
   f("group_top_k", group_top_k, "how many groups")
-      .min(0)
+      .min(0).max(kLargestDimension)
       .renamed_from({"moe_router_group_topk", "topk_group"});
   f("balancing", balancing, "what keeps experts equally busy")
       .one_of({"aux_loss", "seq_aux_loss", "global_aux_loss", "sinkhorn", "quantile_balancing", "none"})
@@ -54,18 +54,18 @@ void RouterSettings::bind(Fields& f) {
 
 void MoeSettings::bind(Fields& f) {
   f("experts", experts, "experts of a block")
-      .min(1)
+      .min(1).max(kLargestDimension)
       .resume(impossible)
       .renamed_from({"num_moe_experts", "num_experts", "num_local_experts", "n_routed_experts"});
   f("top_k", top_k, "experts that see a token")
-      .min(1)
+      .min(1).max(kLargestDimension)
       .renamed_from({"moe_router_topk", "num_experts_per_tok"});
   f("ffn_hidden_size", ffn_hidden_size, "width of one expert; 0: model.ffn_hidden_size")
-      .min(0)
+      .min(0).max(kLargestDimension)
       .resume(impossible)
       .renamed_from({"moe_ffn_hidden_size", "moe_intermediate_size"});
   f("shared_ffn_hidden_size", shared_ffn_hidden_size, "width of the expert that sees every token; 0: none")
-      .min(0)
+      .min(0).max(kLargestDimension)
       .resume(impossible)
       .renamed_from({"moe_shared_expert_intermediate_size"});
   f("shared_gate", shared_gate, "a learnt gate scales the shared expert")
@@ -75,15 +75,15 @@ void MoeSettings::bind(Fields& f) {
       .resume(safe)
       .renamed_from({"moe_shared_expert_overlap"});
   f("first_dense_layers", first_dense_layers, "blocks at the start with a plain MLP")
-      .min(0)
+      .min(0).max(kLargestDimension)
       .resume(impossible)
       .renamed_from({"first_k_dense_replace"});
   f("layer_freq", layer_freq, "behind them, every n-th block has experts")
-      .min(1)
+      .min(1).max(kLargestDimension)
       .resume(impossible)
       .renamed_from({"moe_layer_freq", "decoder_sparse_step"});
   f("latent_size", latent_size, "experts work in a narrower stream of this width; 0: they do not")
-      .min(0)
+      .min(0).max(kLargestDimension)
       .resume(impossible)
       .renamed_from({"moe_latent_size"})
       .needs("experts in a narrower stream");

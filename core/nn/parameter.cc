@@ -9,19 +9,18 @@
 namespace mtrain {
 
 Parameter& ParamList::add(Parameter parameter) {
-  MT_CHECK(find(parameter.name) == nullptr, "two parameters named ", parameter.name);
+  MT_CHECK(places_.try_emplace(parameter.name, parameters_.size()).second, "two parameters named ", parameter.name);
   return parameters_.emplace_back(std::move(parameter));
 }
 
 StateBuffer& ParamList::add_buffer(StateBuffer buffer) {
-  for (const StateBuffer& other : buffers_) MT_CHECK(other.name != buffer.name, "two buffers named ", buffer.name);
+  MT_CHECK(buffer_places_.try_emplace(buffer.name, buffers_.size()).second, "two buffers named ", buffer.name);
   return buffers_.emplace_back(std::move(buffer));
 }
 
 Parameter* ParamList::find(std::string_view name) {
-  for (auto& p : parameters_)
-    if (p.name == name) return &p;
-  return nullptr;
+  auto place = places_.find(std::string(name));
+  return place == places_.end() ? nullptr : &parameters_[place->second];
 }
 
 std::vector<ParamBox> Parameter::boxes() const {

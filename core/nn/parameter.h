@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "mtrain/autograd/tape.h"
@@ -115,6 +116,7 @@ class MT_API ParamList {
  private:
   std::deque<Parameter> parameters_;
   std::deque<StateBuffer> buffers_;
+  std::unordered_map<std::string, size_t> places_, buffer_places_;  // by name
   Tensor gradients_;
 };
 

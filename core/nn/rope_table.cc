@@ -62,8 +62,10 @@ double stretched(double frequency, const RopeConfig& c) {
 
 RopeTable make_rope_table(Run& run, const RopeConfig& config, int64_t max_positions, int64_t head_dim) {
   int64_t half = head_dim / 2;
+  const Shape shape{max_positions, half};
+  if (!run.backend().computes()) return {Tensor(run, shape, DType::f32), Tensor(run, shape, DType::f32)};  // planning: no values
   std::vector<float> cos, sin;
-  cos.reserve(static_cast<size_t>(max_positions * half));
+  cos.reserve(static_cast<size_t>(shape.numel()));
   sin.reserve(cos.capacity());
   std::vector<double> frequencies;
   for (int64_t i = 0; i < half; ++i) {
@@ -77,7 +79,7 @@ RopeTable make_rope_table(Run& run, const RopeConfig& config, int64_t max_positi
       sin.push_back(static_cast<float>(std::sin(angle)));
     }
   }
-  return {run.from_host<float>(cos, {max_positions, half}), run.from_host<float>(sin, {max_positions, half})};
+  return {run.from_host<float>(cos, shape), run.from_host<float>(sin, shape)};
 }
 
 }  // namespace mtrain

@@ -11,6 +11,7 @@
 #include "mtrain/base/failpoint.h"
 #include "mtrain/base/text.h"
 #include "mtrain/plugin/probe.h"
+#include "mtrain/plugin/sidecar.h"
 #include "mtrain/plugin/trust.h"
 
 namespace mtrain {
@@ -234,7 +235,9 @@ PluginFileInfo PluginHost::locate(std::string_view kind, std::string_view name) 
 
 const Registry::Entry& PluginHost::load(std::string_view kind, std::string_view name) {
   if (const auto* entry = registry_.find(kind, name)) return *entry;
-  return open_and_register(locate(kind, name));
+  PluginFileInfo file = locate(kind, name);
+  require_undamaged(file);
+  return open_and_register(file);
 }
 
 const Registry::Entry& PluginHost::load_file(const fs::path& path) {
@@ -246,7 +249,7 @@ const Registry::Entry& PluginHost::load_file(const fs::path& path) {
 
 const Registry::Entry& PluginHost::open_and_register(const PluginFileInfo& file) {
   if (file.path.parent_path() != built_in_folder())  // ours were rehearsed when they were built
-    if (std::string fate = probe_library(file.path); !fate.empty())
+    if (std::string fate = probe_plugin(file.path); !fate.empty())
       throw Error(ErrorClass::plugin, cat(file.path.string(), ": ", fate), kStaticHint);
   failpoint("plugin.open");
   boost::dll::shared_library library = open_library(file.path);

@@ -160,18 +160,18 @@ std::vector<Elf64_Shdr> read_sections(const PluginFile& file, const Elf64_Ehdr& 
 }
 
 // The loader maps what the program headers promise: a file cut short would end in SIGBUS at the first touch.
-void check_segments(const PluginFile& file, const Elf64_Ehdr& header) {
+std::vector<Elf64_Phdr> read_segments(const PluginFile& file, const Elf64_Ehdr& header) {
   if (header.e_phnum == 0 || header.e_phnum > kMaxSegments || header.e_phentsize != sizeof(Elf64_Phdr))
     refuse(file.path(),
            cat("is damaged: it claims ", header.e_phnum, " segments of ", header.e_phentsize, " bytes"),
            kRebuild);
   std::vector<std::byte> raw = file.read_bytes(header.e_phoff, header.e_phnum * sizeof(Elf64_Phdr),
                                                kMaxSegments * sizeof(Elf64_Phdr), "segment table");
-  for (size_t i = 0; i < header.e_phnum; ++i) {
-    Elf64_Phdr segment;
-    std::memcpy(&segment, raw.data() + i * sizeof segment, sizeof segment);
+  std::vector<Elf64_Phdr> segments(header.e_phnum);
+  std::memcpy(segments.data(), raw.data(), raw.size());
+  for (const Elf64_Phdr& segment : segments)
     if (segment.p_type != PT_NULL) file.require(segment.p_offset, segment.p_filesz, "segment");
-  }
+  return segments;
 }
 
 std::string_view name_at(std::span<const std::byte> names, uint32_t offset) {
@@ -199,15 +199,35 @@ std::optional<std::string> build_id(const PluginFile& file, const Elf64_Shdr& se
   return out;
 }
 
-std::string content_hash(const PluginFile& file) {
-  Sha256 hash;
-  std::vector<std::byte> buffer(std::min<uint64_t>(file.size(), 1 << 20));
-  for (uint64_t offset = 0; offset < file.size(); offset += buffer.size()) {
-    auto part = std::span(buffer).first(std::min<uint64_t>(buffer.size(), file.size() - offset));
-    file.read(offset, part, "content");
+void hash_range(const PluginFile& file, uint64_t offset, uint64_t bytes, Sha256& hash) {
+  file.require(offset, bytes, "content");
+  std::vector<std::byte> buffer(std::min<uint64_t>(bytes, 1 << 20));
+  for (uint64_t done = 0; done < bytes; done += buffer.size()) {
+    auto part = std::span(buffer).first(std::min<uint64_t>(buffer.size(), bytes - done));
+    file.read(offset + done, part, "content");
     hash.update(part);
   }
+}
+
+std::string content_hash(const PluginFile& file) {
+  Sha256 hash;
+  hash_range(file, 0, file.size(), hash);
   return hash.hex();
+}
+
+/// The sections of a file, and their names, as far as those can be read.
+struct SectionTable {
+  std::vector<Elf64_Shdr> sections;
+  std::vector<std::byte> names;
+  std::string_view name(const Elf64_Shdr& section) const { return name_at(names, section.sh_name); }
+};
+
+SectionTable section_table(const PluginFile& file, const Elf64_Ehdr& header) {
+  SectionTable out{read_sections(file, header), {}};
+  if (header.e_shstrndx >= out.sections.size()) refuse(file.path(), "is damaged: it has no table of section names", kRebuild);
+  const Elf64_Shdr& table = out.sections[header.e_shstrndx];
+  out.names = file.read_bytes(table.sh_offset, table.sh_size, kMaxNameTable, "section names");
+  return out;
 }
 
 PluginStamp read_stamp(const PluginFile& file, const Elf64_Shdr& section) {
@@ -237,17 +257,12 @@ std::string text_of(const char (&field)[N]) {
 PluginImage read_plugin_image(const fs::path& path) {
   PluginFile file(path);
   Elf64_Ehdr header = read_header(file);
-  check_segments(file, header);
-  std::vector<Elf64_Shdr> sections = read_sections(file, header);
-  if (header.e_shstrndx >= sections.size())
-    refuse(path, "is damaged: it has no table of section names", kRebuild);
-  const Elf64_Shdr& table = sections[header.e_shstrndx];
-  std::vector<std::byte> names =
-      file.read_bytes(table.sh_offset, table.sh_size, kMaxNameTable, "section names");
+  read_segments(file, header);
+  const SectionTable table = section_table(file, header);
   const Elf64_Shdr* stamp_section = nullptr;
   std::optional<std::string> id;
-  for (const Elf64_Shdr& section : sections) {
-    std::string_view name = name_at(names, section.sh_name);
+  for (const Elf64_Shdr& section : table.sections) {
+    std::string_view name = table.name(section);
     if (name == kStampSection) stamp_section = &section;
     if (name == ".note.gnu.build-id") id = build_id(file, section);
   }
@@ -261,6 +276,24 @@ PluginImage read_plugin_image(const fs::path& path) {
   image.version = text_of(image.stamp.version);
   image.identity = id ? cat("build-id:", *id) : cat("sha256:", content_hash(file));
   return image;
+}
+
+std::string plugin_content_hash(const fs::path& path) {
+  PluginFile file(path);
+  const Elf64_Ehdr header = read_header(file);
+  const SectionTable table = section_table(file, header);
+  Sha256 hash;
+  auto add = [&hash](const std::string& text) { hash.update(std::as_bytes(std::span(text))); };
+  for (const Elf64_Phdr& segment : read_segments(file, header))
+    add(cat(segment.p_type, ' ', segment.p_flags, ' ', segment.p_vaddr, ' ', segment.p_memsz, '\n'));
+  for (const Elf64_Shdr& section : table.sections) {
+    std::string_view name = table.name(section);
+    const bool search_path = name == ".dynamic" || name == ".dynstr";
+    if (!(section.sh_flags & SHF_ALLOC) || section.sh_type == SHT_NOBITS || search_path) continue;
+    add(cat(name, ' ', section.sh_addr, ' ', section.sh_size, '\n'));
+    hash_range(file, section.sh_offset, section.sh_size, hash);
+  }
+  return cat("sha256:", hash.hex());
 }
 
 }  // namespace mtrain

@@ -3,99 +3,162 @@
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <spawn.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <csignal>
 #include <cstring>
 #include <exception>
-#include <iterator>
-#include <optional>
 
 #include "mtrain/base/text.h"
+#include "mtrain/plugin/registry.h"
+#include "mtrain/plugin/stamp.h"
 
 namespace mtrain {
 namespace {
 
-constexpr int kPatienceMs = 20000;
+constexpr int kPatienceSeconds = 20;
+constexpr int kReport = 3;  // the child's descriptor
+// What the child says, a byte each; behind kThrew come the words of what was thrown.
+constexpr char kOpened = 'o', kDone = '.', kThrew = '!';
 
-// A child of a process with several threads may find locks held by threads that it does not have.
-bool single_threaded() {
+/// The executable that knows kProbeCommand; empty when there is none.
+fs::path program() {
   std::error_code error;
-  fs::directory_iterator tasks("/proc/self/task", error), end;
-  return !error && std::distance(tasks, end) == 1;
+  for (const char* place : {"mtrain", "../bin/mtrain", "../../bin/mtrain"})
+    if (fs::path path = program_directory() / place; ::access(path.c_str(), X_OK) == 0 && fs::is_regular_file(path, error)) return path;
+  return {};
 }
 
-[[noreturn]] void open_and_report(const fs::path& path, int report) {
-  rlimit no_core{0, 0};
-  ::setrlimit(RLIMIT_CORE, &no_core);
-  int nowhere = ::open("/dev/null", O_RDWR);
-  if (nowhere >= 0) {
-    ::dup2(nowhere, STDIN_FILENO);
-    ::dup2(nowhere, STDOUT_FILENO);
-    ::dup2(nowhere, STDERR_FILENO);
+/// Starts it with nothing but the pipe, in a process group of its own: a terminal's interrupt is for this process to judge.
+int start(const fs::path& program, const fs::path& plugin, int pipe_end, pid_t& child) {
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  for (int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
+    posix_spawn_file_actions_addopen(&actions, fd, "/dev/null", fd == STDIN_FILENO ? O_RDONLY : O_WRONLY, 0);
+  posix_spawn_file_actions_adddup2(&actions, pipe_end, kReport);
+  posix_spawnattr_t attributes;
+  posix_spawnattr_init(&attributes);
+  sigset_t none, usual;
+  sigemptyset(&none);
+  sigfillset(&usual);
+  posix_spawnattr_setsigmask(&attributes, &none);  // those of a run are blocked, for its thread that watches
+  posix_spawnattr_setsigdefault(&attributes, &usual);
+  posix_spawnattr_setpgroup(&attributes, 0);
+  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETPGROUP);
+  std::array<std::string, 3> words = {program.string(), kProbeCommand, plugin.string()};
+  std::array<char*, 4> argv = {words[0].data(), words[1].data(), words[2].data(), nullptr};
+  int error = posix_spawn(&child, words[0].c_str(), &actions, &attributes, argv.data(), environ);
+  posix_spawnattr_destroy(&attributes);
+  posix_spawn_file_actions_destroy(&actions);
+  return error;
+}
+
+/// All that the child says, until it is done or gone; `late`: neither happened in time.
+std::string words_of(int pipe_end, bool& late) {
+  using Clock = std::chrono::steady_clock;
+  const auto end = Clock::now() + std::chrono::seconds(kPatienceSeconds);
+  constexpr size_t kMost = 4096;
+  std::string said;
+  while (said.size() < kMost && (said.empty() || said.back() != kDone)) {
+    auto left = std::chrono::duration_cast<std::chrono::milliseconds>(end - Clock::now()).count();
+    pollfd wait{pipe_end, POLLIN, 0};
+    int ready = left > 0 ? ::poll(&wait, 1, static_cast<int>(left)) : 0;
+    if (ready < 0 && errno == EINTR) continue;
+    late = ready == 0;
+    if (ready <= 0) break;
+    std::array<char, 1024> buffer;
+    ssize_t got = ::read(pipe_end, buffer.data(), buffer.size());
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) break;
+    said.append(buffer.data(), static_cast<size_t>(got));
   }
-  // The C library declares dlopen as one that never throws, and the compiler would drop the handlers below;
-  // but what a static initialiser throws does come through it.
-  void* (*volatile open_library)(const char*, int) = ::dlopen;
-  std::string word = "+";
+  return said;
+}
+
+std::string fate(const std::string& said, bool late, int status) {
+  const bool opened = said.starts_with(kOpened);
+  const char* who = opened ? "its registration" : "a static initialiser";
+  std::string_view rest = std::string_view(said).substr(opened ? 1 : 0);
+  if (rest.ends_with(kDone) && !rest.starts_with(kThrew)) return {};
+  if (rest.starts_with(kThrew)) return cat(who, " ", printable(rest.substr(1, rest.size() - (rest.ends_with(kDone) ? 2 : 1)), 500));
+  if (late) return cat(who, " did not end within ", kPatienceSeconds, " s");
+  if (!WIFSIGNALED(status)) return cat(who, " ended the process with status ", WEXITSTATUS(status));
+  return cat(who, " died of signal ", WTERMSIG(status), " (", ::strsignal(WTERMSIG(status)), ")");
+}
+
+void say(std::string_view words) {
+  if (::write(kReport, words.data(), words.size()) < 0) ::_exit(1);
+}
+
+/// Runs a part of the rehearsal; what it throws is told.
+template <class Act>
+void told(Act&& act) {
+  std::string thrown;
   try {
-    open_library(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+    return act();
   } catch (const std::exception& error) {
-    word = cat("threw: ", printable(error.what()));
+    thrown = cat(kThrew, "threw: ", printable(error.what()), kDone);
   } catch (...) {
-    word = "threw something that is no std::exception";
+    thrown = cat(kThrew, "threw something that is no std::exception", kDone);
   }
-  ssize_t sent = ::write(report, word.data(), word.size());
-  ::_exit(sent > 0 ? 0 : 1);
-}
-
-/// The child's word, "" when it ended without one; absent when it took too long.
-std::optional<std::string> word_of(int report) {
-  pollfd wait{report, POLLIN, 0};
-  int ready;
-  do ready = ::poll(&wait, 1, kPatienceMs);
-  while (ready < 0 && errno == EINTR);
-  if (ready == 0) return std::nullopt;
-  std::array<char, 1024> buffer;
-  ssize_t got;
-  do got = ::read(report, buffer.data(), buffer.size());
-  while (got < 0 && errno == EINTR);
-  return std::string(buffer.data(), got > 0 ? static_cast<size_t>(got) : 0);
+  say(thrown);
+  ::_exit(0);
 }
 
 }  // namespace
 
-std::string probe_library(const fs::path& path) {
-  if (!single_threaded()) return {};
+std::string probe_plugin(const fs::path& path) {
+  const fs::path helper = program();
+  if (helper.empty()) return {};
   int ends[2];
-  if (::pipe2(ends, O_CLOEXEC) != 0) return {};
-  pid_t child = ::fork();
-  if (child == 0) {
-    ::close(ends[0]);
-    open_and_report(path, ends[1]);
-  }
+  if (::pipe2(ends, O_CLOEXEC) != 0) return cat("cannot be tried out first: ", std::strerror(errno));
+  pid_t child = 0;
+  const int error = start(helper, path, ends[1], child);
   ::close(ends[1]);
-  if (child < 0) {
+  if (error != 0) {
     ::close(ends[0]);
-    return {};
+    return cat("cannot be tried out first: ", helper.string(), " does not start: ", std::strerror(error));
   }
-  std::optional<std::string> word = word_of(ends[0]);
+  bool late = false;
+  std::string said = words_of(ends[0], late);
   ::close(ends[0]);
-  if (!word) ::kill(child, SIGKILL);
+  // What has answered is ended as well: it may have started threads and processes that live on.
+  if (late || said.ends_with(kDone)) ::kill(-child, SIGKILL);
   int status = 0;
   while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }
-  if (!word) return cat("a static initialiser did not end within ", kPatienceMs / 1000, " s");
-  if (*word == "+") return {};
-  if (!word->empty()) return cat("a static initialiser ", *word);
-  if (!WIFSIGNALED(status))
-    return cat("a static initialiser ended the process with status ", WEXITSTATUS(status));
-  return cat("a static initialiser died of signal ", WTERMSIG(status), " (", ::strsignal(WTERMSIG(status)),
-             ")");
+  return fate(said, late, status);
+}
+
+void answer_probe(const fs::path& path) {
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  rlimit no_core{0, 0};
+  ::setrlimit(RLIMIT_CORE, &no_core);
+  // The C library declares dlopen as one that never throws, and the compiler would drop the handlers above;
+  // but what a static initialiser throws does come through it.
+  void* (*volatile open_library)(const char*, int) = ::dlopen;
+  void* library = nullptr;
+  told([&] { library = open_library(path.c_str(), RTLD_NOW | RTLD_LOCAL); });
+  if (library) {
+    say(std::string(1, kOpened));
+    try {
+      Registry registry;
+      using Register = void (*)(Registry&);
+      if (auto enter = reinterpret_cast<Register>(::dlsym(library, kPluginEntryPoint))) enter(registry);
+    } catch (...) {
+      // The caller will see it, and has words of its own for that.
+    }
+  }
+  say(std::string(1, kDone));
+  ::_exit(0);  // without the plugin's destructors
 }
 
 }  // namespace mtrain

@@ -1,15 +1,21 @@
-// A rehearsal of loading a library in a child process, because its static initialisers run inside dlopen and
-// may end, crash or hang whoever opens it. Stateless; to be called while the process has one thread.
+// A rehearsal of loading a plugin in a process of its own, because its static initialisers run inside dlopen and may end, crash or
+// hang whoever opens it. It keeps faults out of the run; it is no wall against a plugin that means harm, which runs with the
+// rights of the user either way. Stateless; from any thread, however many there are: the process is started anew, not forked.
 #pragma once
 #include <string>
 
+#include "mtrain/base/export.h"
 #include "mtrain/base/file.h"
 
 namespace mtrain {
 
-/// Empty when a child got through opening the library (whether or not that succeeded: the caller will hear
-/// the loader's reason), else what became of it: "a static initialiser threw: …". Also empty when no child
-/// can be had: several threads, or fork refused.
-std::string probe_library(const fs::path& path);
+/// Empty when a process got through opening the library and its registration (whether or not those succeeded: the caller will
+/// hear the reason), else what became of it: "a static initialiser threw: …". Takes 20 seconds at most. Empty as well for a
+/// program that has no mtrain executable near it, such as a benchmark in a folder of its own.
+std::string probe_plugin(const fs::path& path);
+
+/// What that process does: `mtrain __probe FILE`, with the pipe to the one who asks as descriptor 3.
+inline constexpr const char* kProbeCommand = "__probe";
+[[noreturn]] MT_API void answer_probe(const fs::path& path);
 
 }  // namespace mtrain

@@ -60,10 +60,22 @@ fs::path write_sidecar(const fs::path& plugin) {
   json["kind"] = entry.kind;
   json["name"] = entry.name;
   json["built_from"] = host.loaded().front().identity;
+  json["content"] = plugin_content_hash(host.loaded().front().path);
   json["schema"] = Json::parse(schema_to_json(entry.schema));
   fs::path path = sidecar_path(plugin);
   write_file_atomic(path, json.dump(2) + "\n", "sidecar");
   return path;
+}
+
+void require_undamaged(const PluginFileInfo& file) {
+  fs::path path = sidecar_path(file.path);
+  std::error_code error;
+  if (!fs::exists(path, error)) return;
+  Json json = parse_sidecar(path, file.path);
+  std::string written = text_at(json, "content");
+  if (written.empty() || text_at(json, "built_from") != file.identity || written == plugin_content_hash(file.path)) return;
+  throw Error(ErrorClass::plugin, cat(file.path.string(), ": is damaged or was changed: its code is not what it was when ", path.filename().string(), " was written"),
+              cat("build or copy it again; if the change is meant: mtrain plugins export-schema ", file.path.string()));
 }
 
 Schema read_sidecar(const PluginFileInfo& file) {

@@ -17,6 +17,11 @@ MT_API fs::path sidecar_path(const fs::path& plugin);
 /// plugin code.
 MT_API fs::path write_sidecar(const fs::path& plugin);
 
+/// Throws Error(plugin) when the code of a judged file is not what it was when its sidecar was written, as behind a faulty disk or
+/// copy. A checksum, not a signature: who may write the one may write the other. Nothing when there is no sidecar, or that of
+/// another build.
+MT_API void require_undamaged(const PluginFileInfo& file);
+
 /// The schema from the sidecar of a judged file. Throws Error(plugin) when it is missing, damaged, of another
 /// plugin, or was made from another build of the file.
 MT_API Schema read_sidecar(const PluginFileInfo& file);

@@ -1,8 +1,11 @@
 #include "mtrain/tokenize/byte_bpe.h"
 
+#include <unistd.h>
+
 #include <fstream>
 
 #include "mtrain/base/error.h"
+#include "mtrain/base/file.h"
 #include "mtrain/base/text.h"
 
 namespace mtrain::tokenize {
@@ -48,6 +51,7 @@ std::optional<int32_t> token_named(const PipelineParts& parts, const std::string
 std::string read_file(const fs::path& file, const std::string& hint) {
   std::error_code ignored;
   const auto size = fs::file_size(file, ignored);
+  if (fs::exists(file, ignored) && !fs::is_directory(file, ignored)) ::close(open_regular_file(file));  // a stream would wait for a pipe's writer
   std::ifstream in(file, std::ios::binary);
   MT_USER_CHECK(in.good() && !fs::is_directory(file, ignored), ErrorClass::io,
                 cat("cannot read ", file.string()), hint);

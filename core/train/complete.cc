@@ -4,6 +4,7 @@
 #include <set>
 
 #include "mtrain/base/error.h"
+#include "mtrain/config/interpolate.h"
 #include "mtrain/config/repository.h"
 #include "mtrain/config/schema.h"
 #include "mtrain/train/recipe_list.h"
@@ -177,7 +178,7 @@ std::vector<Candidate> complete_override(const std::string& typed, const std::st
     } else {
       std::string before = sign + key + "=";
       const Node* now = known ? known->config.root().find(key) : nullptr;
-      if (now && !now->is_map() && !known->config.is_secret(key))
+      if (now && !now->is_map() && !any_confidential(*now) && !known->config.is_secret(key))
         out.push_back({before + override_value_text(*now), "as it is"});
       for (const FieldSpec* spec : catalog.settings_at(key, component))
         add_values(*spec, before, catalog, out);

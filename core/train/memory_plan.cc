@@ -1,7 +1,9 @@
 #include "mtrain/train/memory_plan.h"
 
 #include <algorithm>
+#include <limits>
 
+#include "mtrain/base/checked.h"
 #include "mtrain/comm/planned.h"
 #include "mtrain/cpu/threads.h"
 #include "mtrain/optim/grad_reducer.h"
@@ -23,6 +25,12 @@ Batch blank_batch(int64_t rows, int64_t seq_length) {
   for (size_t t = 0; t < tokens; ++t) batch.positions.push_back(static_cast<int32_t>(static_cast<int64_t>(t) % seq_length));
   batch.rows = rows, batch.seq_length = seq_length, batch.num_target_tokens = rows * seq_length;
   return batch;
+}
+
+/// The largest number for one that cannot be counted: more than any machine has.
+template <class T>
+T at_most(const Checked<T>& value) {
+  return value.valid() ? value.value() : std::numeric_limits<T>::max();
 }
 
 /// What a rehearsal says to the next one.
@@ -68,7 +76,9 @@ void rehearse(const Recipe& recipe, PluginHost& plugins, int64_t pipeline_rank, 
     buckets.publish();
   }
   stream = {interpreter.stream_shape(), interpreter.stream_dtype()};
-  for (const auto& p : session.parameters.all()) plan.parameters += p.counted ? p.global.numel() : 0;
+  Checked<int64_t> parameters = plan.parameters;
+  for (const auto& p : session.parameters.all()) parameters = parameters + (p.counted ? p.global.numel() : 0);
+  plan.parameters = at_most(parameters);
   const CachingAllocator& memory = run.memory();
   plan.stages.push_back(memory.at_peak());
   if (pipeline_rank > 0) return;
@@ -76,7 +86,8 @@ void rehearse(const Recipe& recipe, PluginHost& plugins, int64_t pipeline_rank, 
   plan.free = session.device_backend().free_memory({});
   // Other ranks than the first keep the gradients of each micro-batch apart.
   if (s.ddp.in_order)
-    plan.more_elsewhere = sizeof(float) * static_cast<size_t>((s.micro_batches() - 1) * session.parameters.numel());
+    plan.more_elsewhere = at_most(Checked<size_t>(sizeof(float)) * static_cast<size_t>(s.micro_batches() - 1) *
+                                  static_cast<size_t>(session.parameters.numel()));
 }
 
 }  // namespace
@@ -94,9 +105,10 @@ MemoryPlan require_memory(const Recipe& recipe, PluginHost& plugins) {
   bool launched = dist.comm && *dist.comm != "thread";
   auto here = static_cast<size_t>(launched ? cpu::launched_here() : dist.nproc);  // ranks on this machine
   // As many of each place in the pipeline as of any.
-  size_t pipelines = std::max<size_t>(1, here / plan.stages.size()), needed = 0;
-  for (const MemoryBreakdown& stage : plan.stages) needed += pipelines * (stage.total() + plan.more_elsewhere);
-  needed -= plan.more_elsewhere;
+  size_t pipelines = std::max<size_t>(1, here / plan.stages.size());
+  Checked<size_t> all = Checked(plan.more_elsewhere) * (pipelines * plan.stages.size() - 1);  // for all but the first rank
+  for (const MemoryBreakdown& stage : plan.stages) all = all + Checked(pipelines) * stage.total();
+  const size_t needed = at_most(all);
   MT_USER_CHECK(needed <= plan.free, ErrorClass::config,
                 cat("out of memory: a step needs ", human_bytes(needed), " (", here > 1 ? cat(here, " ranks, each ") : "",
                     plan.at_peak.text(), "), ",

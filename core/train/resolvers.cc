@@ -5,6 +5,7 @@
 #include "mtrain/base/error.h"
 #include "mtrain/base/file.h"
 #include "mtrain/base/text.h"
+#include "mtrain/config/resolvers.h"
 
 namespace mtrain {
 namespace {
@@ -27,11 +28,26 @@ Node about_gpu(const std::string& type, const std::string& what) {
               "e.g. ${gpu:memory_gb}");
 }
 
+/// A file of the recipe's folder or below it. A recipe may come from somebody else, and what it reads goes into what it saves.
+fs::path inside(const fs::path& directory, const std::string& path) {
+  std::error_code error;
+  fs::path folder = fs::weakly_canonical(directory, error), file = fs::weakly_canonical(folder / path, error);
+  bool below = std::mismatch(folder.begin(), folder.end(), file.begin(), file.end()).first == folder.end();
+  MT_USER_CHECK(!error && below && fs::path(path).is_relative(), ErrorClass::config,
+                cat("file_text reads files of the recipe's folder (", folder.string(), "), and ", printable(path), " is ",
+                    fs::path(path).is_absolute() ? "an absolute path" : cat("outside of it, at ", printable(file.string()))),
+                "copy the text beside the recipe, or pass its content: section.key=\"$(cat FILE)\"");
+  return file;
+}
+
 Node text_of(const fs::path& directory, const std::string& path) {
   MT_USER_CHECK(!path.empty(), ErrorClass::config, "file_text wants a path", "e.g. ${file_text:token.txt}");
-  std::string text = read_file(directory / path, kMaxText);  // an absolute path stays as it is
-  MT_USER_CHECK(valid_utf8(text), ErrorClass::config, cat(path, " is no UTF-8 text"), "");
-  return Node::quoted_string(std::string(trim(text)));
+  const fs::path file = inside(directory, path);
+  std::string text = read_file(file, kMaxText);
+  MT_USER_CHECK(valid_utf8(text), ErrorClass::config, cat(printable(path), " is no UTF-8 text"), "");
+  Node out = Node::quoted_string(std::string(trim(text)));
+  if (suggests_secret(fs::path(path).filename().string())) out.mark_confidential();
+  return out;
 }
 
 }  // namespace

@@ -67,6 +67,8 @@ void check_resume(const Recipe& recipe, const PluginHost& plugins, const Checkpo
   if (quiet) return;
   if (!changes.changes_result.empty())
     log_warn("resuming with other settings, which changes the result:", lines(changes.changes_result));
+  if (before.saved != "{}" && now.saved != "{}")
+    for (const std::string& change : changed_programs(saved, saved_config_from_json(now.saved, where))) log_warn("resuming with ", change);
   if (before.state.seed != now.state.seed)
     log_warn("resuming with another seed: data order and dropout change");
 }

@@ -176,17 +176,19 @@ void write_saved_config(const SavedConfig& config, const fs::path& run_folder) {
   make_directories(folder);
   std::string overrides;
   for (const auto& override : config.overrides) overrides += override + "\n";
-  write_file_atomic(folder / "recipe.yaml", config.raw);
-  write_file_atomic(folder / "overrides.txt", overrides);
-  write_file_atomic(folder / "resolved.yaml", config.resolved);
-  write_file_atomic(folder / "provenance.json", config.provenance);
-  write_file_atomic(folder / "environment.json", config.environment);
+  // A recipe may say what is nobody else's business.
+  auto write = [](const fs::path& file, const std::string& text) { write_file_atomic(file, text, "file", Readers::owner); };
+  write(folder / "recipe.yaml", config.raw);
+  write(folder / "overrides.txt", overrides);
+  write(folder / "resolved.yaml", config.resolved);
+  write(folder / "provenance.json", config.provenance);
+  write(folder / "environment.json", config.environment);
   std::error_code ignored;
   fs::remove_all(folder / "files", ignored);  // of an earlier start in this folder
   for (const auto& [name, text] : config.files) {
     fs::path file = folder / "files" / (name + ".yaml");
     make_directories(file.parent_path());
-    write_file_atomic(file, text);
+    write(file, text);
   }
 }
 
@@ -227,25 +229,39 @@ std::map<std::string, std::string> origins_of(const SavedConfig& config) {
   return out;
 }
 
-std::vector<std::string> changed_since(const SavedConfig& before, const SavedConfig& now) {
+namespace {
+
+std::vector<std::string> changed_programs(const Json& before, const Json& now) {
   std::vector<std::string> out;
-  Json a = Json::parse(before.environment, nullptr, false), b = Json::parse(now.environment, nullptr, false);
-  if (!a.is_object() || !b.is_object()) return {"the environment of the saved run is not known"};
   auto plugins = [](const Json& environment) {
     std::map<std::string, std::string> hashes;
     for (const auto& plugin : environment.value("plugins", Json::array()))
-      if (plugin.is_object())
-        hashes[cat(plugin.value("kind", ""), " ", plugin.value("name", ""))] = plugin.value("sha256", "");
+      if (plugin.is_object()) hashes[cat(plugin.value("kind", ""), " ", plugin.value("name", ""))] = plugin.value("sha256", "");
     return hashes;
   };
-  auto names = b.value("binaries", Json::object());
-  for (const auto& [name, hash] : names.items())
-    if (a.value("binaries", Json::object()).value(name, Json("")) != hash)
-      out.push_back(cat("another build of ", name));
-  auto old_plugins = plugins(a), new_plugins = plugins(b);
+  const Json programs = now.value("binaries", Json::object()), old_programs = before.value("binaries", Json::object());
+  for (const auto& [name, hash] : programs.items())
+    if (old_programs.value(name, Json("")) != hash) out.push_back(cat("another build of ", name));
+  auto old_plugins = plugins(before), new_plugins = plugins(now);
   for (const auto& [name, hash] : new_plugins)
     if (auto old = old_plugins.find(name); old != old_plugins.end() && old->second != hash)
       out.push_back(cat("another build of the plugin ", name));
+  return out;
+}
+
+Json environment_json(const SavedConfig& config) { return Json::parse(config.environment, nullptr, false); }
+
+}  // namespace
+
+std::vector<std::string> changed_programs(const SavedConfig& before, const SavedConfig& now) {
+  Json a = environment_json(before), b = environment_json(now);
+  return a.is_object() && b.is_object() ? changed_programs(a, b) : std::vector<std::string>();
+}
+
+std::vector<std::string> changed_since(const SavedConfig& before, const SavedConfig& now) {
+  Json a = environment_json(before), b = environment_json(now);
+  if (!a.is_object() || !b.is_object()) return {"the environment of the saved run is not known"};
+  std::vector<std::string> out = changed_programs(a, b);
   for (const char* what : {"data", "tokenizer"})
     if (a.value(what, "") != b.value(what, ""))
       out.push_back(cat("another ", what, ": ", printable(b.value(what, ""), 200)));

@@ -43,6 +43,8 @@ struct SavedIdentity {
 MT_API SavedIdentity identity_of(const SavedConfig& config);
 /// Who set each value, as provenance says: {"optimizer.lr", "recipes/x.yaml:3:5"}.
 MT_API std::map<std::string, std::string> origins_of(const SavedConfig& config);
+/// What runs now and is not what ran then: "another build of the plugin model llama".
+MT_API std::vector<std::string> changed_programs(const SavedConfig& before, const SavedConfig& now);
 /// What is not the same any more, one line each: program, library, plugins, data, tokenizer.
 MT_API std::vector<std::string> changed_since(const SavedConfig& before, const SavedConfig& now);
 

@@ -24,8 +24,11 @@ namespace {
 
 int64_t padded_vocab(const ModelSection& model, const Tokenizer& tokenizer) {
   if (model.vocab_size > 0) return model.vocab_size;
-  int64_t multiple = model.vocab_multiple;
-  return (tokenizer.vocab_size() + multiple - 1) / multiple * multiple;
+  const Checked<int64_t> multiple = model.vocab_multiple;
+  const Checked<int64_t> padded = multiple * ((tokenizer.vocab_size() - 1) / model.vocab_multiple + 1);
+  MT_USER_CHECK(padded.valid(), ErrorClass::config, cat("model.vocab_multiple (", model.vocab_multiple, ") is too large to pad to"),
+                "choose a small power of two");
+  return padded.value();
 }
 
 int threads_per_rank(const Settings& s, int ranks_here) {

@@ -29,6 +29,11 @@ void input_stream(std::string_view bytes);
 /// A chat template, over a conversation.
 void chat(std::string_view text);
 
+/// A whole recipe, with the settings of all plugins, and what it resolves to.
+void recipe(std::string_view text);
+/// A folder of Hugging Face's layout: files with their names, "=====" between them.
+void hf_folder(std::string_view text);
+
 struct Entry {
   const char* name;  // of its folder of seeds
   void (*run)(std::string_view text);
@@ -37,5 +42,7 @@ constexpr Entry kEntries[] = {
     {"yaml", yaml}, {"override", override_lines}, {"expression", expression}, {"rules", rules}, {"chat", chat},
     {"tokenizer_json", tokenizer_json}, {"sentencepiece", sentencepiece_model}, {"indexed", indexed}, {"json_line", json_line},
     {"input_stream", input_stream}};
+/// Those that take more than the libraries of texts: a program of its own has them.
+constexpr Entry kWholeEntries[] = {{"recipe", recipe}, {"hf_folder", hf_folder}};
 
 }  // namespace mtrain::fuzz

@@ -190,6 +190,16 @@ TEST_CASE("a recipe is checked in linear work, whatever is wrong with it") {
       CHECK(report.errors() == static_cast<size_t>(count));
     });
   });
+  check_linear("bytes of an unknown name", 10000, [&](int64_t bytes) {
+    ConfigRequest request;
+    request.recipe = "r.yaml";
+    request.text = "train: {steps: 1, " + std::string(static_cast<size_t>(bytes), 'a') + ": 1}\n" + std::string(static_cast<size_t>(bytes), 'b') + ": 1\n";
+    return work_of([&] {
+      Report report;
+      (void)ConfigContainer::load(request, catalog, report);
+      CHECK(report.errors() == 2);
+    });
+  });
   check_linear("known settings in many sections", 25, [](int64_t sections) { return work_of_known(sections, 200, 10); });
   check_linear("known settings in one section", 5000, [](int64_t settings) { return work_of_known(1, settings, settings / 50); });
 }

@@ -8,6 +8,7 @@
 #include "mtrain/base/text.h"
 #include "mtrain/checkpoint/safetensors.h"
 #include "mtrain/data/gpt_index.h"
+#include "mtrain/nn/parameter.h"
 #include "mtrain/pipeline/lower.h"
 #include "mtrain/pipeline/simulate.h"
 #include "mtrain/tokenize/bpe.h"
@@ -29,6 +30,22 @@ TEST_CASE("planning a pipeline is linear work in its micro-batches, its ranks an
   check_linear("micro-batches", 64, [&](int64_t n) { return planning(4, 4, n); });
   check_linear("ranks", 4, [&](int64_t n) { return planning(static_cast<int>(n), 2, 64); });
   check_linear("stages of a rank", 4, [&](int64_t n) { return planning(4, static_cast<int>(n), 64); });
+}
+
+TEST_CASE("a model's parameters are listed in linear work in its blocks") {
+  check_linear("blocks", 1000, [](int64_t blocks) {
+    return work_of([&] {
+      ParamList list;
+      for (int64_t i = 0; i < blocks; ++i)
+        for (const char* part : {"attn.qkv.weight", "attn.out.weight", "mlp.up.weight", "mlp.down.weight"}) {
+          Parameter parameter;
+          parameter.name = cat("layers.", i, ".", part);
+          list.add(std::move(parameter));
+        }
+      CHECK(list.find(cat("layers.", blocks - 1, ".mlp.up.weight")) != nullptr);
+      CHECK(list.find("layers.0.mlp") == nullptr);
+    });
+  });
 }
 
 TEST_CASE("the order of samples is made in linear work") {

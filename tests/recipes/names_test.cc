@@ -64,3 +64,21 @@ TEST_CASE("a recipe asks about its surroundings") {
   CHECK(missing.find("nothing.txt") != std::string::npos);
   CHECK(missing.find("names.yaml:4") != std::string::npos);
 }
+
+TEST_CASE("file_text reads the recipe's folder and nothing else") {
+  auto report = [](const std::string& file) {
+    return read("train: {steps: 10}\nlogger: {wandb_project: \"${file_text:" + file + "}\"}\n").report.text();
+  };
+  CHECK(report("recipes/tokenizer/byte.yaml") == "");
+  CHECK(report("recipes/../recipes/tokenizer/byte.yaml") == "");
+  for (const char* file : {"/etc/hostname", "../../etc/hostname", "recipes/../../outside.txt"}) {
+    CAPTURE(file);
+    std::string text = report(file);
+    CHECK(text.find("file_text reads files of the recipe's folder") != std::string::npos);
+    CHECK(text.find("help: copy the text beside the recipe") != std::string::npos);
+  }
+  fs::path link = fs::path(MT_SOURCE_DIR) / cat("file-text-link-", ::getpid());
+  fs::create_symlink("/etc/hostname", link);
+  CHECK(report(link.filename().string()).find("is outside of it, at /etc/hostname") != std::string::npos);
+  fs::remove(link);
+}

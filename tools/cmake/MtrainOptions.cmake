@@ -57,3 +57,10 @@ find_library(MT_PCRE2_LIBRARY NAMES pcre2-8 REQUIRED)
 add_library(mtrain_pcre2 INTERFACE)
 target_include_directories(mtrain_pcre2 SYSTEM INTERFACE ${MT_PCRE2_INCLUDE})
 target_link_libraries(mtrain_pcre2 INTERFACE ${MT_PCRE2_LIBRARY})
+
+# The folders, relative to the file itself, in which a program or library of the tree finds its own libraries: the same in the
+# build tree and installed. CMake would otherwise append an empty entry to the build tree's list, as room for the installed one,
+# and an empty entry is the working folder of whoever runs the file.
+function(mt_runpath target folders)
+  set_target_properties(${target} PROPERTIES INSTALL_RPATH "${folders}" BUILD_WITH_INSTALL_RPATH ON)
+endfunction()

@@ -49,8 +49,9 @@ size_t words_of_option(const CLI::App& app, const std::string& word) {
 
 int report(const char* error_class, const std::string& message, const std::string& hint, int status) {
   std::cout.flush();
-  std::cerr << headline(error_class, message);
-  if (!hint.empty()) std::cerr << "  help: " << hint << '\n';
+  // What is told may quote a file or an argument of somebody who wants the terminal to show something else.
+  std::cerr << headline(error_class, printable_lines(message));
+  if (!hint.empty()) std::cerr << "  help: " << printable_lines(hint) << '\n';
   return status;
 }
 

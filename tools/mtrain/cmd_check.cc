@@ -58,7 +58,8 @@ void check(Cli& cli, const RecipeWords& words, const CheckOptions& options) {
             << s.dataset.type << ", optimizer " << s.optimizer.type << ", " << dtype_words(recipe) << '\n'
             << "  " << s.train.steps << " steps of " << s.global_batch() << " x " << s.model.seq_length
             << " tokens = "
-            << human_count(static_cast<double>(s.train.steps * s.global_batch() * s.model.seq_length))
+            << human_count(static_cast<double>(s.train.steps) * static_cast<double>(s.global_batch()) *
+                           static_cast<double>(s.model.seq_length))
             << " tokens, " << s.micro_batches() << " micro-batch" << (s.micro_batches() == 1 ? "" : "es")
             << " per step\n"
             << pipeline_line(recipe)

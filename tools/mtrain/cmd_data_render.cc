@@ -1,4 +1,6 @@
 // mtrain data render: a filter from conversations to the text, and the tokens, that a model is trained on.
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
 #include <ctime>
 #include <fstream>
@@ -37,6 +39,8 @@ chat::ChatInput read_input(const std::string& line, const chat::TemplateFile& fi
     json = ordered_json::parse(line);
   } catch (const nlohmann::json::parse_error& e) {
     throw Error(ErrorClass::data, cat("is no valid JSON at byte ", e.byte), "each line is an object like {\"messages\": […]}");
+  } catch (const nlohmann::json::exception& e) {  // a number beyond all types: 1e400
+    throw Error(ErrorClass::data, cat("cannot be read: ", printable(e.what())), "each line is an object like {\"messages\": […]}");
   }
   MT_USER_CHECK(json.is_object() && json.contains("messages"), ErrorClass::data, "has no messages",
                 "each line is an object like {\"messages\": [{\"role\": \"user\", \"content\": \"…\"}]}");
@@ -103,6 +107,7 @@ void render(Cli& cli, const RenderArguments& arguments) {
   if (!arguments.tokenizer.empty()) tokenizer = make_tokenizer(plugins, arguments.tokenizer, arguments.settings);
   std::ifstream opened;
   if (arguments.input != "-") {
+    if (std::error_code ignored; fs::exists(arguments.input, ignored)) ::close(open_regular_file(arguments.input));
     opened.open(arguments.input, std::ios::binary);
     MT_USER_CHECK(opened.is_open(), ErrorClass::io, cat("cannot read ", printable(arguments.input)), "");
   }

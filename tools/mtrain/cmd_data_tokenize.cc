@@ -1,4 +1,6 @@
 // mtrain data tokenize: a filter from JSON lines with texts to JSON lines with their tokens.
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
 #include <fstream>
 #include <iostream>
@@ -49,6 +51,8 @@ std::string read_text(const std::string& line, const TokenizeArguments& argument
     json = nlohmann::json::parse(line);
   } catch (const nlohmann::json::parse_error& e) {
     fail(cat("is no valid JSON at byte ", e.byte));
+  } catch (const nlohmann::json::exception& e) {  // a number beyond all types: 1e400
+    fail(cat("cannot be read: ", printable(e.what())));
   }
   if (!json.is_object()) fail("is no object");
   auto at = json.find(arguments.key);
@@ -82,6 +86,7 @@ void tokenize_lines(Cli& cli, const TokenizeArguments& arguments) {
   auto tokenizer = make_tokenizer(plugins, arguments.tokenizer, arguments.settings);
   std::ifstream file;
   if (arguments.input != "-") {
+    if (std::error_code ignored; fs::exists(arguments.input, ignored)) ::close(open_regular_file(arguments.input));
     file.open(arguments.input, std::ios::binary);
     MT_USER_CHECK(file.good(), ErrorClass::io, cat("cannot open ", arguments.input),
                   "check the path for a typo");

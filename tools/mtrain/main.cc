@@ -1,11 +1,14 @@
 // mtrain: trains language models from YAML recipes. Only the frame is here; each subcommand is a file of this
 // folder.
 #include <CLI/CLI.hpp>
+#include <string_view>
 
 #include "cli.h"
 #include "completion.h"
+#include "mtrain/plugin/probe.h"
 
 int main(int argc, char** argv) {
+  if (argc == 3 && std::string_view(argv[1]) == mtrain::kProbeCommand) mtrain::answer_probe(argv[2]);
   mtrain::Cli cli;
   CLI::App app("mtrain trains language models from YAML recipes.", "mtrain");
   app.set_help_flag("-h,--help", "show this help");

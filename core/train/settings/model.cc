@@ -18,7 +18,7 @@ void bind_recompute(ModelSection& s, Fields& f) {
       .one_of({"uniform", "block"})
       .resume(safe);
   f("recompute_layers", s.recompute_layers, "full: how many blocks, see recompute_method")
-      .min(1)
+      .min(1).max(kMostLayers)
       .resume(safe)
       .renamed_from({"recompute_num_layers"});
   f("recompute_modules", s.recompute_modules, "selective: the parts of a block that are computed again")
@@ -36,14 +36,14 @@ void bind_recompute(ModelSection& s, Fields& f) {
 
 void ModelSection::bind(Fields& f) {
   f("type", type, "the model plugin").required().plugin("model").example("llama").resume(impossible);
-  f("seq_length", seq_length, "tokens per sample").min(1).unit("tokens").renamed_from({"encoder_seq_length"});
+  f("seq_length", seq_length, "tokens per sample").min(1).max(kLargestDimension).unit("tokens").renamed_from({"encoder_seq_length"});
   f("vocab_size", vocab_size,
     "rows of the embedding; 0: the tokenizer's vocabulary rounded up to vocab_multiple")
-      .min(0)
+      .min(0).max(kLargestDimension)
       .resume(impossible);
   f("vocab_multiple", vocab_multiple,
     "the vocabulary is padded to a multiple of this; padding never changes the loss")
-      .min(1)
+      .min(1).max(kLargestDimension)
       .resume(impossible)
       .renamed_from({"make_vocab_size_divisible_by"});
   f("init_from", init_from, "what gives the start values: a Hugging Face folder (config.json, *.safetensors), or a run's folder or checkpoint")

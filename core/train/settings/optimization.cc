@@ -9,17 +9,17 @@ using enum ResumeClass;
 void TrainSection::bind(Fields& f) {
   f("steps", steps, "optimizer updates of the whole run")
       .required()
-      .min(0)
+      .min(0).max(kLargestDimension)
       .unit("steps")
       .example("1000")
       .renamed_from({"train_iters", "max_steps"});
   f("micro_batch_size", micro_batch_size, "samples in one forward and backward pass")
-      .min(1)
+      .min(1).max(kLargestDimension)
       .unit("samples")
       .resume(safe);
   f("global_batch_size", global_batch_size,
     "samples per update: micro_batch_size x accumulation x data-parallel ranks; 0: micro_batch_size")
-      .min(0)
+      .min(0).max(kLargestDimension)
       .unit("samples");
   f("batch_schedule", batch_schedule,
     "global batch sizes from given steps on, each step:samples, instead of global_batch_size")
@@ -157,10 +157,10 @@ void MixedPrecisionSection::bind_fp8(Fields& f) {
       .needs("activations kept as FP8")
       .renamed_from({"activation_func_fp8_input_store"});
   f("first_bf16_layers", first_bf16_layers, "FP8 and FP4: this many blocks at the start stay in dtype")
-      .min(0)
+      .min(0).max(kLargestDimension)
       .renamed_from({"num_layers_at_start_in_bf16", "first_last_layers_bf16"});
   f("last_bf16_layers", last_bf16_layers, "FP8 and FP4: this many blocks at the end stay in dtype")
-      .min(0)
+      .min(0).max(kLargestDimension)
       .renamed_from({"num_layers_at_end_in_bf16"});
   f("reuse_grad_buffer", reuse_grad_buffer, "mxfp8: gathered parameters lie in the gradient's memory")
       .needs("parameters in the gradient's memory")

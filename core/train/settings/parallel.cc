@@ -37,31 +37,31 @@ void DistSection::bind(Fields& f) {
 
 void DistSection::bind_ranks(Fields& f) {
   f("nproc", nproc, "ranks, which share out every batch: threads of this process, or as many as mpirun starts")
-      .min(1)
+      .min(1).max(kLargestDimension)
       .max(1024)
       .resume(safe);
   f("tp", tp, "tensor-parallel ranks")
-      .min(1)
+      .min(1).max(kLargestDimension)
       .resume(safe)
       .renamed_from({"tensor_model_parallel_size"});
   f("pp", pp, "pipeline stages")
-      .min(1)
+      .min(1).max(kLargestDimension)
       .resume(safe)
       .renamed_from({"pipeline_model_parallel_size"});
   f("vp", vp, "virtual stages per pipeline rank")
-      .min(1)
+      .min(1).max(kLargestDimension)
       .resume(safe)
       .renamed_from({"virtual_pipeline_model_parallel_size", "num_virtual_stages_per_pipeline_rank"});
   f("cp", cp, "context-parallel ranks")
-      .min(1)
+      .min(1).max(kLargestDimension)
       .resume(safe)
       .renamed_from({"context_parallel_size"});
   f("ep", ep, "expert-parallel ranks")
-      .min(1)
+      .min(1).max(kLargestDimension)
       .resume(safe)
       .renamed_from({"expert_model_parallel_size"});
   f("etp", etp, "tensor-parallel ranks of experts")
-      .min(1)
+      .min(1).max(kLargestDimension)
       .resume(safe)
       .renamed_from({"expert_tensor_parallel_size"});
   f("sp", sp, "sequence parallel: the residual stream is split over tp")
@@ -87,11 +87,11 @@ void DistSection::bind_pipeline(Fields& f) {
       .resume(safe)
       .renamed_from({"pipeline_model_parallel_layout"});
   f("first_stage_layers", first_stage_layers, "blocks of the first stage; 0: as many as any")
-      .min(0)
+      .min(0).max(kLargestDimension)
       .resume(safe)
       .renamed_from({"num_layers_in_first_pipeline_stage", "decoder_first_pipeline_num_layers"});
   f("last_stage_layers", last_stage_layers, "blocks of the last stage; 0: as many as any")
-      .min(0)
+      .min(0).max(kLargestDimension)
       .resume(safe)
       .renamed_from({"num_layers_in_last_pipeline_stage", "decoder_last_pipeline_num_layers"});
   f("account_for_embedding", account_for_embedding,
@@ -103,7 +103,7 @@ void DistSection::bind_pipeline(Fields& f) {
       .renamed_from({"account_for_loss_in_pipeline_split"});
   f("microbatch_group_size", microbatch_group_size,
     "interleaved: micro-batches that pass one virtual stage before the next one's turn; 0: pp")
-      .min(0)
+      .min(0).max(kLargestDimension)
       .resume(safe)
       .renamed_from(
           {"microbatch_group_size_per_vp_stage", "microbatch_group_size_per_virtual_pipeline_stage"});
@@ -120,7 +120,7 @@ void DistSection::bind_context(Fields& f) {
       .resume(safe)
       .renamed_from({"cp_comm_type"});
   f("cp_hierarchy", cp_hierarchy, "a2a+p2p: ranks of each level, the nearest first; their product is cp")
-      .min(1)
+      .min(1).max(kLargestDimension)
       .example("[2, 4]")
       .resume(safe)
       .renamed_from({"hierarchical_context_parallel_sizes"});
@@ -128,12 +128,12 @@ void DistSection::bind_context(Fields& f) {
       .resume(safe)
       .renamed_from({"hybrid_context_parallel", "dynamic_context_parallel"});
   f("max_tokens_per_cp_rank", max_tokens_per_cp_rank, "dynamic_cp: most tokens of one sample on one rank")
-      .min(0)
+      .min(0).max(kLargestDimension)
       .unit("tokens")
       .resume(safe)
       .renamed_from({"max_seqlen_per_dp_cp_rank"});
   f("eval_cp", eval_cp, "context-parallel ranks in evaluation; 0: cp")
-      .min(0)
+      .min(0).max(kLargestDimension)
       .needs("another number of context-parallel ranks in evaluation")
       .resume(safe)
       .renamed_from({"eval_context_parallel_size"});
@@ -147,7 +147,7 @@ void DistSection::bind_data_parallel(Fields& f) {
       .resume(safe)
       .renamed_from({"data_parallel_sharding_strategy", "use_distributed_optimizer"});
   f("hsdp", hsdp, "groups of data-parallel ranks that each hold everything; zero shares within a group")
-      .min(1)
+      .min(1).max(kLargestDimension)
       .resume(safe)
       .renamed_from({"num_distributed_optimizer_instances"});
   f("outer_zero", outer_zero, "what is shared across the groups of hsdp, counted as in zero")

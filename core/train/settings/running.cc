@@ -7,7 +7,7 @@ using enum ResumeClass;
 void OffloadSection::bind(Fields& f) {
   const std::string offload = "activations in host memory";
   f("layers", layers, "blocks whose kept activations lie in host memory")
-      .min(0)
+      .min(0).max(kMostLayers)
       .resume(safe)
       .renamed_from({"cpu_offloading_num_layers"});
   f("modules", modules, "parts of blocks whose kept inputs lie in host memory")
@@ -136,17 +136,17 @@ void ValidationSection::bind(Fields& f) {
       .resume(safe)
       .renamed_from({"eval_interval"});
   f("steps", steps, "global batches per evaluation, always the same ones; 0: none")
-      .min(0)
+      .min(0).max(kLargestDimension)
       .resume(safe)
       .renamed_from({"eval_iters"});
   f("micro_batch_size", micro_batch_size, "samples in one forward pass; 0: as in training")
-      .min(0)
+      .min(0).max(kLargestDimension)
       .unit("samples")
       .needs(batch)
       .resume(safe)
       .renamed_from({"eval_micro_batch_size"});
   f("global_batch_size", global_batch_size, "samples of one evaluation step; 0: as in training")
-      .min(0)
+      .min(0).max(kLargestDimension)
       .unit("samples")
       .needs(batch)
       .resume(safe)

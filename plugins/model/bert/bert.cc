@@ -21,16 +21,16 @@ struct BertConfig {
   void bind(Fields& f) {
     using enum ResumeClass;
     f.objective(Dataset::kMaskedToken);
-    f("layers", layers, "encoder blocks").min(1).resume(impossible).renamed_from({"num_layers", "num_hidden_layers"});
-    f("hidden_size", hidden_size, "width of the residual stream").min(1).resume(impossible);
-    f("heads", heads, "attention heads").min(1).resume(impossible).renamed_from({"num_attention_heads"});
-    f("ffn_hidden_size", ffn_hidden_size, "width of the MLP").min(1).resume(impossible).renamed_from({"intermediate_size"});
+    f("layers", layers, "encoder blocks").min(1).max(kMostLayers).resume(impossible).renamed_from({"num_layers", "num_hidden_layers"});
+    f("hidden_size", hidden_size, "width of the residual stream").min(1).max(kLargestDimension).resume(impossible);
+    f("heads", heads, "attention heads").min(1).max(kLargestDimension).resume(impossible).renamed_from({"num_attention_heads"});
+    f("ffn_hidden_size", ffn_hidden_size, "width of the MLP").min(1).max(kLargestDimension).resume(impossible).renamed_from({"intermediate_size"});
     f("max_positions", max_positions, "rows of the position table")
-        .min(1)
+        .min(1).max(kLargestDimension)
         .resume(impossible)
         .renamed_from({"max_position_embeddings"});
     f("segments", segments, "rows of the segment table; tokens are all of the first")
-        .min(1)
+        .min(1).max(kLargestDimension)
         .resume(impossible)
         .renamed_from({"type_vocab_size"});
     f("norm_eps", norm_eps, "added to the variance").exclusive_min(0).renamed_from({"layer_norm_eps", "layernorm_epsilon"});

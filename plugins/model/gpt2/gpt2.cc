@@ -18,12 +18,12 @@ struct Gpt2Config {
 
   void bind(Fields& f) {
     using enum ResumeClass;
-    f("layers", layers, "decoder blocks").min(1).resume(impossible).renamed_from({"num_layers", "n_layer"});
-    f("hidden_size", hidden_size, "width of the residual stream").min(1).resume(impossible).renamed_from({"n_embd"});
-    f("heads", heads, "attention heads").min(1).resume(impossible).renamed_from({"num_attention_heads", "n_head"});
-    f("ffn_hidden_size", ffn_hidden_size, "width of the MLP; 0: 4 * hidden_size").min(0).resume(impossible).renamed_from({"n_inner"});
+    f("layers", layers, "decoder blocks").min(1).max(kMostLayers).resume(impossible).renamed_from({"num_layers", "n_layer"});
+    f("hidden_size", hidden_size, "width of the residual stream").min(1).max(kLargestDimension).resume(impossible).renamed_from({"n_embd"});
+    f("heads", heads, "attention heads").min(1).max(kLargestDimension).resume(impossible).renamed_from({"num_attention_heads", "n_head"});
+    f("ffn_hidden_size", ffn_hidden_size, "width of the MLP; 0: 4 * hidden_size").min(0).max(kLargestDimension).resume(impossible).renamed_from({"n_inner"});
     f("max_positions", max_positions, "rows of the position table; 0: seq_length")
-        .min(0)
+        .min(0).max(kLargestDimension)
         .resume(impossible)
         .renamed_from({"n_positions", "max_position_embeddings"});
     f("norm_eps", norm_eps, "added to the variance").exclusive_min(0).renamed_from({"layer_norm_epsilon", "layernorm_epsilon"});

@@ -1,5 +1,8 @@
 // The tokenizers of Hugging Face's tokenizer.json.
+#include <unistd.h>
+
 #include "mtrain/base/error.h"
+#include "mtrain/base/file.h"
 #include "mtrain/base/text.h"
 #include "mtrain/plugin/plugin.h"
 #include "special_names.h"
@@ -23,6 +26,7 @@ struct HfConfig {
 };
 
 simdjson::padded_string load(const std::filesystem::path& file) {
+  if (std::error_code ignored; std::filesystem::exists(file, ignored)) ::close(open_regular_file(file));  // a pipe would hang
   simdjson::padded_string text;
   const auto fault = simdjson::padded_string::load(file.string()).get(text);
   MT_USER_CHECK(

@@ -50,6 +50,8 @@ nlohmann::json read_config(const std::filesystem::path& path) {
   } catch (const nlohmann::json::parse_error& fault) {
     throw Error(ErrorClass::data, cat(path.string(), " is no valid JSON at byte ", fault.byte),
                 "get the tokenizer's files again");
+  } catch (const nlohmann::json::exception& fault) {  // a number beyond all types: 1e400
+    throw Error(ErrorClass::data, cat(path.string(), " cannot be read: ", printable(fault.what())), "get the tokenizer's files again");
   }
   throw Error(ErrorClass::data, cat(path.string(), " holds no object"), "get the tokenizer's files again");
 }

@@ -38,3 +38,19 @@ TEST_CASE("figures for people") {
   CHECK(shortest(1e-4) == "1e-04");
   CHECK(printable("a\x1b[31m") == "a\\x1b[31m");
 }
+
+TEST_CASE("what a terminal would obey or hide is shown as an escape") {
+  CHECK(printable("a\xE2\x80\xAE""b") == "a\\u202eb");                    // right to left from here on
+  CHECK(printable("a\xE2\x80\x8B""b\xEF\xBB\xBF") == "a\\u200bb\\ufeff");  // of no width
+  CHECK(printable("\xC2\x9B""31m\xE2\x80\xA8") == "\\u009b31m\\u2028");     // a control character of two bytes, a line end
+  CHECK(printable("\xFF\xE2") == "\\xff\\xe2");
+  CHECK(printable("\xC3\xA4\xE4\xBD\xA0") == "\xC3\xA4\xE4\xBD\xA0");
+  CHECK(printable("\xC3\xA4\xC3\xA4\xC3\xA4", 5) == "\xC3\xA4\xC3\xA4...");  // whole characters
+  CHECK(printable("tab\there\n") == "tab\\x09here\\x0a");
+  CHECK(printable_lines("tab\there\n\x1b[2J\r\xE2\x80\xAE") == "tab\there\n\\x1b[2J\\x0d\\u202e");
+}
+
+TEST_CASE("names that are far longer than all candidates are near to none") {
+  CHECK(nearest("layrs", {"layers", "heads"}) == std::vector<std::string>{"layers"});
+  CHECK(nearest(std::string(40000, 'a'), {"layers", "heads", std::string(60, 'a')}).empty());
+}

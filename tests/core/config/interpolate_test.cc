@@ -4,6 +4,7 @@
 
 #include "mtrain/base/error.h"
 #include "mtrain/base/text.h"
+#include "mtrain/config/resolvers.h"
 #include "mtrain/config/yaml_load.h"
 #include "mtrain/config/yaml_write.h"
 
@@ -16,6 +17,7 @@ InterpolationScope scope() {
   out.environment = [](const std::string& name) -> std::optional<std::string> {
     if (name == "HOME") return "/home/me";
     if (name == "N") return "12";
+    if (name == "HF_TOKEN") return "hush";
     return std::nullopt;
   };
   out.fallback = [](const std::string& path) -> std::optional<Node> {
@@ -211,4 +213,31 @@ TEST_CASE("no text crashes the interpolation") {
     interpolate(root, scope(), report);
     (void)write_yaml(root);
   }
+}
+
+TEST_CASE("a value of a variable that is named like a secret is confidential, and so is all that is computed from it") {
+  Node root = parse_yaml(
+      "token: ${oc.env:HF_TOKEN}\nhome: ${oc.env:HOME}\nurl: https://${token}@host\nlist: [a, \"${url}\"]\nselected: ${oc.select:token}\n"
+      "length: \"${= 'x' if ${token} == 'hush' else 'y'}\"\nnamed: \"${= token}\"\ncopy: ${list}\ndecoded: ${oc.decode:\"'${token}'\"}\n"
+      "away: ${oc.env:SOME_KEY,none}\nplain: [1, \"${home}\"]\nbefore: ${after}\nafter: ${token}\n");
+  Report report;
+  interpolate(root, scope(), report);
+  REQUIRE_MESSAGE(report.ok(), report.text());
+  for (const char* path : {"token", "url", "list.1", "selected", "length", "copy", "decoded", "before", "after", "named"}) {
+    CAPTURE(path);
+    CHECK(root.at(path).confidential());
+  }
+  for (const char* path : {"home", "list", "list.0", "away", "plain", "plain.1"}) {
+    CAPTURE(path);
+    CHECK_FALSE(root.at(path).confidential());
+  }
+  CHECK(any_confidential(root.at("list")));
+  CHECK_FALSE(any_confidential(root.at("plain")));
+}
+
+TEST_CASE("which names tell of a secret") {
+  for (const char* name : {"HF_TOKEN", "WANDB_API_KEY", "token.txt", "aws_secret_access_key", "PASSWORD", "DB_PASS", "MYTOKEN", "api-key", "GH_PAT", "Authorization_BEARER"})
+    CHECK_MESSAGE(suggests_secret(name), name);
+  for (const char* name : {"HOME", "TOKENIZER_DIR", "PWD", "SEED", "KEYBOARD", "PATH", "AUTHOR", "PASSES", "tokenizer.json", "corpus.txt", ""})
+    CHECK_MESSAGE(!suggests_secret(name), name);
 }

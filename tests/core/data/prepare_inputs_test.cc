@@ -1,6 +1,7 @@
 // What prepare_dataset reads from and how it shares the work: compressed files, folders, several fields,
 // sentences, workers.
 #include <doctest/doctest.h>
+#include <sys/stat.h>
 #include <zlib.h>
 #include <zstd.h>
 
@@ -131,6 +132,36 @@ TEST_CASE("compressed inputs are read as what they hold, several streams laid en
     prepare_dataset(Bytes(), {.inputs = {scratch / "bad.jsonl.zst"}, .output = scratch / "cut"});
   });
   CHECK_FALSE(fs::exists(scratch / "cut.idx"));
+}
+
+TEST_CASE("Zstandard of a long window is read, and one beyond its limit is told apart from damage") {
+  ScratchFolder scratch;
+  const std::string lines = "{\"text\": \"far\"}\n";
+  ZSTD_CCtx* state = ZSTD_createCCtx();
+  ZSTD_CCtx_setParameter(state, ZSTD_c_windowLog, 28);  // 256 MiB; `zstd --long=28`
+  std::string content(1000, '\0');
+  ZSTD_inBuffer in{lines.data(), lines.size(), 0};
+  ZSTD_outBuffer out{content.data(), content.size(), 0};
+  REQUIRE(ZSTD_compressStream2(state, &out, &in, ZSTD_e_continue) == 0);  // its end is not known, so the window is as set
+  REQUIRE(ZSTD_compressStream2(state, &out, &in, ZSTD_e_end) == 0);
+  ZSTD_freeCCtx(state);
+  content.resize(out.pos);
+  put(scratch / "long.jsonl.zst", content);
+  prepare_dataset(Bytes(), {.inputs = {scratch / "long.jsonl.zst"}, .output = scratch / "out"});
+  CHECK(documents_of(scratch / "out") == Texts{"far"});
+
+  put(scratch / "longer.jsonl.zst", std::string("\x28\xB5\x2F\xFD\x00\xB8\x01\x00\x00", 9));  // 8 GiB
+  expect_error(ErrorClass::data, {"longer.jsonl.zst", "a window of more than 2 GiB", "zstd --long=31"}, [&] {
+    prepare_dataset(Bytes(), {.inputs = {scratch / "longer.jsonl.zst"}, .output = scratch / "cut"});
+  });
+}
+
+TEST_CASE("a pipe is refused as an input, at once") {
+  ScratchFolder scratch;
+  REQUIRE(::mkfifo((scratch / "pipe.jsonl").c_str(), 0600) == 0);
+  expect_error(ErrorClass::io, {"pipe.jsonl", "wanted a regular file"}, [&] {
+    prepare_dataset(Bytes(), {.inputs = {scratch / "pipe.jsonl"}, .output = scratch / "out"});
+  });
 }
 
 TEST_CASE("a folder is its texts and JSON lines, in the order of their paths") {

@@ -55,6 +55,8 @@ TEST_CASE("what is no record is told with its place, or left out and counted") {
   };
   for (const Fault& fault : {Fault{"{\"a\":1}\n{\"a\":\n", {"x:2", "no valid JSON", "byte"}},
                              {"{\"a\":1}\n7\n", {"x:2", "number, not an object"}},
+                             {"{\"a\":1}\n{\"a\":1e400}\n", {"x:2", "cannot be read", "1e400"}},
+                             {"[{\"a\":1},{\"a\":-1e400}]", {"record 1", "cannot be read", "1e400"}},
                              {"{\"a\":1,\"a\":2}", {"x:1", "'a' twice"}},
                              {"{\"a\":{\"b\":1,\"c\":{},\"b\":2}}", {"'b' twice"}},
                              {"{\"a\":" + deep + "}", {"x:1", "nested deeper"}},

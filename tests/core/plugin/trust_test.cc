@@ -39,13 +39,70 @@ std::string refusal(const fs::path& file) {
   }
 }
 
+std::string help(const fs::path& file) {
+  try {
+    require_trusted(file);
+    return {};
+  } catch (const Error& error) {
+    return error.hint();
+  }
+}
+
 }  // namespace
 
 TEST_CASE("a file that only its owner may change is trusted") {
   Tree tree;
   CHECK(refusal(tree.file) == "");
-  Tree::mode(tree.file, 0664);  // the group is the owner's business
-  Tree::mode(tree.inner, 0775);
+}
+
+TEST_CASE("what a group may write to is trusted when the group is the user alone") {
+  Tree tree;
+  constexpr gid_t kShared = 54321;  // whose members nobody knows
+  if (::geteuid() != 0) {
+    MESSAGE("skipped: only root gives files to other groups and users");
+    return;
+  }
+  SUBCASE("the user's own group") {
+    Tree::mode(tree.file, 0664);
+    Tree::mode(tree.inner, 0775);
+    Tree::mode(tree.outer, 0775);
+    CHECK(refusal(tree.file) == "");
+  }
+  SUBCASE("another group, of the file") {
+    Tree::mode(tree.file, 0664);
+    REQUIRE(::chown(tree.file.c_str(), 0, kShared) == 0);
+    Tree::mode(tree.file, 0664);
+    CHECK(refusal(tree.file).find("its group may write to this file") != std::string::npos);
+    CHECK(help(tree.file) == "chmod g-w " + tree.file.string());
+    Tree::mode(tree.file, 0644);
+    CHECK(refusal(tree.file) == "");
+  }
+  SUBCASE("another group, of the folder") {
+    REQUIRE(::chown(tree.inner.c_str(), 0, kShared) == 0);
+    Tree::mode(tree.inner, 0775);
+    CHECK(refusal(tree.file).find("its group may write to this plugin folder") != std::string::npos);
+  }
+  SUBCASE("another group, of a folder above") {
+    REQUIRE(::chown(tree.outer.c_str(), 0, kShared) == 0);
+    Tree::mode(tree.outer, 0775);
+    CHECK(refusal(tree.file).find("its group may rename folders") != std::string::npos);
+  }
+}
+
+TEST_CASE("what belongs to another user is refused") {
+  Tree tree;
+  constexpr uid_t kStranger = 54321;
+  if (::geteuid() != 0) {
+    MESSAGE("skipped: only root gives files to other groups and users");
+    return;
+  }
+  for (const fs::path& path : {tree.file, tree.inner, tree.outer}) {
+    CAPTURE(path.string());
+    REQUIRE(::chown(path.c_str(), kStranger, 0) == 0);
+    CHECK(refusal(tree.file).find("belongs to another user (number 54321)") != std::string::npos);
+    CHECK(help(tree.file).find("copy the plugin into a folder of your own") != std::string::npos);
+    REQUIRE(::chown(path.c_str(), 0, 0) == 0);
+  }
   CHECK(refusal(tree.file) == "");
 }
 

@@ -148,6 +148,21 @@ TEST_CASE("a recipe that names a faulty plugin ends with status 13, in the check
   CHECK(has(both.err, "train.steps"));
 }
 
+TEST_CASE("a plugin that ends or holds whoever opens it does not end or hold a run") {
+  ScratchFolder folder;
+  std::string recipe = (folder / "tiny.yaml").string();
+  std::ofstream(recipe) << testing::tiny_recipe();
+  for (const auto& [act, expected] : {std::pair{"exit", "a static initialiser ended the process with status 0"},
+                                      {"hang", "a static initialiser did not end within 20 s"}}) {
+    Outcome out = cli({"--plugin-path", kFixtures.string(), "train", recipe, "optimizer.type=throws", cat("run.dir=", (folder / "run").string())},
+                      {cat("MTRAIN_TEST_AT_LOAD=", act)});
+    INFO(act << " | " << out.err);
+    CHECK(out.status == 13);
+    CHECK(has(out.err, cat("optimizer_throws.so: ", expected)));
+    CHECK(has(out.err, "help: this is a fault of the plugin"));
+  }
+}
+
 TEST_CASE("a file that is replaced between the check and the loading is not used") {
   ScratchFolder folder;
   fs::path file = folder / "widget_gadget.so";

@@ -3,13 +3,17 @@
 #include "mtrain/plugin/plugin_host.h"
 
 #include <doctest/doctest.h>
+#include <pthread.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <cstdlib>
 #include <fstream>
 #include <functional>
+#include <future>
 #include <optional>
+#include <thread>
 
 #include "mtrain/base/error.h"
 #include "mtrain/base/text.h"
@@ -119,7 +123,9 @@ TEST_CASE("faults of loading and registration leave nothing behind") {
                         {"throws_error", "its registration failed: no licence"},
                         {"static_throws", "a static initialiser threw: too early"},
                         {"static_exits", "ended the process with status 0"},
-                        {"static_aborts", "died of signal 6"},
+                        {"static_aborts", "a static initialiser died of signal 6"},
+                        {"register_aborts", "its registration died of signal 6"},
+                        {"register_exits", "its registration ended the process with status 0"},
                         {"misnamed", "calls itself 'rightly_named'"}};
   PluginHost host({kFixtures});
   for (const auto& test : cases) {
@@ -131,6 +137,56 @@ TEST_CASE("faults of loading and registration leave nothing behind") {
     CHECK(host.registry().entries().empty());
   }
   CHECK(host.loaded().empty());
+}
+
+TEST_CASE("a plugin is tried out in another process first, however many threads this one has and whatever they block") {
+  sigset_t signals, before;
+  sigemptyset(&signals);
+  for (int signal : {SIGINT, SIGTERM, SIGUSR1}) sigaddset(&signals, signal);
+  pthread_sigmask(SIG_BLOCK, &signals, &before);  // as a run does
+  std::promise<void> over;
+  std::thread other([end = over.get_future()]() mutable { end.wait(); });
+  PluginHost host({kFixtures});
+  CHECK(has(error_of([&] { host.load("widget", "static_exits"); }).message(), "a static initialiser ended the process with status 0"));
+  CHECK(has(error_of([&] { host.load("widget", "static_aborts"); }).message(), "died of signal 6"));
+  CHECK(has(error_of([&] { host.load("widget", "static_hangs"); }).message(), "a static initialiser did not end within 20 s"));
+  CHECK(host.load("widget", "gadget").name == "gadget");
+  over.set_value();
+  other.join();
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+TEST_CASE("a plugin whose code is not what it was when its sidecar was written is refused before any of it runs") {
+  ScratchFolder folder;
+  fs::path file = folder / "widget_gadget.so";
+  fs::copy_file(kFixtures / "widget_gadget.so", file);
+  write_sidecar(file);
+  CHECK(PluginHost({folder.path()}).load("widget", "gadget").name == "gadget");
+  const std::string whole = read_file(file), hash = plugin_content_hash(file);
+  const PluginImage sound = read_plugin_image(file);
+  size_t refused = 0, unchanged = 0;
+  for (size_t at = 0; at < whole.size(); at += whole.size() / 300 + 1) {
+    std::string damaged = whole;
+    damaged[at] = static_cast<char>(damaged[at] ^ 0x10);
+    fs::remove(file);  // it may be mapped: a new file takes its place
+    std::ofstream(file, std::ios::binary) << damaged;
+    std::string other;
+    try {
+      other = plugin_content_hash(file);
+      if (other == hash) {  // what is not loaded: names of symbols, the search path, debug information
+        ++unchanged;
+        continue;
+      }
+      if (read_plugin_image(file).identity != sound.identity) continue;  // another build, as far as anybody can tell
+    } catch (const Error&) {
+    }
+    PluginHost host({folder.path()});
+    Error error = error_of([&] { host.load("widget", "gadget"); });
+    CHECK(error.error_class() == ErrorClass::plugin);
+    ++refused;
+  }
+  MESSAGE(refused, " refused, ", unchanged, " of what is not loaded");
+  CHECK(refused > 50);
 }
 
 TEST_CASE("a constructor that throws names the plugin and the component") {
