@@ -17,13 +17,6 @@ const char* name(ErrorClass error_class) {
   return "unknown";
 }
 
-ErrorClass error_class_of(int64_t number) {
-  for (ErrorClass known : {ErrorClass::usage, ErrorClass::config, ErrorClass::data, ErrorClass::checkpoint, ErrorClass::plugin,
-                           ErrorClass::numeric, ErrorClass::peer, ErrorClass::io, ErrorClass::bug})
-    if (static_cast<int64_t>(known) == number) return known;
-  return ErrorClass::peer;
-}
-
 Error::Error(ErrorClass error_class, std::string message, std::string hint)
     : std::runtime_error(hint.empty() ? message : message + "\n  help: " + hint),
       class_(error_class),

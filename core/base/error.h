@@ -2,7 +2,6 @@
 // A user error (bad recipe, data, file, plugin) goes through MT_USER_CHECK or `throw Error(...)` with where and hint;
 // a bug goes through MT_CHECK, which prints both operands. Thread-safe: values only.
 #pragma once
-#include <cstdint>
 #include <stdexcept>
 #include <string>
 
@@ -25,9 +24,6 @@ enum class ErrorClass : int {
 };
 
 MT_API const char* name(ErrorClass error_class);
-/// The class that another process names as a number, such as its exit status; `peer` for a number that is none, 0 included: what
-/// came from elsewhere never ends a process with success.
-MT_API ErrorClass error_class_of(int64_t number);
 
 class MT_API Error : public std::runtime_error {
  public:

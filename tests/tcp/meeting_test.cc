@@ -150,7 +150,8 @@ TEST_CASE("tcp: ranks of one job that do not fit together end it, and both sides
     Place place;
     const char* part;
   };
-  for (const Case& one : {Case{place_of(1, 4), "rank 1 of 4 came to rank 0 of 3"}, Case{place_of(1, 3), "two processes say that they are rank 1"}}) {
+  for (const Case& one : {Case{place_of(1, 4), "rank 1 of 4 came to rank 0 of 3"},
+                          Case{place_of(1, 3), "two processes say that they are rank 1"}}) {
     Ranks ranks(3);
     ranks.start(0);
     std::vector<Socket> held;
