@@ -30,6 +30,7 @@ constexpr double kFinishShare = 0.6;  // of the limit: for ranks that are to end
 // Connections that have not said who they are: how long that may take, and how many there may be. A rank says it as it connects.
 constexpr milliseconds kToSayHello{5000};
 constexpr size_t kMostStrangers = 64;
+constexpr int kMostTold = 10;  // of those dropped, with a line of their own
 
 }  // namespace
 
@@ -85,6 +86,7 @@ class JobWatch::Watcher {
   void await_something();
   void receive();
   void let_in(Clock::time_point now);
+  void drop_stranger(Link& link, const char* why);
   void take(Link& link, const WatchSocket::Message& message);
   void take_hello(Link& link, const std::string& text);
   void take_table(const std::string& table);
@@ -102,6 +104,7 @@ class JobWatch::Watcher {
   std::vector<Link> links_;
   int wake_;
   Clock::time_point next_beat_, next_table_;
+  int num_dropped_ = 0;
   bool over_ = false;                        // the job has failed
   std::optional<Clock::time_point> end_by_;  // when who is left is ended
   std::optional<CommFailure> failure_;
@@ -147,14 +150,26 @@ void JobWatch::Watcher::let_in(Clock::time_point now) {
     std::erase_if(links_, stranger);
     return listener_.reset();
   }
-  std::erase_if(links_, [&](const Link& link) { return stranger(link) && now >= link.until; });
+  for (Link& link : links_)
+    if (stranger(link) && now >= link.until) drop_stranger(link, "it did not say who it is");
+  std::erase_if(links_, [](const Link& link) { return !link.socket.open(); });
   auto num_strangers = static_cast<size_t>(std::count_if(links_.begin(), links_.end(), stranger));
   for (size_t i = 0; i < kMostStrangers; ++i) {
     WatchSocket socket = listener_->accept();
     if (!socket.open()) return;
-    if (num_strangers++ >= kMostStrangers) links_.erase(std::find_if(links_.begin(), links_.end(), stranger));
+    if (num_strangers++ >= kMostStrangers) {
+      auto oldest = std::find_if(links_.begin(), links_.end(), stranger);
+      drop_stranger(*oldest, "too many wait to say who they are");
+      links_.erase(oldest);
+    }
     links_.push_back({.socket = std::move(socket), .until = now + kToSayHello});
   }
+}
+
+void JobWatch::Watcher::drop_stranger(Link& link, const char* why) {
+  if (num_dropped_ < kMostTold) log_warn("dropped a connection to port ", listener_->door().port, ", where ranks watch each other: ", why);
+  if (++num_dropped_ == kMostTold) log_warn("further dropped connections are not reported");
+  link.socket.close();
 }
 
 void JobWatch::Watcher::receive() {
@@ -177,7 +192,7 @@ void JobWatch::Watcher::receive() {
 void JobWatch::Watcher::take(Link& link, const WatchSocket::Message& message) {
   if (link.rank < 0) {
     if (message.type == kHello) take_hello(link, message.content);
-    if (link.rank < 0) link.socket.close();  // a stranger
+    if (link.rank < 0) drop_stranger(link, "it is no rank of this job, or came before");
   } else if (message.type == kStatus) {
     if (auto status = read_status(message.content)) judge_.heard(link.rank, *status, Clock::now());
   } else if (message.type == kAsk) {

@@ -1,5 +1,6 @@
 // Changed seeds through an entry of the fuzzers: test_fuzz_mutations ENTRY COUNT [FIRST]. Change number n is always the same, so a
 // broken promise is found again with COUNT 1 and FIRST n.
+#include <algorithm>
 #include <csignal>
 #include <cstdint>
 #include <cstdio>
@@ -39,8 +40,8 @@ class Draws {
 
 /// Lengths, counts and ranks that readers get wrong.
 uint64_t odd_number(Draws& draws) {
-  constexpr uint64_t kOdd[] = {0, 1, 2, 3, 16, 100, 127, 128, 255, 256, 65535, 65536, 65537, 1u << 20, (1u << 20) + 1, 1u << 30, (1u << 30) + 1,
-                               0x7FFFFFFF, 0x80000000, 0xFFFFFFFF, uint64_t{1} << 32, uint64_t{1} << 62, uint64_t{1} << 63, ~uint64_t{0}};
+  constexpr uint64_t kOdd[] = {0, 1, 2, 3, 16, 100, 127, 128, 255, 256, 65535, 65536, 65537,
+                               1u << 20, (1u << 20) + 1, 1u << 30, (1u << 30) + 1, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF, uint64_t{1} << 32, uint64_t{1} << 62, uint64_t{1} << 63, ~uint64_t{0}};
   return kOdd[draws.below(std::size(kOdd))];
 }
 

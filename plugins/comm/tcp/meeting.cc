@@ -210,8 +210,10 @@ void Meeting::listen_as_other(const Socket& to_first) {
   if (here.loopback() && !here_only()) here = any_address(here.family(), 0);
   listeners_.clear();
   listeners_.push_back(listen_at(here));
+  int error = errno;
   MT_USER_CHECK(listeners_[0].open(), ErrorClass::io,
-                cat("rank ", place_.rank, " cannot listen on any port of ", here.text(), ": ", reason_of(errno)), "see which ports its machine's firewall and limits leave");
+                cat("rank ", place_.rank, " cannot listen on any port of ", here.text(), ": ", reason_of(error)),
+                "see which ports its machine's limits leave");
   port_ = address_of(listeners_[0], ::getsockname).port();
 }
 
@@ -320,12 +322,12 @@ void Meeting::serve(Call& call) {
     if (!open) hang_up(call, "it closes the connection");
   } else {
     bool refused = greeting.state() == Greeting::State::refused;
+    bool known = refused && greeting.verdict() != Greeting::Verdict::unproven;
     throw Error(ErrorClass::config,
                 cat("rank ", place_.rank, refused ? " is refused by rank " : " does not find rank ", call.rank, " at ", call.host, " port ",
                     call.port, ": ", greeting.reason()),
-                refused && greeting.verdict() != Greeting::Verdict::unproven ? "give each job a MASTER_PORT of its own, and all its ranks the same WORLD_SIZE"
-                                                : "give all ranks the same MTRAIN_JOB_SECRET or MTRAIN_JOB_SECRET_FILE, and each job "
-                                                  "a MASTER_PORT of its own");
+                known ? "give each job a MASTER_PORT of its own, and all its ranks the same WORLD_SIZE"
+                      : "give all ranks the same MTRAIN_JOB_SECRET or MTRAIN_JOB_SECRET_FILE, and each job a MASTER_PORT of its own");
   }
 }
 
