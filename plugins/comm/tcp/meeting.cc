@@ -79,25 +79,21 @@ bool get(const Socket& socket, char* at, size_t left, Clock::time_point end, con
 
 /// Sends and receives what can be now. False: the other end is gone.
 bool converse(const Socket& socket, Greeting& greeting) {
-  do {
-    while (!greeting.unsent().empty()) {
+  for (;;) {
+    for (bool blocked = false; !greeting.unsent().empty() && !blocked;) {
       ssize_t sent = ::send(socket.get(), greeting.unsent().data(), greeting.unsent().size(), MSG_NOSIGNAL);
-      if (sent < 0 && errno == EINTR) continue;
-      if (sent < 0 && not_now()) break;
-      if (sent <= 0) return false;
-      greeting.sent(static_cast<size_t>(sent));
+      if (sent > 0) greeting.sent(static_cast<size_t>(sent));
+      else if (not_now()) blocked = true;
+      else if (errno != EINTR) return false;
     }
     char buffer[sizeof(Greeting::Hello)];  // the longest of its messages
-    while (size_t wanted = greeting.wanted()) {
-      ssize_t got = ::recv(socket.get(), buffer, std::min(wanted, sizeof buffer), 0);
-      if (got < 0 && errno == EINTR) continue;
-      if (got < 0 && not_now()) return true;
-      if (got <= 0) return false;
-      greeting.take({buffer, static_cast<size_t>(got)});
-      if (!greeting.unsent().empty()) break;
-    }
-  } while (!greeting.unsent().empty() && greeting.state() == Greeting::State::going);
-  return true;
+    size_t wanted = std::min(greeting.wanted(), sizeof buffer);
+    if (wanted == 0) return true;
+    ssize_t got = ::recv(socket.get(), buffer, wanted, 0);
+    if (got > 0) greeting.take({buffer, static_cast<size_t>(got)});
+    else if (got < 0 && not_now()) return true;
+    else if (got == 0 || errno != EINTR) return false;
+  }
 }
 
 class Meeting {

@@ -15,8 +15,10 @@ TEST_CASE("watch: a status from elsewhere is never success") {
   for (int64_t odd : {int64_t{0}, int64_t{1}, int64_t{256}, int64_t{512}, int64_t{-1}, int64_t{99}, int64_t{1} << 40})
     CHECK(error_class_of(odd) == ErrorClass::peer);
   for (int odd : {0, 256, -256, 1 << 30}) {
-    std::string bytes = bytes_of(FailureMessage{{.rank = 3, .reason = "why", .error_class = static_cast<ErrorClass>(odd)}, {1, 2}});
-    auto read = read_failure(bytes);
+    FailureMessage message;
+    message.failure = {.rank = 3, .reason = "why", .error_class = static_cast<ErrorClass>(odd)};
+    message.ranks = {1, 2};
+    auto read = read_failure(bytes_of(message));
     REQUIRE(read);
     CHECK(read->failure.error_class == ErrorClass::peer);
     CHECK(read->failure.rank == 3);
@@ -26,7 +28,9 @@ TEST_CASE("watch: a status from elsewhere is never success") {
 }
 
 TEST_CASE("watch: a failure that is cut short or counts more ranks than it has is none") {
-  std::string bytes = bytes_of(FailureMessage{{.rank = 3, .reason = ""}, {1, 2}});
+  FailureMessage message;
+  message.ranks = {1, 2};
+  std::string bytes = bytes_of(message);
   for (size_t size = 0; size < bytes.size(); ++size) CHECK_FALSE(read_failure(bytes.substr(0, size)));
   for (int32_t count : {-1, 3, 1 << 30, std::numeric_limits<int32_t>::min()}) {
     std::memcpy(bytes.data() + 8, &count, sizeof count);
