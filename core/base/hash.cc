@@ -203,16 +203,22 @@ void Sha256::update(std::span<const std::byte> data) {
   if (n) std::memcpy(buffer_.data(), p, n);
 }
 
-std::string Sha256::hex() {
+std::array<std::byte, 32> Sha256::digest() {
   uint64_t bits = length_ * 8;
   std::array<std::byte, 72> pad{};
   pad[0] = std::byte{0x80};
   size_t zeros = (119 - length_ % 64) % 64;  // so that 1 + zeros + 8 completes a block
   for (size_t i = 0; i < 8; ++i) pad[1 + zeros + i] = static_cast<std::byte>(bits >> (56 - 8 * i));
   update(std::span(pad).first(1 + zeros + 8));
+  std::array<std::byte, 32> out;
+  for (size_t i = 0; i < out.size(); ++i) out[i] = static_cast<std::byte>(state_[i / 4] >> (24 - 8 * (i % 4)));
+  return out;
+}
+
+std::string Sha256::hex() {
   std::string out;
-  for (uint32_t word : state_)
-    for (int shift = 28; shift >= 0; shift -= 4) out += "0123456789abcdef"[(word >> shift) & 15];
+  for (std::byte b : digest())
+    for (int shift : {4, 0}) out += "0123456789abcdef"[(std::to_integer<int>(b) >> shift) & 15];
   return out;
 }
 

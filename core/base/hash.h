@@ -20,7 +20,8 @@ class MT_API Sha256 {
   explicit Sha256(bool use_instructions = true);
   void update(std::span<const std::byte> data);
   void update(std::string_view text) { update(std::as_bytes(std::span(text.data(), text.size()))); }
-  /// Finishes and returns 64 lower-case hex digits. REQUIRES: called once.
+  /// Finishes and returns the 32 bytes, or 64 lower-case hex digits. REQUIRES: one of both is called, once.
+  std::array<std::byte, 32> digest();
   std::string hex();
 
  private:

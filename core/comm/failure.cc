@@ -17,6 +17,13 @@ std::string ranks_text(std::span<const int> ranks) {
 }
 }  // namespace
 
+ErrorClass error_class_of(int64_t number) {
+  for (ErrorClass known : {ErrorClass::usage, ErrorClass::config, ErrorClass::data, ErrorClass::checkpoint, ErrorClass::plugin,
+                           ErrorClass::numeric, ErrorClass::peer, ErrorClass::io, ErrorClass::bug})
+    if (static_cast<int64_t>(known) == number) return known;
+  return ErrorClass::peer;
+}
+
 std::string call_place(const CommCall& call, uint64_t number, const std::string& group,
                        std::span<const int> world_ranks) {
   return cat(describe(call), " (#", number, " of group '", group, "': ", ranks_text(world_ranks), ")");

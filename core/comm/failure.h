@@ -16,6 +16,10 @@ struct CommFailure {
   bool found = false;  // by whoever watches; `reason` is the whole report and names the rank
 };
 
+/// The class that another process names as a number; `peer` for a number that is none, 0 and 256 included: what came from elsewhere
+/// never ends a process with success.
+MT_API ErrorClass error_class_of(int64_t number);
+
 /// "all_reduce sum of 10 fp32 (#17 of group 'tp': ranks 0 2 4 6)". `number` counts a group's calls from 1;
 /// ranks are the world's.
 MT_API std::string call_place(const CommCall& call, uint64_t number, const std::string& group,

@@ -5,11 +5,11 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstring>
 
 #include "mtrain/base/log.h"
 #include "mtrain/base/text.h"
 #include "mtrain/comm/job_judge.h"
+#include "mtrain/comm/watch_message.h"
 #include "mtrain/comm/watch_socket.h"
 
 namespace mtrain {
@@ -27,48 +27,10 @@ constexpr int kManyRanks = 64;
 constexpr double kTableBytesPerSecond = 20e6;  // of the first rank, however many the others are
 constexpr milliseconds kToFlush{200};
 constexpr double kFinishShare = 0.6;  // of the limit: for ranks that are to end by themselves
-constexpr size_t kMostText = 60000;
-
-std::string bytes_of(const RankStatus& status) {
-  return {reinterpret_cast<const char*>(&status), sizeof status};
-}
-bool read_status(std::string_view bytes, RankStatus& status) {
-  if (bytes.size() < sizeof status) return false;
-  std::memcpy(static_cast<void*>(&status), bytes.data(), sizeof status);
-  // Their ends, whatever came.
-  status.waits.group[sizeof(status.waits.group) - 1] = status.last.group[sizeof(status.last.group) - 1] =
-      '\0';
-  status.doing[sizeof(status.doing) - 1] = '\0';
-  return true;
-}
-
-/// A failure as it travels.
-struct FailureHead {
-  int32_t rank = -1, error_class = 0, num_found = 0;
-};
-std::string bytes_of(const CommFailure& failure, const std::vector<int>& found) {
-  FailureHead head{failure.rank, static_cast<int32_t>(failure.error_class),
-                   static_cast<int32_t>(found.size())};
-  std::string bytes(reinterpret_cast<const char*>(&head), sizeof head);
-  for (int32_t rank : found) bytes.append(reinterpret_cast<const char*>(&rank), sizeof rank);
-  return bytes + failure.reason.substr(0, kMostText);
-}
-bool read_failure(std::string_view bytes, CommFailure& failure, std::vector<int>& found) {
-  FailureHead head;
-  if (bytes.size() < sizeof head) return false;
-  std::memcpy(&head, bytes.data(), sizeof head);
-  bytes.remove_prefix(sizeof head);
-  if (head.num_found < 0 || bytes.size() / sizeof(int32_t) < static_cast<size_t>(head.num_found))
-    return false;
-  for (int32_t i = 0, rank = 0; i < head.num_found; ++i, bytes.remove_prefix(sizeof rank)) {
-    std::memcpy(&rank, bytes.data(), sizeof rank);
-    found.push_back(rank);
-  }
-  failure = {.rank = head.rank,
-             .reason = std::string(bytes),
-             .error_class = static_cast<ErrorClass>(head.error_class)};
-  return true;
-}
+// Connections that have not said who they are: how long that may take, and how many there may be. A rank says it as it connects.
+constexpr milliseconds kToSayHello{5000};
+constexpr size_t kMostStrangers = 64;
+constexpr int kMostTold = 10;  // of those dropped, with a line of their own
 
 }  // namespace
 
@@ -87,6 +49,8 @@ class JobWatch::Watcher {
     bool one_machine = std::all_of(job_.hosts_.begin(), job_.hosts_.end(),
                                    [this](const auto& h) { return h == job_.hosts_[0]; });
     listener_.emplace(one_machine);
+    came_.assign(job_.hosts_.size(), false);
+    came_[0] = true;
   }
   std::string door() const { return listener_->door().text(); }
 
@@ -98,9 +62,10 @@ class JobWatch::Watcher {
     }
     WatchSocket socket = connect_to(*door, reason);
     if (!socket.open()) return false;
-    socket.send(kHello, cat(door->word, " ", job_.rank_));
+    socket.trust();
+    socket.send(kHello, hello_of(door->word, job_.rank_));
     socket.pump();
-    links_.push_back({.socket = std::move(socket), .rank = 0});
+    links_.push_back({.socket = std::move(socket), .rank = 0, .until = {}});
     return true;
   }
 
@@ -113,12 +78,15 @@ class JobWatch::Watcher {
  private:
   struct Link {
     WatchSocket socket;
-    int rank = -1;  // who is at the other end; -1: has not said
+    int rank = -1;            // who is at the other end; -1: has not said,
+    Clock::time_point until;  // and is to say by then
   };
   bool first() const { return job_.rank_ == 0; }
   int num_ranks() const { return static_cast<int>(job_.hosts_.size()); }
   void await_something();
   void receive();
+  void let_in(Clock::time_point now);
+  void drop_stranger(Link& link, const char* why);
   void take(Link& link, const WatchSocket::Message& message);
   void take_hello(Link& link, const std::string& text);
   void take_table(const std::string& table);
@@ -132,9 +100,11 @@ class JobWatch::Watcher {
   JobWatch& job_;
   JobJudge judge_;
   std::optional<WatchListener> listener_;
+  std::vector<bool> came_;  // by rank: who has said who he is to the first one; once only
   std::vector<Link> links_;
   int wake_;
   Clock::time_point next_beat_, next_table_;
+  int num_dropped_ = 0;
   bool over_ = false;                        // the job has failed
   std::optional<Clock::time_point> end_by_;  // when who is left is ended
   std::optional<CommFailure> failure_;
@@ -172,10 +142,38 @@ void JobWatch::Watcher::await_something() {
   [[maybe_unused]] ssize_t read = ::read(wake_, &rung, sizeof rung);
 }
 
+// Strangers come to an open port too. Who has not said who he is in time goes, the oldest where there are too many; once all ranks
+// have said it, so do the rest, and nobody listens any more.
+void JobWatch::Watcher::let_in(Clock::time_point now) {
+  auto stranger = [](const Link& link) { return link.rank < 0; };
+  if (std::all_of(came_.begin(), came_.end(), [](bool came) { return came; })) {
+    std::erase_if(links_, stranger);
+    return listener_.reset();
+  }
+  for (Link& link : links_)
+    if (stranger(link) && now >= link.until) drop_stranger(link, "it did not say who it is");
+  std::erase_if(links_, [](const Link& link) { return !link.socket.open(); });
+  auto num_strangers = static_cast<size_t>(std::count_if(links_.begin(), links_.end(), stranger));
+  for (size_t i = 0; i < kMostStrangers; ++i) {
+    WatchSocket socket = listener_->accept();
+    if (!socket.open()) return;
+    if (num_strangers++ >= kMostStrangers) {
+      auto oldest = std::find_if(links_.begin(), links_.end(), stranger);
+      drop_stranger(*oldest, "too many wait to say who they are");
+      links_.erase(oldest);
+    }
+    links_.push_back({.socket = std::move(socket), .until = now + kToSayHello});
+  }
+}
+
+void JobWatch::Watcher::drop_stranger(Link& link, const char* why) {
+  if (num_dropped_ < kMostTold) log_warn("dropped a connection to port ", listener_->door().port, ", where ranks watch each other: ", why);
+  if (++num_dropped_ == kMostTold) log_warn("further dropped connections are not reported");
+  link.socket.close();
+}
+
 void JobWatch::Watcher::receive() {
-  if (listener_)
-    for (WatchSocket socket = listener_->accept(); socket.open(); socket = listener_->accept())
-      links_.push_back({.socket = std::move(socket)});
+  if (listener_) let_in(Clock::now());
   bool lost = false;
   for (Link& link : links_) {
     if (!link.socket.open()) continue;
@@ -192,44 +190,39 @@ void JobWatch::Watcher::receive() {
 }
 
 void JobWatch::Watcher::take(Link& link, const WatchSocket::Message& message) {
-  CommFailure failure;
-  std::vector<int> found;
-  RankStatus status;
   if (link.rank < 0) {
     if (message.type == kHello) take_hello(link, message.content);
-    if (link.rank < 0) link.socket.close();  // a stranger
+    if (link.rank < 0) drop_stranger(link, "it is no rank of this job, or came before");
   } else if (message.type == kStatus) {
-    if (read_status(message.content, status)) judge_.heard(link.rank, status, Clock::now());
+    if (auto status = read_status(message.content)) judge_.heard(link.rank, *status, Clock::now());
   } else if (message.type == kAsk) {
     beat(Clock::now());
   } else if (message.type == kTable) {
     take_table(message.content);
   } else if (message.type == kFound && !over_) {
-    if (read_failure(message.content, failure, found)) conclude(failure, found);
+    if (auto told = read_failure(message.content)) conclude(told->failure, told->ranks);
   } else if (message.type == kFailed) {
-    if (read_failure(message.content, failure, found)) take_failure(failure, link.rank);
+    if (auto told = read_failure(message.content)) take_failure(told->failure, link.rank);
   }
 }
 
 void JobWatch::Watcher::take_hello(Link& link, const std::string& text) {
-  const std::string& word = listener_->door().word;
-  if (text.size() <= word.size() || text.compare(0, word.size(), word) != 0) return;
-  int rank = std::atoi(text.c_str() + word.size());
-  bool known = std::any_of(links_.begin(), links_.end(), [rank](const Link& l) { return l.rank == rank; });
-  if (rank <= 0 || rank >= num_ranks() || known) return;
-  link.rank = rank;
-  if (failure_) link.socket.send(kFailed, bytes_of(*failure_, {}));  // told before this rank was known
+  auto rank = read_hello(text, listener_->door().word, num_ranks());
+  if (!rank || came_[static_cast<size_t>(*rank)]) return;
+  came_[static_cast<size_t>(*rank)] = true;
+  link.rank = *rank;
+  link.socket.trust();
+  if (failure_) link.socket.send(kFailed, bytes_of(FailureMessage{*failure_, {}}));  // told before this rank was known
 }
 
 // What the others were doing when the first rank was last heard of: that is what is left when it dies.
 void JobWatch::Watcher::take_table(const std::string& table) {
   auto now = Clock::now();
-  RankStatus status;
   for (int r = 0; r < num_ranks(); ++r) {
-    size_t at = static_cast<size_t>(r) * sizeof status;
-    if (at + sizeof status > table.size()) return;
-    if (r != 0 && r != job_.rank_ && read_status(std::string_view(table).substr(at), status))
-      judge_.heard(r, status, now);
+    size_t at = static_cast<size_t>(r) * sizeof(RankStatus);
+    if (at + sizeof(RankStatus) > table.size()) return;
+    auto status = read_status(std::string_view(table).substr(at));
+    if (r != 0 && r != job_.rank_ && status) judge_.heard(r, *status, now);
   }
 }
 
@@ -281,7 +274,7 @@ void JobWatch::Watcher::look(Clock::time_point now) {
   if (!found) return;
   CommFailure failure{
       .rank = found->ranks.empty() ? -1 : found->ranks[0], .reason = found->message, .found = true};
-  send_all(kFound, bytes_of(failure, found->ranks));  // to the first rank too, which may yet wake up
+  send_all(kFound, bytes_of(FailureMessage{failure, found->ranks}));  // to the first rank too, which may yet wake up
   flush();
   conclude(failure, found->ranks);
 }
@@ -308,7 +301,7 @@ void JobWatch::Watcher::take_failure(const CommFailure& failure, int from) {
   failure_ = failure;
   end_by_ =
       Clock::now() + std::chrono::duration_cast<milliseconds>(job_.context_.watch.silence * kFinishShare);
-  send_all(kFailed, bytes_of(failure, {}), from);
+  send_all(kFailed, bytes_of(FailureMessage{failure, {}}), from);
   flush();
 }
 

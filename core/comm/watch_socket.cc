@@ -6,15 +6,16 @@
 #include <net/if.h>
 #include <netinet/tcp.h>
 #include <poll.h>
-#include <sys/random.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <sstream>
 #include <utility>
 
+#include "mtrain/base/authentication.h"
 #include "mtrain/base/error.h"
 #include "mtrain/base/text.h"
 
@@ -23,6 +24,7 @@ namespace mtrain {
 namespace {
 
 constexpr size_t kMostContent = 1 << 20, kMostUnsent = 4 << 20;
+constexpr size_t kMostOfStranger = 128;  // what a rank says first is shorter
 constexpr uint32_t kMagic = 0x4D545743;  // "MTWC"
 constexpr int kConnectMs = 2000;
 constexpr int kMostAddresses = 8;
@@ -33,15 +35,6 @@ struct Frame {
 
 std::string reason_of(int error) {
   return std::error_code(error, std::generic_category()).message();
-}
-
-std::string random_word() {
-  unsigned char bytes[16];
-  MT_USER_CHECK(getrandom(bytes, sizeof bytes, 0) == static_cast<ssize_t>(sizeof bytes), ErrorClass::io,
-                "the system has no random numbers", "");
-  std::string word;
-  for (unsigned char b : bytes) word += cat("0123456789abcdef"[b >> 4], "0123456789abcdef"[b & 15]);
-  return word;
 }
 
 std::vector<std::string> machine_addresses() {
@@ -70,7 +63,7 @@ int await_connected(int descriptor) {
 
 }  // namespace
 
-WatchSocket::WatchSocket(int descriptor) : descriptor_(descriptor) {
+WatchSocket::WatchSocket(int descriptor) : descriptor_(descriptor), most_(kMostOfStranger) {
   int on = 1;
   setsockopt(descriptor_, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
   fcntl(descriptor_, F_SETFL, fcntl(descriptor_, F_GETFL) | O_NONBLOCK);
@@ -80,6 +73,7 @@ WatchSocket& WatchSocket::operator=(WatchSocket&& other) noexcept {
   if (this != &other) {
     close();
     descriptor_ = std::exchange(other.descriptor_, -1);
+    most_ = other.most_;
     in_ = std::move(other.in_);
     out_ = std::move(other.out_);
   }
@@ -89,6 +83,10 @@ WatchSocket& WatchSocket::operator=(WatchSocket&& other) noexcept {
 void WatchSocket::close() {
   if (descriptor_ >= 0) ::close(descriptor_);
   descriptor_ = -1;
+}
+
+void WatchSocket::trust() {
+  most_ = kMostContent;
 }
 
 bool WatchSocket::send(uint32_t type, std::string_view content) {
@@ -109,8 +107,10 @@ bool WatchSocket::pump() {
     if (sent <= 0) break;
   }
   char buffer[16384];
+  const size_t most = sizeof(Frame) + most_;
   for (;;) {
-    ssize_t came = ::recv(descriptor_, buffer, sizeof buffer, 0);
+    if (in_.size() >= most) return true;  // the rest, when this has been taken
+    ssize_t came = ::recv(descriptor_, buffer, std::min(sizeof buffer, most - in_.size()), 0);
     if (came > 0) in_.append(buffer, static_cast<size_t>(came));
     if (came < 0 && errno == EINTR) continue;
     if (came == 0 || (came < 0 && errno != EAGAIN)) return false;
@@ -122,7 +122,7 @@ std::optional<WatchSocket::Message> WatchSocket::next() {
   Frame frame;
   if (in_.size() < sizeof frame) return std::nullopt;
   std::memcpy(&frame, in_.data(), sizeof frame);
-  if (frame.magic != kMagic || frame.length > kMostContent) {
+  if (frame.magic != kMagic || frame.length > most_) {
     close();
     return std::nullopt;
   }
@@ -159,7 +159,7 @@ WatchListener::WatchListener(bool this_machine) {
     throw Error(ErrorClass::io, cat("cannot listen on any TCP port: ", reason_of(error)), "");
   }
   door_.port = ntohs(address.sin_port);
-  door_.word = random_word();
+  door_.word = random_hex(16);
   door_.addresses = this_machine ? std::vector<std::string>{"127.0.0.1"} : machine_addresses();
 }
 

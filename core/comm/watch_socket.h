@@ -1,5 +1,6 @@
-// WatchSocket: one end of a connection between watching processes, for messages of at most a MiB. Nothing blocks: what the
-// other end does not take is dropped when it has become too much. Owns its descriptor; for one thread.
+// WatchSocket: one end of a connection between watching processes, for messages of at most a MiB, and of some words until the
+// other end is trusted. Nothing blocks: what the other end does not take is dropped when it has become too much, and no more of what
+// it sends is read than a message has. Owns its descriptor; for one thread.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -27,6 +28,8 @@ class WatchSocket {
   bool has_unsent() const { return !out_.empty(); }
   void close();
 
+  /// The other end is of this job: messages may be long from now on.
+  void trust();
   /// Queues a message. False when it was dropped, because the other end does not read.
   bool send(uint32_t type, std::string_view content);
   /// Sends and receives what can be without waiting. False once the other end is gone or does not speak this language.
@@ -36,6 +39,7 @@ class WatchSocket {
 
  private:
   int descriptor_ = -1;
+  size_t most_ = 0;  // bytes of a message's content that may come
   std::string in_, out_;
 };
 

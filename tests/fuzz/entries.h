@@ -26,6 +26,14 @@ void json_line(std::string_view line);
 /// A gzip or Zstandard stream, or text, read as lines.
 void input_stream(std::string_view bytes);
 
+/// What strangers send to an end of a connection that has not proven itself; or, changed under way, what two ends of a job say. Neither is
+/// believed.
+void tcp_greeting(std::string_view bytes);
+/// What ranks send to another one that sends and receives itself.
+void tcp_wires(std::string_view bytes);
+/// What watching processes send, and what the judge says of it.
+void watch_messages(std::string_view bytes);
+
 /// A chat template, over a conversation.
 void chat(std::string_view text);
 
@@ -41,8 +49,8 @@ struct Entry {
 constexpr Entry kEntries[] = {
     {"yaml", yaml}, {"override", override_lines}, {"expression", expression}, {"rules", rules}, {"chat", chat},
     {"tokenizer_json", tokenizer_json}, {"sentencepiece", sentencepiece_model}, {"indexed", indexed}, {"json_line", json_line},
-    {"input_stream", input_stream}};
-/// Those that take more than the libraries of texts: a program of its own has them.
+    {"input_stream", input_stream}, {"tcp_greeting", tcp_greeting}, {"tcp_wires", tcp_wires}, {"watch_messages", watch_messages}};
+/// Those that take more than the libraries of texts: only fuzz_mutations has them.
 constexpr Entry kWholeEntries[] = {{"recipe", recipe}, {"hf_folder", hf_folder}};
 
 }  // namespace mtrain::fuzz

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <span>
 #include <thread>
 
 #include "mtrain/base/log.h"
@@ -17,6 +18,10 @@ constexpr size_t kHostBytes = 64, kDoorBytes = 512;
 using Clock = std::chrono::steady_clock;
 // How long a failed job's processes are given to say what they have to say.
 constexpr auto kGrace = std::chrono::seconds(2);
+constexpr auto kLook = std::chrono::milliseconds(20);  // how often somebody is looked for who is gone
+
+/// What another process wrote there, which need not end.
+std::string text_in(std::span<const char> memory) { return {memory.data(), strnlen(memory.data(), memory.size())}; }
 
 bool done_within(Batch& batch, Clock::duration limit) {
   for (auto begin = Clock::now(); !batch.done();) {
@@ -58,7 +63,7 @@ std::vector<std::string> Job::gather_hosts() {
     control_.recv(all.data(), all.size(), 0, kHostTag, batch);
   finish(batch, "their machines' names");
   std::vector<std::string> hosts;
-  for (size_t r = 0; r < n; ++r) hosts.emplace_back(all.data() + r * kHostBytes);
+  for (size_t r = 0; r < n; ++r) hosts.push_back(text_in(std::span(all).subspan(r * kHostBytes, kHostBytes)));
   return hosts;
 }
 
@@ -77,7 +82,7 @@ void Job::start_watch() {
   }
   finish(batch, "where the first one listens");
   std::string reason;
-  char ready = rank() == 0 || watch_->connect(door.data(), reason) ? 1 : 0;
+  char ready = rank() == 0 || watch_->connect(text_in(door), reason) ? 1 : 0;
   if (ready == 0)
     log_warn("rank ", rank(), " cannot reach rank 0 over TCP (", reason,
              "): ranks that die or stop are only noticed after dist.timeout_minutes");
@@ -99,10 +104,16 @@ void Job::start_watch() {
     watch_.reset();
 }
 
+// Nobody watches yet, so the transport is asked whether somebody is gone.
 void Job::finish(Batch& batch, const char* what) {
   auto limit = context_.timeout.count() > 0 ? Clock::duration(context_.timeout) : Clock::duration(std::chrono::hours(24));
-  MT_USER_CHECK(done_within(batch, limit), ErrorClass::peer, cat("rank ", rank(), " waited in vain for the others to tell ", what),
-                "see what the other ranks reported");
+  for (auto begin = Clock::now(); !done_within(batch, kLook);) {
+    std::vector<int> gone = batch.peers_gone();
+    MT_USER_CHECK(gone.empty(), ErrorClass::peer, cat("rank ", gone[0], " went away while the ranks started, before all had told ", what),
+                  "see what that rank and its machine's log said");
+    MT_USER_CHECK(Clock::now() - begin < limit, ErrorClass::peer, cat("rank ", rank(), " waited in vain for the others to tell ", what),
+                  "see what the other ranks reported");
+  }
   batch = Batch();
 }
 
@@ -205,7 +216,7 @@ bool Job::failed() {
     return true;
   }
   if (!listening_.done()) return false;
-  failure_ = CommFailure{incoming_->rank, incoming_->reason};
+  failure_ = CommFailure{incoming_->rank, text_in(incoming_->reason)};
   failure_class_ = ErrorClass::peer;
   return true;
 }

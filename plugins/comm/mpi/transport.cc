@@ -54,6 +54,8 @@ std::vector<int> Batch::peers_missing() const {
   return missing;
 }
 
+std::vector<int> Batch::peers_gone() const { return {}; }
+
 void Batch::cancel() noexcept {
   for (size_t i = 0; i < state_->requests.size(); ++i) {
     MPI_Request& request = state_->requests[i];

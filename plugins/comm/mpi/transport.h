@@ -28,6 +28,9 @@ class Batch {
   bool done(size_t index);
   /// Ranks of the channel that the messages not yet through come from or go to.
   std::vector<int> peers_missing() const;
+  /// Those of them whose process is gone, so that nothing of this will ever be through, as far as the transport knows: MPI ends
+  /// such a job by itself.
+  std::vector<int> peers_gone() const;
   /// Gives up what is not through.
   void cancel() noexcept;
 

@@ -1,299 +1,404 @@
 #include "meeting.h"
 
-#include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
-#include <array>
+#include <algorithm>
 #include <cerrno>
-#include <charconv>
-#include <cstdlib>
 #include <cstring>
-#include <memory>
-#include <thread>
+#include <optional>
+#include <system_error>
 #include <utility>
 
+#include "greeting.h"
 #include "mtrain/base/error.h"
-#include "mtrain/base/text.h"
+#include "mtrain/base/log.h"
+#include "socket.h"
 
 namespace mtrain::mpi {
 
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr uint32_t kMagic = 0x4D545450;  // "MTTP"
-constexpr int kDefaultPort = 29500;      // torchrun's
+using std::chrono::milliseconds;
+// Connections that have proven nothing yet; of more, the oldest is dropped. A rank proves itself in a round trip.
+constexpr size_t kMostGuests = 256;
+constexpr int kMostTold = 10;  // dropped connections with a line of their own
+constexpr milliseconds kFirstPause{5}, kLongestPause{500};
 
-class Socket {
- public:
-  explicit Socket(int fd = -1) : fd_(fd) {}
-  ~Socket() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  Socket(Socket&& other) noexcept : fd_(other.release()) {}
-  Socket& operator=(Socket&& other) noexcept {
-    std::swap(fd_, other.fd_);
-    return *this;
-  }
-  int get() const { return fd_; }
-  int release() { return std::exchange(fd_, -1); }
-
- private:
-  int fd_;
-};
-
-struct Hello {
-  uint32_t magic = kMagic;
-  int32_t rank = 0, size = 0, port = 0;
-  char job[64] = "";
-};
 struct Door {  // where a rank listens
   char address[64] = "";
   int32_t port = 0;
 };
 
-std::string last_error() { return std::error_code(errno, std::generic_category()).message(); }
-
-int number_of(std::initializer_list<const char*> variables, int otherwise) {
-  for (const char* name : variables) {
-    const char* text = std::getenv(name);
-    if (!text) continue;
-    int value = -1;
-    auto [end, error] = std::from_chars(text, text + std::strlen(text), value);
-    MT_USER_CHECK(error == std::errc() && *end == '\0' && value >= 0, ErrorClass::config,
-                  cat(name, " is '", printable(text, 40), "', and a number is wanted"), "see how the launcher was called");
-    return value;
-  }
-  return otherwise;
-}
-
-using Addresses = std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)>;
-Addresses resolve(const char* host, int port, int flags) {
-  addrinfo hints{}, *found = nullptr;
-  hints.ai_socktype = SOCK_STREAM;
-  hints.ai_flags = flags;
-  int error = ::getaddrinfo(host, std::to_string(port).c_str(), &hints, &found);
-  MT_USER_CHECK(error == 0, ErrorClass::config, cat("the address '", host ? host : "", "' is not known: ", ::gai_strerror(error)),
-                "set MASTER_ADDR to the name or address of the first rank's machine");
-  return {found, &::freeaddrinfo};
-}
-
-/// On all of this machine's addresses. Port 0: any that is free.
-Socket listen_on(int port) {
-  std::string why;
-  for (int family : {AF_INET6, AF_INET}) {
-    Socket socket(::socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    int on = 1, off = 0;
-    if (socket.get() < 0) continue;
-    ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-    sockaddr_storage where{};
-    if (family == AF_INET6) {
-      ::setsockopt(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
-      auto& v6 = reinterpret_cast<sockaddr_in6&>(where);
-      v6.sin6_family = AF_INET6, v6.sin6_addr = in6addr_any, v6.sin6_port = htons(static_cast<uint16_t>(port));
-    } else {
-      auto& v4 = reinterpret_cast<sockaddr_in&>(where);
-      v4.sin_family = AF_INET, v4.sin_addr.s_addr = INADDR_ANY, v4.sin_port = htons(static_cast<uint16_t>(port));
-    }
-    socklen_t size = family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
-    if (::bind(socket.get(), reinterpret_cast<sockaddr*>(&where), size) == 0 && ::listen(socket.get(), 1024) == 0)
-      return socket;
-    why = last_error();
-  }
-  throw Error(ErrorClass::config, cat("the first rank cannot listen on port ", port, ": ", why),
-              "set MASTER_PORT to one that is free on its machine");
-}
-
-int port_of(const Socket& socket) {
-  sockaddr_storage where{};
-  socklen_t size = sizeof where;
-  ::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&where), &size);
-  return ntohs(where.ss_family == AF_INET6 ? reinterpret_cast<sockaddr_in6&>(where).sin6_port
-                                           : reinterpret_cast<sockaddr_in&>(where).sin_port);
-}
-
-/// Of one end of a connection: ::getpeername or ::getsockname.
-std::string address_of(const Socket& socket, decltype(&::getpeername) which) {
-  sockaddr_storage where{};
-  socklen_t size = sizeof where;
-  char text[NI_MAXHOST] = "";
-  which(socket.get(), reinterpret_cast<sockaddr*>(&where), &size);
-  ::getnameinfo(reinterpret_cast<sockaddr*>(&where), size, text, sizeof text, nullptr, 0, NI_NUMERICHOST);
-  return text;
-}
-
-bool loopback(std::string_view address) {
-  return address == "::1" || address.starts_with("127.") || address.starts_with("::ffff:127.");
-}
+std::string reason_of(int error) { return std::error_code(error, std::generic_category()).message(); }
+bool not_now() { return errno == EAGAIN || errno == EWOULDBLOCK; }
 
 [[noreturn]] void nobody(const std::string& who) {
   throw Error(ErrorClass::peer, cat("waited in vain for ", who, " to come"),
               "see that every rank was started, with the same MASTER_ADDR, MASTER_PORT and WORLD_SIZE");
 }
 
-void await(int fd, short what, Clock::time_point end, const std::string& who) {
-  pollfd wait{fd, what, 0};
+void await(const Socket& socket, short what, Clock::time_point end, const std::string& who) {
+  pollfd wait{socket.get(), what, 0};
   for (;;) {
-    auto left = std::chrono::duration_cast<std::chrono::milliseconds>(end - Clock::now()).count();
+    auto left = std::chrono::duration_cast<milliseconds>(end - Clock::now()).count();
     if (left <= 0) nobody(who);
-    int ready = ::poll(&wait, 1, static_cast<int>(left));
-    if (ready > 0) return;
+    if (::poll(&wait, 1, static_cast<int>(left)) > 0) return;
   }
 }
 
-template <class T>
-void put(const Socket& socket, const T* data, size_t count, const std::string& who) {
-  auto* at = reinterpret_cast<const char*>(data);
-  for (size_t left = count * sizeof(T); left > 0;) {
-    ssize_t sent = ::send(socket.get(), at, left, MSG_NOSIGNAL);
+void put(const Socket& socket, std::string_view bytes, Clock::time_point end, const std::string& who) {
+  while (!bytes.empty()) {
+    ssize_t sent = ::send(socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
     if (sent < 0 && errno == EINTR) continue;
-    MT_USER_CHECK(sent > 0, ErrorClass::peer, cat("the connection to ", who, " broke: ", last_error()), "");
-    at += sent, left -= static_cast<size_t>(sent);
+    if (sent < 0 && not_now()) {
+      await(socket, POLLOUT, end, who);
+      continue;
+    }
+    MT_USER_CHECK(sent > 0, ErrorClass::peer, cat("the connection to ", who, " broke: ", reason_of(errno)), "see what it said");
+    bytes.remove_prefix(static_cast<size_t>(sent));
   }
 }
 
 /// False when the other end has gone.
-template <class T>
-bool get(const Socket& socket, T* data, size_t count, Clock::time_point end, const std::string& who) {
-  auto* at = reinterpret_cast<char*>(data);
-  for (size_t left = count * sizeof(T); left > 0;) {
-    await(socket.get(), POLLIN, end, who);
+bool get(const Socket& socket, char* at, size_t left, Clock::time_point end, const std::string& who) {
+  while (left > 0) {
     ssize_t got = ::recv(socket.get(), at, left, 0);
     if (got < 0 && errno == EINTR) continue;
+    if (got < 0 && not_now()) {
+      await(socket, POLLIN, end, who);
+      continue;
+    }
     if (got <= 0) return false;
     at += got, left -= static_cast<size_t>(got);
   }
   return true;
 }
 
-Socket accept_one(const Socket& listener, Clock::time_point end, const std::string& who) {
+/// Sends and receives what can be now. False: the other end is gone.
+bool converse(const Socket& socket, Greeting& greeting) {
   for (;;) {
-    await(listener.get(), POLLIN, end, who);
-    Socket socket(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
-    if (socket.get() >= 0) return socket;
-  }
-}
-
-/// Again until somebody listens there.
-Socket connect_to(const std::string& address, int port, Clock::time_point end, const std::string& who) {
-  for (auto pause = std::chrono::milliseconds(5);; pause = std::min(pause * 2, std::chrono::milliseconds(500))) {
-    Addresses all = resolve(address.c_str(), port, 0);
-    for (const addrinfo* a = all.get(); a; a = a->ai_next) {
-      Socket socket(::socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
-      if (socket.get() >= 0 && ::connect(socket.get(), a->ai_addr, a->ai_addrlen) == 0) return socket;
+    for (bool blocked = false; !greeting.unsent().empty() && !blocked;) {
+      ssize_t sent = ::send(socket.get(), greeting.unsent().data(), greeting.unsent().size(), MSG_NOSIGNAL);
+      if (sent > 0) greeting.sent(static_cast<size_t>(sent));
+      else if (not_now()) blocked = true;
+      else if (errno != EINTR) return false;
     }
-    if (Clock::now() > end) nobody(cat(who, " (", address, " port ", port, ": ", last_error(), ")"));
-    std::this_thread::sleep_for(pause);
+    char buffer[sizeof(Greeting::Hello)];  // the longest of its messages
+    size_t wanted = std::min(greeting.wanted(), sizeof buffer);
+    if (wanted == 0) return true;
+    ssize_t got = ::recv(socket.get(), buffer, wanted, 0);
+    if (got > 0) greeting.take({buffer, static_cast<size_t>(got)});
+    else if (got < 0 && not_now()) return true;
+    else if (got == 0 || errno != EINTR) return false;
   }
 }
 
-Hello hello_of(const Place& place, int port) {
-  Hello hello{.rank = place.rank, .size = place.size, .port = port};
-  std::memcpy(hello.job, place.job.data(), std::min(place.job.size(), sizeof hello.job - 1));
-  return hello;
+class Meeting {
+ public:
+  Meeting(const Place& place, const MeetingLimits& limits)
+      : place_(place), limits_(limits), end_(Clock::now() + limits.whole), seats_(static_cast<size_t>(place.size)),
+        doors_(static_cast<size_t>(place.size)) {}
+
+  std::vector<Socket> run() {
+    if (place_.rank == 0) {
+      listen_as_first();
+      await_ranks(1, place_.size);
+      name_for_others();
+      for (int r = 1; r < place_.size; ++r) put(seat(r), table(), end_, cat("rank ", r));
+    } else {
+      calls_.push_back({.rank = 0, .host = place_.address, .port = place_.port});
+      await_ranks(0, 1);
+      MT_USER_CHECK(get(seat(0), reinterpret_cast<char*>(doors_.data()), table().size(), end_, "rank 0 and the others"),
+                    ErrorClass::peer, "rank 0 went away before all had come", "see what it said");
+      for (int r = 1; r < place_.rank; ++r) call_by_door(r);
+      await_ranks(1, place_.size);
+    }
+    return std::move(seats_);
+  }
+
+ private:
+  struct Guest {  // who called and has not proven yet that it is of this job
+    Socket socket;
+    Greeting greeting;
+    Clock::time_point until;
+    std::string address;
+  };
+  struct Call {  // of this rank to another
+    int rank = 0;
+    std::string host;
+    int port = 0;
+    std::vector<Address> where;
+    size_t next = 0;  // of `where`
+    Socket socket;
+    std::optional<Greeting> greeting;  // once connected
+    Clock::time_point until, again;
+    milliseconds pause = kFirstPause;
+    std::string last = "not reached yet";  // why it came to nothing so far
+  };
+
+  Socket& seat(int rank) { return seats_[static_cast<size_t>(rank)]; }
+  std::string_view table() const { return {reinterpret_cast<const char*>(doors_.data()), doors_.size() * sizeof(Door)}; }
+  bool here_only() const;
+  void listen_as_first();
+  void listen_as_other(const Socket& to_first);
+  void call_by_door(int rank);
+  void await_ranks(int first, int end);
+  std::string missing(int first, int end);
+  void turn();
+  milliseconds patience(Clock::time_point now) const;
+  void dial(Call& call, Clock::time_point now);
+  void hang_up(Call& call, std::string why);
+  void serve(Call& call);
+  void serve(Guest& guest);
+  void admit(Guest& guest);
+  void let_in(const Socket& listener);
+  void drop(Guest& guest, const std::string& why);
+  void name_for_others();
+
+  const Place& place_;
+  MeetingLimits limits_;
+  Clock::time_point end_;
+  std::vector<Socket> seats_;  // by rank: who is of this job
+  std::vector<Door> doors_;    // likewise
+  std::vector<Socket> listeners_;
+  int port_ = 0;  // of them
+  std::vector<Guest> guests_;  // oldest first
+  std::vector<Call> calls_;
+  int num_dropped_ = 0;
+};
+
+/// Whether nobody comes from another machine, and loopback is all there is to listen on. A machine's own name may mean loopback to
+/// itself and another address to all others (Debian's /etc/hosts), so a name says nothing.
+bool Meeting::here_only() const {
+  return place_.one_machine || place_.address == "localhost" || place_.address == "::1" || place_.address.starts_with("127.");
 }
 
-std::string missing(const std::vector<Socket>& peers, int me) {
+void Meeting::listen_as_first() {
+  std::vector<Address> where = resolve(place_.address, place_.port);
+  bool names_loopback = std::all_of(where.begin(), where.end(), [](const Address& a) { return a.loopback(); });
+  std::string why;
+  auto listen = [&](const Address& address) {
+    Socket socket = listen_at(address);
+    int error = errno;
+    if (socket.open()) return listeners_.push_back(std::move(socket));
+    why = cat(address.text(), ": ", reason_of(error));
+    // Where somebody else listens, ranks would come to somebody else.
+    MT_USER_CHECK(error != EADDRINUSE && error != EACCES, ErrorClass::config,
+                  cat("the first rank cannot listen on port ", place_.port, " of ", why),
+                  "set MASTER_PORT to one that is free on its machine");
+  };
+  if (!names_loopback || here_only())
+    for (const Address& address : where) listen(address);
+  // MASTER_ADDR may belong to somebody who hands connections on, such as a service of Kubernetes.
+  for (int family : {AF_INET6, AF_INET})
+    if (listeners_.empty() && !here_only()) listen(any_address(family, place_.port));
+  MT_USER_CHECK(!listeners_.empty(), ErrorClass::config, cat("the first rank cannot listen on port ", place_.port, " of ", why),
+                "set MASTER_ADDR to the name or address of the first rank's machine");
+  port_ = place_.port;
+}
+
+/// Where the connection to the first rank leaves this machine, the others come in.
+void Meeting::listen_as_other(const Socket& to_first) {
+  Address here = address_of(to_first, ::getsockname).with_port(0);
+  if (here.loopback() && !here_only()) here = any_address(here.family(), 0);
+  listeners_.clear();
+  listeners_.push_back(listen_at(here));
+  int error = errno;
+  MT_USER_CHECK(listeners_[0].open(), ErrorClass::io,
+                cat("rank ", place_.rank, " cannot listen on any port of ", here.text(), ": ", reason_of(error)),
+                "see which ports its machine's limits leave");
+  port_ = address_of(listeners_[0], ::getsockname).port();
+}
+
+void Meeting::call_by_door(int rank) {
+  Door& door = doors_[static_cast<size_t>(rank)];
+  door.address[sizeof door.address - 1] = '\0';
+  MT_USER_CHECK(door.port > 0 && door.port <= 65535, ErrorClass::peer, cat("rank 0 names port ", door.port, " for rank ", rank),
+                "see that all ranks run the same mtrain");
+  calls_.push_back({.rank = rank, .host = door.address, .port = door.port});
+}
+
+std::string Meeting::missing(int first, int end) {
   std::vector<std::string> names;
-  for (size_t r = 0; r < peers.size(); ++r)
-    if (static_cast<int>(r) != me && peers[r].get() < 0) names.push_back(std::to_string(r));
-  return cat(names.size() == 1 ? "rank " : "ranks ", join(names, ", "));
+  for (int r = first; r < end; ++r) {
+    if (r == place_.rank || seat(r).open()) continue;
+    auto call = std::find_if(calls_.begin(), calls_.end(), [r](const Call& c) { return c.rank == r; });
+    names.push_back(call == calls_.end() ? std::to_string(r) : cat(r, " (", call->host, " port ", call->port, ": ", call->last, ")"));
+  }
+  return names.empty() ? "" : cat(names.size() == 1 ? "rank " : "ranks ", join(names, ", "));
+}
+
+void Meeting::await_ranks(int first, int end) {
+  auto all_here = [&] {
+    for (int r = first; r < end; ++r)
+      if (r != place_.rank && !seat(r).open()) return false;
+    return true;
+  };
+  while (!all_here()) {
+    if (Clock::now() >= end_) nobody(missing(first, end));
+    turn();
+  }
+}
+
+/// How long nothing may happen before somebody's time is over.
+milliseconds Meeting::patience(Clock::time_point now) const {
+  auto next = end_;
+  for (const Guest& guest : guests_) next = std::min(next, guest.until);
+  for (const Call& call : calls_) next = std::min(next, call.socket.open() ? call.until : call.again);
+  return std::max(milliseconds(0), std::chrono::ceil<milliseconds>(next - now));
+}
+
+void Meeting::turn() {
+  auto now = Clock::now();
+  for (Call& call : calls_) {
+    if (call.socket.open() && now >= call.until) hang_up(call, "nobody answers");
+    dial(call, now);
+  }
+  const std::string silent = cat("it did not say who it is within ", limits_.greeting.count(), " ms");
+  for (Guest& guest : guests_)
+    if (now >= guest.until) drop(guest, silent);
+  std::erase_if(guests_, [](const Guest& guest) { return !guest.socket.open(); });
+  std::vector<pollfd> all;  // poll() skips those that are -1
+  for (const Socket& socket : seats_) all.push_back({socket.get(), POLLRDHUP, 0});
+  auto add = [&all](const Socket& socket, bool writes) {
+    all.push_back({socket.get(), static_cast<short>(writes ? POLLIN | POLLOUT : POLLIN), 0});
+  };
+  for (const Guest& guest : guests_) add(guest.socket, !guest.greeting.unsent().empty());
+  for (const Call& call : calls_) add(call.socket, !call.greeting || !call.greeting->unsent().empty());
+  for (const Socket& listener : listeners_) add(listener, false);
+  if (::poll(all.data(), all.size(), static_cast<int>(patience(now).count())) <= 0) return;
+  auto at = all.begin();
+  for (size_t r = 0; r < seats_.size(); ++r, ++at)
+    MT_USER_CHECK(at->revents == 0, ErrorClass::peer, cat("rank ", r, " went away before all had come"), "see what it said");
+  for (Guest& guest : guests_)
+    if ((at++)->revents != 0) serve(guest);
+  for (Call& call : calls_)
+    if ((at++)->revents != 0) serve(call);
+  std::erase_if(calls_, [this](const Call& call) { return seat(call.rank).open(); });
+  for (const Socket& listener : listeners_)
+    if ((at++)->revents != 0) let_in(listener);
+}
+
+void Meeting::dial(Call& call, Clock::time_point now) {
+  while (!call.socket.open() && now >= call.again) {
+    if (call.next >= call.where.size()) {
+      call.where = resolve(call.host, call.port, call.rank != 0);
+      call.next = 0;
+    }
+    call.socket = begin_connection(call.where[call.next++]);
+    call.until = now + limits_.greeting;
+    if (!call.socket.open()) hang_up(call, reason_of(errno));
+  }
+}
+
+/// The next address is tried, or all again after a while.
+void Meeting::hang_up(Call& call, std::string why) {
+  call.socket.close();
+  call.greeting.reset();
+  call.last = std::move(why);
+  if (call.next < call.where.size()) return;
+  call.again = Clock::now() + call.pause;
+  call.pause = std::min(call.pause * 2, kLongestPause);
+}
+
+void Meeting::serve(Call& call) {
+  if (!call.greeting) {
+    if (int error = connection_error(call.socket)) return hang_up(call, reason_of(error));
+    if (call.rank == 0 && place_.rank + 1 < place_.size) listen_as_other(call.socket);
+    call.greeting.emplace(Greeting::calls(place_, call.rank, port_));
+  }
+  bool open = converse(call.socket, *call.greeting);
+  const Greeting& greeting = *call.greeting;
+  if (greeting.state() == Greeting::State::proven) {
+    seat(call.rank) = std::move(call.socket);
+  } else if (greeting.state() == Greeting::State::going) {
+    if (!open) hang_up(call, "it closes the connection");
+  } else {
+    bool refused = greeting.state() == Greeting::State::refused;
+    bool known = refused && greeting.verdict() != Greeting::Verdict::unproven;
+    throw Error(ErrorClass::config,
+                cat("rank ", place_.rank, refused ? " is refused by rank " : " does not find rank ", call.rank, " at ", call.host, " port ",
+                    call.port, ": ", greeting.reason()),
+                known ? "give each job a MASTER_PORT of its own, and all its ranks the same WORLD_SIZE"
+                      : "give all ranks the same MTRAIN_JOB_SECRET or MTRAIN_JOB_SECRET_FILE, and each job a MASTER_PORT of its own");
+  }
+}
+
+void Meeting::serve(Guest& guest) {
+  bool open = converse(guest.socket, guest.greeting);
+  if (guest.greeting.state() == Greeting::State::proven) admit(guest);
+  else if (guest.greeting.state() == Greeting::State::stranger) drop(guest, guest.greeting.reason());
+  else if (!open) drop(guest, "it went away before it said who it is");
+}
+
+void Meeting::admit(Guest& guest) {
+  const Greeting::Hello& hello = guest.greeting.hello();
+  char job[sizeof hello.job] = "";
+  std::memcpy(job, place_.job.data(), std::min(place_.job.size(), sizeof job - 1));
+  bool alike = std::memcmp(job, hello.job, sizeof job) == 0;
+  bool fits = hello.size == place_.size && hello.rank > place_.rank && hello.rank < place_.size;
+  bool twice = fits && seat(hello.rank).open();
+  using enum Greeting::Verdict;
+  guest.greeting.answer(!alike ? other_job : fits && !twice ? welcome : misfit);
+  put(guest.socket, guest.greeting.unsent(), end_, guest.address);
+  if (!alike) return drop(guest, cat("it is rank ", hello.rank, " of another job"));
+  MT_USER_CHECK(fits, ErrorClass::config,
+                cat("rank ", hello.rank, " of ", hello.size, " came to rank ", place_.rank, " of ", place_.size, " (port ", port_, ")"),
+                "give all ranks the same WORLD_SIZE, and each job a MASTER_PORT of its own");
+  MT_USER_CHECK(!twice, ErrorClass::config, cat("two processes say that they are rank ", hello.rank), "see how RANK is set");
+  Door& door = doors_[static_cast<size_t>(hello.rank)];
+  std::memcpy(door.address, guest.address.data(), std::min(guest.address.size(), sizeof door.address - 1));
+  door.port = hello.port;
+  seat(hello.rank) = std::move(guest.socket);
+}
+
+void Meeting::let_in(const Socket& listener) {
+  for (size_t count = 0; count < kMostGuests / 4; ++count) {  // the others get their turn
+    Socket socket = accept_next(listener);
+    if (!socket.open() && errno != EMFILE && errno != ENFILE) return;
+    auto oldest = std::find_if(guests_.begin(), guests_.end(), [](const Guest& guest) { return guest.socket.open(); });
+    auto waiting = static_cast<size_t>(guests_.end() - oldest);
+    MT_USER_CHECK(socket.open() || waiting > 0, ErrorClass::io, cat("cannot take a connection: ", reason_of(errno)),
+                  "raise the number of files that a process may open (ulimit -n)");
+    if (!socket.open() || waiting >= kMostGuests) drop(*oldest, "too many connections wait to say who they are");
+    if (!socket.open()) continue;
+    std::string address = address_of(socket, ::getpeername).text();
+    guests_.push_back({std::move(socket), Greeting::called(place_), Clock::now() + limits_.greeting, std::move(address)});
+    serve(guests_.back());
+  }
+}
+
+void Meeting::drop(Guest& guest, const std::string& why) {
+  if (num_dropped_ < kMostTold) log_warn("dropped a connection from ", guest.address, " to port ", port_, ": ", why);
+  if (++num_dropped_ == kMostTold) log_warn("further dropped connections are not reported");
+  guest.socket.close();
 }
 
 /// Who came over this machine's loopback is reached by others where they reach this process.
-void name_for_others(const std::vector<Socket>& peers, std::vector<Door>& doors) {
+void Meeting::name_for_others() {
   std::string here;
-  for (const Socket& peer : peers)
-    if (peer.get() >= 0 && !loopback(address_of(peer, ::getpeername))) here = address_of(peer, ::getsockname);
-  for (Door& door : doors)
-    if (!here.empty() && loopback(door.address)) {
-      std::memset(door.address, 0, sizeof door.address);
-      std::memcpy(door.address, here.data(), std::min(here.size(), sizeof door.address - 1));
-    }
-}
-
-/// Ranks first .. size-1 come; who is no member is sent away. Where they listen.
-std::vector<Door> receive_ranks(const Place& place, const Socket& listener, int first, Clock::time_point end,
-                                std::vector<Socket>& peers) {
-  std::vector<Door> doors(static_cast<size_t>(place.size));
-  Hello mine = hello_of(place, 0);
-  for (int come = first; come < place.size;) {
-    Socket socket = accept_one(listener, end, missing(peers, place.rank));
-    Hello theirs;
-    auto soon = std::min(end, Clock::now() + std::chrono::seconds(10));
-    try {
-      if (!get(socket, &theirs, 1, soon, "a greeting") || theirs.magic != kMagic) continue;
-    } catch (const Error&) {
-      continue;  // who connects and says nothing is none of ours
-    }
-    bool alike = theirs.size == mine.size && std::memcmp(theirs.job, mine.job, sizeof mine.job) == 0;
-    MT_USER_CHECK(alike && theirs.rank >= first && theirs.rank < place.size, ErrorClass::config,
-                  cat("rank ", theirs.rank, " of ", theirs.size, " of another job came to port ", place.port),
-                  "give each job a MASTER_PORT of its own");
-    Socket& seat = peers[static_cast<size_t>(theirs.rank)];
-    MT_USER_CHECK(seat.get() < 0, ErrorClass::config, cat("two processes say that they are rank ", theirs.rank),
-                  "see how RANK is set");
-    Door& door = doors[static_cast<size_t>(theirs.rank)];
-    std::string address = address_of(socket, ::getpeername);
-    std::memcpy(door.address, address.data(), std::min(address.size(), sizeof door.address - 1));
-    door.port = theirs.port;
-    seat = std::move(socket);
-    ++come;
+  for (const Socket& peer : seats_)
+    if (peer.open() && !address_of(peer, ::getpeername).loopback()) here = address_of(peer, ::getsockname).text();
+  for (int r = 1; r < place_.size && !here.empty(); ++r) {
+    Door& door = doors_[static_cast<size_t>(r)];
+    if (!address_of(seat(r), ::getpeername).loopback()) continue;
+    std::memset(door.address, 0, sizeof door.address);
+    std::memcpy(door.address, here.data(), std::min(here.size(), sizeof door.address - 1));
   }
-  name_for_others(peers, doors);
-  return doors;
 }
 
 }  // namespace
 
-Place place_from_environment() {
-  Place place{.rank = number_of({"RANK", "SLURM_PROCID"}, 0),
-              .size = number_of({"WORLD_SIZE", "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"}, 1),
-              .port = number_of({"MASTER_PORT"}, kDefaultPort)};
-  MT_USER_CHECK(place.size >= 1 && place.rank < place.size, ErrorClass::config,
-                cat("rank ", place.rank, " of a job of ", place.size), "see how RANK and WORLD_SIZE are set");
-  if (place.size == 1) return place;
-  const char* address = std::getenv("MASTER_ADDR");
-  MT_USER_CHECK(address && *address, ErrorClass::config, cat("rank ", place.rank, " of ", place.size, " is not told where to meet"),
-                "set MASTER_ADDR to the name or address of the first rank's machine, as torchrun does");
-  place.address = address;
-  // torchrun listens on MASTER_PORT itself.
-  if (const char* agent = std::getenv("TORCHELASTIC_USE_AGENT_STORE"); agent && std::string_view(agent) == "True") ++place.port;
-  for (const char* name : {"TORCHELASTIC_RUN_ID", "SLURM_JOB_ID"})
-    if (const char* word = std::getenv(name); word && place.job.empty()) place.job = word;
-  return place;
-}
-
-std::vector<int> meet(const Place& place, std::chrono::seconds limit) {
-  auto end = Clock::now() + limit;
+std::vector<int> meet(const Place& place, const MeetingLimits& limits) {
   std::vector<Socket> peers(static_cast<size_t>(place.size));
-  if (place.size > 1 && place.rank == 0) {
-    Socket listener = listen_on(place.port);
-    std::vector<Door> doors = receive_ranks(place, listener, 1, end, peers);
-    for (int r = 1; r < place.size; ++r) put(peers[static_cast<size_t>(r)], doors.data(), doors.size(), cat("rank ", r));
-  } else if (place.size > 1) {
-    Socket listener = listen_on(0);
-    Hello mine = hello_of(place, port_of(listener));
-    Socket first = connect_to(place.address, place.port, end, "rank 0");
-    put(first, &mine, 1, "rank 0");
-    std::vector<Door> doors(static_cast<size_t>(place.size));
-    MT_USER_CHECK(get(first, doors.data(), doors.size(), end, "rank 0 and the others"), ErrorClass::peer,
-                  "rank 0 went away before all had come", "see what it said");
-    peers[0] = std::move(first);
-    for (int r = 1; r < place.rank; ++r) {
-      const Door& door = doors[static_cast<size_t>(r)];
-      peers[static_cast<size_t>(r)] = connect_to(door.address, door.port, end, cat("rank ", r));
-      put(peers[static_cast<size_t>(r)], &mine, 1, cat("rank ", r));
-    }
-    receive_ranks(place, listener, place.rank + 1, end, peers);
-  }
+  if (place.size > 1) peers = Meeting(place, limits).run();
   std::vector<int> out;
   for (Socket& peer : peers) {
     int on = 1;
-    if (peer.get() >= 0) ::setsockopt(peer.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    if (peer.open()) ::setsockopt(peer.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     out.push_back(peer.release());
   }
   return out;

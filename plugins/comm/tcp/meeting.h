@@ -1,25 +1,21 @@
 // Meeting: how processes that a launcher started find each other. The first one listens where MASTER_ADDR and MASTER_PORT say;
-// it tells all where the others listen, and each two are connected. Stateless.
+// it tells all where the others listen, and each two are connected. Who cannot prove that it knows the job's secret
+// (greeting.h) is dropped, and delays nobody: all connections are served at once. Nothing is left listening. Stateless.
 #pragma once
 #include <chrono>
-#include <string>
 #include <vector>
+
+#include "place.h"
 
 namespace mtrain::mpi {
 
-/// What the launcher says.
-struct Place {
-  int rank = 0, size = 1;
-  std::string address;
-  int port = 0;
-  std::string job;  // a word that only members of the job know, as far as launchers give one
+struct MeetingLimits {
+  std::chrono::milliseconds whole = std::chrono::minutes(5);
+  std::chrono::milliseconds greeting = std::chrono::seconds(10);  // of one connection; then it is dropped, or tried again
 };
-/// From RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT, or Slurm's numbers for the first two; a job of one without any of them.
-/// Throws Error(config) that names what is missing or no number.
-Place place_from_environment();
 
-/// A descriptor for each rank, connected and without delays; -1 for this one. Throws Error(peer) for ranks that do not come
-/// within `limit`, and Error(config) for one that comes twice or belongs to another job.
-std::vector<int> meet(const Place& place, std::chrono::seconds limit);
+/// A descriptor for each rank, connected and without delays; -1 for this one. Throws Error(peer) for ranks that do not come in time
+/// or go away again, and Error(config) for one of the job that comes twice or does not fit, or when this rank is refused.
+std::vector<int> meet(const Place& place, const MeetingLimits& limits = {});
 
 }  // namespace mtrain::mpi

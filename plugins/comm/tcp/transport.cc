@@ -16,13 +16,17 @@ namespace mtrain::mpi {
 
 namespace {
 
-constexpr auto kMeetingLimit = std::chrono::minutes(5);
 constexpr uint32_t kBarrierTag = Channel::kMostTag + 1;
 
 /// One per process, like MPI's session. Made by the first Process.
 std::unique_ptr<Wires>& session() {
   static std::unique_ptr<Wires> wires;
   return wires;
+}
+/// A process that another one tells to end does, wherever it is.
+void pump() {
+  session()->pump();
+  if (auto status = session()->ended()) ::_exit(*status);
 }
 uint64_t& worlds() {
   static uint64_t count = 0;
@@ -56,7 +60,7 @@ Batch& Batch::operator=(Batch&&) noexcept = default;
 
 bool Batch::done(size_t index) {
   const auto& request = state_->requests[index];
-  if (!request->done && session()) session()->pump();
+  if (!request->done && session()) pump();
   return request->done;
 }
 
@@ -64,7 +68,7 @@ bool Batch::done() {
   auto& all = state_->requests;
   auto through = [](const auto& request) { return request->done; };
   if (std::all_of(all.begin(), all.end(), through)) return true;
-  if (session()) session()->pump();
+  if (session()) pump();
   return std::all_of(all.begin(), all.end(), through);
 }
 
@@ -73,6 +77,15 @@ std::vector<int> Batch::peers_missing() const {
   for (size_t i = 0; i < state_->requests.size(); ++i)
     if (!state_->requests[i]->done) missing.push_back(state_->peers[i]);
   return missing;
+}
+
+std::vector<int> Batch::peers_gone() const {
+  std::vector<int> gone;
+  for (size_t i = 0; i < state_->requests.size(); ++i) {
+    const Request& request = *state_->requests[i];
+    if (!request.done && request.peer >= 0 && session() && session()->gone(request.peer)) gone.push_back(state_->peers[i]);
+  }
+  return gone;
 }
 
 void Batch::cancel() noexcept {
@@ -146,7 +159,7 @@ Process::Process() {
     return;
   }
   Place place = place_from_environment();
-  session() = std::make_unique<Wires>(place.rank, meet(place, kMeetingLimit));
+  session() = std::make_unique<Wires>(place.rank, meet(place));
 }
 
 Process::~Process() {

@@ -12,11 +12,12 @@
 #include <cstring>
 
 #include "mtrain/base/error.h"
+#include "mtrain/base/log.h"
 
 namespace mtrain::mpi {
 
 namespace {
-constexpr size_t kMostBytes = size_t{1} << 31;
+constexpr size_t kMostBytes = size_t{1} << 30;
 constexpr size_t kMostUnasked = size_t{1} << 16;  // a longer message is offered first
 }  // namespace
 
@@ -27,6 +28,15 @@ enum class Wires::Kind : uint32_t {
   give,                  // what was offered: its bytes follow
   end                    // the job, with the status in `tag`
 };
+
+namespace {
+/// No rank ends the others with success, whatever it says: the lowest byte is all that a process's status has.
+int end_status(int from, uint32_t status) {
+  if (status > 0 && status <= 255) return static_cast<int>(status);
+  log_error("rank ", from, " ends the job with status ", status, ", and 1 to 255 are wanted");
+  return static_cast<int>(ErrorClass::peer);
+}
+}  // namespace
 
 Wires::Wires(int rank, std::vector<int> descriptors) : rank_(rank), wires_(descriptors.size()) {
   for (size_t r = 0; r < descriptors.size(); ++r) {
@@ -63,16 +73,21 @@ void Wires::send(std::shared_ptr<Request> request) {
   push(wire);
 }
 
+void Wires::refuse(int from, const std::string& what) {
+  close(wire_of(from));
+  throw Error(ErrorClass::peer, cat("rank ", from, " sends ", what), "see that all ranks run the same mtrain");
+}
+
 void Wires::take(const Head& offer, int from, std::shared_ptr<Request> request) {
-  MT_CHECK(offer.bytes <= request->bytes, "a message of ", offer.bytes, " bytes for ", request->bytes);
-  taken_[{from, offer.offer}] = std::move(request);
+  if (offer.bytes > request->bytes) refuse(from, cat(offer.bytes, " bytes where ", request->bytes, " are wanted"));
+  if (!taken_.try_emplace({from, offer.offer}, Taken{std::move(request), offer.bytes}).second) refuse(from, "one offer twice");
   wire_of(from).out.push_back({Head{offer.channel, 0, offer.offer, offer.tag, Kind::take}, nullptr});
   push(wire_of(from));
 }
 
 void Wires::give(int to, uint64_t offer) {
   auto at = offered_.find({to, offer});
-  MT_CHECK(at != offered_.end(), "rank ", to, " takes what was not offered");
+  if (at == offered_.end()) refuse(to, "for what was not offered to it");
   const Request& request = *at->second;
   wire_of(to).out.push_back({Head{request.channel, request.bytes, offer, request.tag, Kind::give}, at->second});
   offered_.erase(at);
@@ -83,8 +98,9 @@ bool Wires::fits(const Request& request, const Head& head, int from) {
   return request.channel == head.channel && request.tag == head.tag && (request.peer == -1 || request.peer == from);
 }
 
-void Wires::deliver(Arrived& message, Request& request) {
-  MT_CHECK(message.content.size() <= request.bytes, "a message of ", message.content.size(), " bytes for ", request.bytes);
+void Wires::deliver(const Arrived& message, Request& request) {
+  if (message.content.size() > request.bytes)
+    refuse(message.from, cat(message.content.size(), " bytes where ", request.bytes, " are wanted"));
   if (!message.content.empty()) std::memcpy(request.data, message.content.data(), message.content.size());
   request.moved = message.content.size();
   request.done = true;
@@ -140,17 +156,30 @@ void Wires::push(Wire& wire) {
 
 bool Wires::begin_message(int from, Wire& wire) {
   const Head& head = wire.head_in;
-  if (head.kind == Kind::end) ::_exit(static_cast<int>(head.tag));
-  MT_USER_CHECK(head.kind >= Kind::message && head.kind <= Kind::give && head.bytes <= kMostBytes, ErrorClass::peer,
-                cat("what comes from rank ", from, " is no message"), "see that all ranks run the same mtrain");
   wire.got = 0;
-  if (head.kind == Kind::take) return give(from, head.offer), false;
-  if (head.kind == Kind::give) {
-    auto at = taken_.find({from, head.offer});
-    MT_CHECK(at != taken_.end(), "rank ", from, " gives what was not taken");
-    wire.into = std::move(at->second);
-    taken_.erase(at);
-    return true;
+  switch (head.kind) {
+    case Kind::end:
+      ended_ = end_status(from, head.tag);
+      return false;
+    case Kind::take:
+      give(from, head.offer);
+      return false;
+    case Kind::give: {
+      auto at = taken_.find({from, head.offer});
+      if (at == taken_.end()) refuse(from, "what nobody asked for");
+      if (head.bytes != at->second.bytes) refuse(from, cat(head.bytes, " bytes after an offer of ", at->second.bytes));
+      wire.into = std::move(at->second.request);
+      taken_.erase(at);
+      return true;
+    }
+    case Kind::message:
+      if (head.bytes > kMostUnasked) refuse(from, cat("a message of ", head.bytes, " bytes without an offer"));
+      break;
+    case Kind::offer:
+      if (head.bytes > kMostBytes) refuse(from, cat("an offer of ", head.bytes, " bytes"));
+      break;
+    default:
+      refuse(from, "what is no message");
   }
   bool follows = head.kind == Kind::message;
   auto wanted = std::find_if(wanted_.begin(), wanted_.end(), [&](const auto& r) { return fits(*r, head, from); });
@@ -163,7 +192,7 @@ bool Wires::begin_message(int from, Wire& wire) {
   std::shared_ptr<Request> request = *wanted;
   wanted_.erase(wanted);
   if (!follows) return take(head, from, std::move(request)), false;
-  MT_CHECK(head.bytes <= request->bytes, "a message of ", head.bytes, " bytes for ", request->bytes);
+  if (head.bytes > request->bytes) refuse(from, cat(head.bytes, " bytes where ", request->bytes, " are wanted"));
   wire.into = std::move(request);
   return true;
 }
@@ -183,7 +212,7 @@ void Wires::end_message(Wire& wire) {
 }
 
 void Wires::pull(int from, Wire& wire) {
-  while (wire.fd >= 0) {
+  while (wire.fd >= 0 && !ended_) {
     bool in_head = wire.head_got < sizeof(Head);
     char* at = reinterpret_cast<char*>(&wire.head_in) + wire.head_got;
     size_t left = sizeof(Head) - wire.head_got;

@@ -1,7 +1,8 @@
 // Wires: messages between processes over a connection to each. A message has a channel, a tag and a sender, and goes to the
 // first request that asked for it. A short one that nobody asked for yet is kept; a long one is only offered, and its sender
 // is not through before somebody took it. Nothing blocks, and everything moves when somebody asks whether something is
-// through. Owns the descriptors; for one thread.
+// through. No length is believed that was not agreed on, and what is no message ends the job. Owns the descriptors; for one
+// thread.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -9,6 +10,8 @@
 #include <list>
 #include <map>
 #include <memory>
+#include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -40,8 +43,12 @@ class Wires {
   void receive(std::shared_ptr<Request> request);
   /// Nobody wants to know any more: one to be sent is sent from a copy, one to be received is not asked for.
   void forget(const std::shared_ptr<Request>& request);
-  /// Moves what can be moved now. A process that is told to end does.
+  /// Moves what can be moved now. Throws Error(peer) when what comes from a rank is no message, or none that was agreed on.
   void pump();
+  /// The status with which another rank told this process to end; never 0, since no rank tells this that has finished.
+  std::optional<int> ended() const { return ended_; }
+  /// Whether the connection to this rank has ended: nothing comes from it any more.
+  bool gone(int rank) const { return rank != rank_ && wires_[static_cast<size_t>(rank)].fd < 0; }
   /// Tells all others to end with this status.
   void tell_end(int status) noexcept;
 
@@ -74,6 +81,10 @@ class Wires {
     std::shared_ptr<Arrived> kept;         // or there
   };
   using Offer = std::pair<int, uint64_t>;  // its other rank and its number
+  struct Taken {
+    std::shared_ptr<Request> request;
+    uint64_t bytes = 0;  // as offered; no others may come
+  };
   void push(Wire& wire);
   void pull(int from, Wire& wire);
   /// A head that came. False: nothing follows it.
@@ -83,7 +94,9 @@ class Wires {
   void give(int to, uint64_t offer);
   void close(Wire& wire);
   Wire& wire_of(int rank) { return wires_[static_cast<size_t>(rank)]; }
-  static void deliver(Arrived& message, Request& request);
+  void deliver(const Arrived& message, Request& request);
+  /// What came from this rank is not what it may send: its connection is closed.
+  [[noreturn]] void refuse(int from, const std::string& what);
   static bool fits(const Request& request, const Head& head, int from);
 
   int rank_;
@@ -92,7 +105,8 @@ class Wires {
   std::list<std::shared_ptr<Arrived>> arrived_;
   uint64_t num_offers_ = 0;
   std::map<Offer, std::shared_ptr<Request>> offered_;  // by this rank, not taken yet
-  std::map<Offer, std::shared_ptr<Request>> taken_;    // by this rank, not begun to arrive
+  std::map<Offer, Taken> taken_;                       // by this rank, not begun to arrive
+  std::optional<int> ended_;
 };
 
 }  // namespace mtrain::mpi

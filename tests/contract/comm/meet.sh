@@ -5,6 +5,7 @@
 ranks=$2
 shift 2
 export MASTER_ADDR=127.0.0.1 WORLD_SIZE=$ranks
+export MTRAIN_JOB_SECRET=${MTRAIN_JOB_SECRET-$(od -An -N32 -tx1 /dev/urandom | tr -d " \n")}
 for try in {1..200}; do
   MASTER_PORT=$((12000 + RANDOM % 20000))
   exec {lock}> "${TMPDIR:-/tmp}/mtrain-test-port-$MASTER_PORT"

@@ -190,24 +190,98 @@ TEST_CASE("watch: a first rank that cannot be reached is said, with why") {
   CHECK_FALSE(lone.connect("", reason));
 }
 
-TEST_CASE("watch: strangers at the door are shown out") {
-  Watched job(2, 1min);
-  uint16_t port = static_cast<uint16_t>(std::stoi(job.door));
-  for (std::string words : {std::string("GET / HTTP/1.0\r\n\r\n"), std::string(100000, '\xff'),
-                            std::string("CWTM\1\0\0\0\4\0\0\0word", 16)}) {
-    int s = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    sockaddr_in at{};
-    at.sin_family = AF_INET;
-    at.sin_port = htons(port);
-    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    REQUIRE(::connect(s, reinterpret_cast<sockaddr*>(&at), sizeof at) == 0);
-    [[maybe_unused]] ssize_t sent = ::send(s, words.data(), words.size(), MSG_NOSIGNAL);
-    char byte;
-    CHECK(::recv(s, &byte, 1, 0) <= 0);  // closed
-    ::close(s);
+/// A connection to where the first rank listens; -1 when nobody does.
+int visit(const std::string& door) {
+  int s = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in at{};
+  at.sin_family = AF_INET;
+  at.sin_port = htons(static_cast<uint16_t>(std::stoi(door)));
+  at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  if (::connect(s, reinterpret_cast<sockaddr*>(&at), sizeof at) == 0) return s;
+  ::close(s);
+  return -1;
+}
+/// Waits until the other end has closed it.
+bool is_closed(int s) {
+  char byte;
+  bool closed = ::recv(s, &byte, 1, 0) <= 0;
+  ::close(s);
+  return closed;
+}
+std::string frame(uint32_t type, const std::string& content, uint32_t length) {
+  uint32_t head[] = {0x4D545743, type, length};
+  return std::string(reinterpret_cast<const char*>(head), sizeof head) + content;
+}
+
+/// The first of two ranks, whose other one is this test.
+struct FirstOfTwo {
+  explicit FirstOfTwo(std::chrono::milliseconds silence)
+      : first(0, {"a", "b"}, {.timeout = 10min, .watch = {.silence = silence, .give_up = {}, .note = {}}}), door(first.open_door()) {}
+  std::string hello(int rank) const {
+    std::string word = door.substr(door.find(' ') + 1, 32), text = word + " " + std::to_string(rank);
+    return frame(1, text, static_cast<uint32_t>(text.size()));
   }
-  std::this_thread::sleep_for(100ms);
-  for (auto& rank : job.ranks) CHECK_FALSE(rank->failed());
+  JobWatch first;
+  std::string door;
+};
+
+TEST_CASE("watch: strangers at the door are shown out, and nobody listens once all ranks have come") {
+  FirstOfTwo job(10min);
+  int silent = visit(job.door), rank = visit(job.door);
+  job.first.begin();
+  for (const std::string& words :
+       {std::string("GET / HTTP/1.0\r\n\r\n"), std::string(100000, '\xff'), frame(1, "word", 4), frame(1, "", 1 << 20), frame(2, "", 0)}) {
+    int s = visit(job.door);
+    REQUIRE(s >= 0);
+    [[maybe_unused]] ssize_t sent = ::send(s, words.data(), words.size(), MSG_NOSIGNAL);
+    CHECK(is_closed(s));
+  }
+  int late = visit(job.door);
+  std::string hello = job.hello(1);
+  CHECK(::send(rank, hello.data(), hello.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(hello.size()));
+  CHECK(is_closed(silent));  // the rank that was missing has come
+  CHECK(is_closed(late));
+  CHECK(visit(job.door) < 0);
+  CHECK_FALSE(job.first.failed());
+  ::close(rank);
+}
+
+TEST_CASE("watch: of very many silent strangers the oldest go, and a rank gets in") {
+  FirstOfTwo job(10min);
+  std::vector<int> silent;
+  for (int i = 0; i < 100; ++i) silent.push_back(visit(job.door));
+  job.first.begin();
+  CHECK(is_closed(silent[0]));
+  int rank = visit(job.door);
+  std::string hello = job.hello(1);
+  CHECK(::send(rank, hello.data(), hello.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(hello.size()));
+  for (size_t i = 1; i < silent.size(); ++i) CHECK(is_closed(silent[i]));
+  CHECK_FALSE(job.first.failed());
+  ::close(rank);
+}
+
+TEST_CASE("watch: who says nothing goes also while ranks are missing") {
+  FirstOfTwo job(10min);
+  int silent = visit(job.door);
+  job.first.begin();
+  CHECK(is_closed(silent));
+  CHECK_FALSE(job.first.failed());
+}
+
+TEST_CASE("watch: a rank's failure ends the job with no status of success") {
+  std::promise<int> status;
+  JobWatch first(0, {"a", "b"},
+                 {.timeout = 10min,
+                  .watch = {.silence = 1s, .give_up = [&](const Error& e, bool) { status.set_value(e.exit_status()); }, .note = {}}});
+  std::string door = first.open_door(), word = door.substr(door.find(' ') + 1, 32) + " 1";
+  int rank = visit(door);
+  int32_t head[] = {1, 256, 0};  // its number, its error class, and no other ranks
+  std::string failed(reinterpret_cast<const char*>(head), sizeof head);
+  std::string words = frame(1, word, static_cast<uint32_t>(word.size())) + frame(6, failed, sizeof head);
+  CHECK(::send(rank, words.data(), words.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(words.size()));
+  first.begin();
+  CHECK(status.get_future().get() == static_cast<int>(ErrorClass::peer));
+  ::close(rank);
 }
 
 }  // namespace

@@ -1,0 +1,63 @@
+#include "place.h"
+
+#include <charconv>
+#include <cstdlib>
+#include <cstring>
+#include <initializer_list>
+#include <string_view>
+
+#include "mtrain/base/error.h"
+
+namespace mtrain::mpi {
+
+namespace {
+
+constexpr int kDefaultPort = 29500;  // torchrun's
+constexpr int kMostRanks = 1 << 20, kMostPort = 65535;
+
+int number_of(std::initializer_list<const char*> variables, int otherwise, int most) {
+  for (const char* name : variables) {
+    const char* text = std::getenv(name);
+    if (!text) continue;
+    int value = -1;
+    auto [end, error] = std::from_chars(text, text + std::strlen(text), value);
+    MT_USER_CHECK(error == std::errc() && *end == '\0' && value >= 0 && value <= most, ErrorClass::config,
+                  cat(name, " is '", printable(text, 40), "', and a number up to ", most, " is wanted"),
+                  "see how the launcher was called");
+    return value;
+  }
+  return otherwise;
+}
+
+/// As torchrun and Slurm say it.
+bool on_one_machine(int size) {
+  if (number_of({"LOCAL_WORLD_SIZE"}, 0, kMostRanks) == size) return true;
+  return std::getenv("SLURM_PROCID") && number_of({"SLURM_STEP_NUM_NODES", "SLURM_NNODES"}, 0, kMostRanks) == 1;
+}
+
+}  // namespace
+
+Place place_from_environment() {
+  Place place{.rank = number_of({"RANK", "SLURM_PROCID"}, 0, kMostRanks),
+              .size = number_of({"WORLD_SIZE", "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"}, 1, kMostRanks),
+              .address = {},
+              .port = number_of({"MASTER_PORT"}, kDefaultPort, kMostPort - 1),
+              .job = {},
+              .secret = {}};
+  MT_USER_CHECK(place.size >= 1 && place.rank < place.size, ErrorClass::config,
+                cat("rank ", place.rank, " of a job of ", place.size), "see how RANK and WORLD_SIZE are set");
+  if (place.size == 1) return place;
+  const char* address = std::getenv("MASTER_ADDR");
+  MT_USER_CHECK(address && *address, ErrorClass::config, cat("rank ", place.rank, " of ", place.size, " is not told where to meet"),
+                "set MASTER_ADDR to the name or address of the first rank's machine, as torchrun does");
+  place.address = address;
+  // torchrun listens on MASTER_PORT itself.
+  if (const char* agent = std::getenv("TORCHELASTIC_USE_AGENT_STORE"); agent && std::string_view(agent) == "True") ++place.port;
+  for (const char* name : {"TORCHELASTIC_RUN_ID", "SLURM_JOB_ID"})
+    if (const char* word = std::getenv(name); word && place.job.empty()) place.job = word;
+  place.one_machine = on_one_machine(place.size);
+  place.secret = find_secret();
+  return place;
+}
+
+}  // namespace mtrain::mpi

@@ -1,0 +1,22 @@
+// Place: what a launcher says of a rank and its job. Reads the environment; thread-safe as long as nobody changes it.
+#pragma once
+#include <string>
+
+#include "secret.h"
+
+namespace mtrain::mpi {
+
+struct Place {
+  int rank = 0, size = 1;
+  std::string address;
+  int port = 0;
+  std::string job;           // names the job, as far as launchers do
+  bool one_machine = false;  // the launcher says that all ranks are on one
+  Secret secret;
+};
+
+/// From RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT, or Slurm's numbers for the first two; a job of one without any of them, which
+/// needs no secret. Throws Error(config) that names what is missing or no number.
+Place place_from_environment();
+
+}  // namespace mtrain::mpi

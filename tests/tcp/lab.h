@@ -1,0 +1,37 @@
+// Places of ranks that meet on a loopback address of this process alone, which no other test and no outgoing connection has.
+#pragma once
+#include <unistd.h>
+
+#include <functional>
+#include <string>
+
+#include "mtrain/base/error.h"
+#include "mtrain/base/text.h"
+#include "place.h"
+
+namespace mtrain::mpi {
+
+inline Place place_of(int rank, int size, const std::string& secret = "a secret of this test's ranks") {
+  static const pid_t kPid = ::getpid();
+  return {.rank = rank,
+          .size = size,
+          .address = cat("127.", 1 + (kPid >> 16) % 250, ".", (kPid >> 8) % 256, ".", kPid % 256),
+          .port = 23456,
+          .job = "job",
+          .secret = {secret, "the test"}};
+}
+
+/// What `fn` throws, which is to be of this class.
+inline std::string message_of(ErrorClass wanted, const std::function<void()>& fn) {
+  try {
+    fn();
+  } catch (const Error& error) {
+    if (error.error_class() == wanted) return cat(error.message(), "\n", error.hint());
+    return cat("of class ", name(error.error_class()), ": ", error.message());
+  }
+  return "nothing was thrown";
+}
+
+inline bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+}  // namespace mtrain::mpi

@@ -1,0 +1,232 @@
+// Ranks that find each other while strangers come to the same port. Nothing here waits for a time to pass: limits are hours where a
+// stranger must not delay anybody.
+#include <doctest/doctest.h>
+#include <fcntl.h>
+#include <sys/socket.h>
+
+#include <chrono>
+#include <future>
+
+#include "greeting.h"
+#include "lab.h"
+#include "meeting.h"
+#include "socket.h"
+
+namespace mtrain::mpi {
+namespace {
+
+using namespace std::chrono_literals;
+constexpr MeetingLimits kForever{.whole = 10h, .greeting = 10h};
+
+/// A connection to where the first rank listens, or will: again until it does.
+Socket visit(const Place& place) {
+  Address where = resolve(place.address, place.port)[0];
+  for (;;) {
+    Socket socket(::socket(where.family(), SOCK_STREAM | SOCK_CLOEXEC, 0));
+    if (::connect(socket.get(), reinterpret_cast<sockaddr*>(&where.where), where.size) == 0) return socket;
+    std::this_thread::yield();
+  }
+}
+void say(const Socket& socket, const std::string& words) {
+  [[maybe_unused]] ssize_t sent = ::send(socket.get(), words.data(), words.size(), MSG_NOSIGNAL);
+}
+std::string hear(const Socket& socket, size_t bytes) {
+  std::string text(bytes, '\0');
+  ssize_t got = ::recv(socket.get(), text.data(), bytes, MSG_WAITALL);
+  text.resize(got < 0 ? 0 : static_cast<size_t>(got));
+  return text;
+}
+
+struct Ranks {
+  explicit Ranks(int size_in, const MeetingLimits& limits_in = kForever) : size(size_in), limits(limits_in) {}
+  void start(int rank) { start(place_of(rank, size)); }
+  void start(const Place& place) {
+    met.push_back(std::async(std::launch::async, [this, place] { return meet(place, limits); }));
+  }
+  /// All have met: each two have a connection of their own.
+  void check_all() {
+    std::vector<std::vector<int>> all;
+    for (auto& one : met) all.push_back(one.get());
+    for (size_t a = 0; a < all.size(); ++a)
+      for (size_t b = 0; b < all.size(); ++b) {
+        if (a == b) {
+          CHECK(all[a][b] == -1);
+          continue;
+        }
+        char sent = static_cast<char>(a * 10 + b), got = 0;
+        CHECK(::send(all[a][b], &sent, 1, MSG_NOSIGNAL) == 1);
+        ::fcntl(all[b][a], F_SETFL, 0);  // waits
+        CHECK(::recv(all[b][a], &got, 1, 0) == 1);
+        CHECK(got == sent);
+      }
+    for (auto& fds : all)
+      for (int fd : fds)
+        if (fd >= 0) ::close(fd);
+  }
+  int size;
+  MeetingLimits limits;
+  std::vector<std::future<std::vector<int>>> met;  // in the order of their start
+};
+
+TEST_CASE("tcp: ranks meet in any order") {
+  for (int size : {2, 3, 5}) {
+    Ranks ranks(size);
+    for (int r = 0; r < size; ++r) ranks.start(r);
+    ranks.check_all();
+  }
+  Ranks late(3);
+  for (int r : {0, 1}) late.start(r);
+  visit(place_of(0, 3));
+  late.start(2);
+  late.check_all();
+}
+
+TEST_CASE("tcp: strangers neither delay nor end a job, nor take a seat") {
+  Ranks ranks(3);
+  ranks.start(0);
+  const Place first = place_of(0, 3);
+  std::vector<Socket> silent, odd;
+  for (int i = 0; i < 40; ++i) silent.push_back(visit(first));
+  Greeting forger = Greeting::calls(place_of(1, 3, "a secret of somebody else"), 0, 1);
+  std::string forged(144, '\0'), unproven;
+  {
+    Greeting called = Greeting::called(place_of(0, 3, "a secret of somebody else"));
+    forger.take(called.unsent());
+    forged = std::string(forger.unsent());  // proven to somebody else, as rank 1
+  }
+  for (const std::string& words : {std::string("GET / HTTP/1.0\r\n\r\n"), std::string(100000, '\xFF'), std::string(144, '\0'), forged}) {
+    odd.push_back(visit(first));
+    say(odd.back(), words);
+  }
+  CHECK(hear(odd.back(), 40 + 40).size() == 80);  // the challenge, and an answer that says no
+  CHECK(hear(odd.back(), 1).empty());             // closed
+  odd.push_back(visit(first));
+  say(odd.back(), forged.substr(0, 100));  // half of one
+  visit(first);                            // and one that goes at once
+  for (int r : {1, 2}) ranks.start(r);
+  ranks.check_all();
+  CHECK(hear(silent[0], 40).size() == 40);
+  CHECK(hear(silent[0], 1).empty());  // nobody listens any more
+}
+
+TEST_CASE("tcp: of very many strangers the oldest go, and a rank gets in") {
+  Ranks ranks(2);
+  ranks.start(0);
+  std::vector<Socket> silent;
+  for (int i = 0; i < 300; ++i) silent.push_back(visit(place_of(0, 2)));
+  CHECK(hear(silent[0], 41).size() == 40);  // a challenge, and then the end, while nobody has come yet
+  ranks.start(1);
+  ranks.check_all();
+}
+
+TEST_CASE("tcp: who says nothing is dropped while ranks are waited for") {
+  Ranks ranks(2, {.whole = 10h, .greeting = 20ms});
+  ranks.start(0);
+  Socket silent = visit(place_of(0, 2));
+  CHECK(hear(silent, 41).size() == 40);
+  ranks.limits.greeting = 10h;
+  ranks.start(1);
+  ranks.check_all();
+}
+
+TEST_CASE("tcp: a rank of another secret or another job is refused with a reason, and the job goes on") {
+  Ranks ranks(2);
+  ranks.start(0);
+  auto refused = [](const Place& place, const std::string& part) {
+    std::string message = message_of(ErrorClass::config, [&] { meet(place, kForever); });
+    CHECK_MESSAGE(has(message, part), message);
+  };
+  refused(place_of(1, 2, "a secret of somebody else"), "rank 1 is refused by rank 0 at 127.");
+  refused(place_of(1, 2, "a secret of somebody else"), "it has another secret\ngive all ranks the same MTRAIN_JOB_SECRET");
+  Place other = place_of(1, 2);
+  other.job = "another";
+  refused(other, "it belongs to another job\ngive each job a MASTER_PORT of its own");
+  ranks.start(1);
+  ranks.check_all();
+}
+
+TEST_CASE("tcp: ranks of one job that do not fit together end it, and both sides say why") {
+  struct Case {
+    Place place;
+    const char* part;
+  };
+  for (const Case& one : {Case{place_of(1, 4), "rank 1 of 4 came to rank 0 of 3"},
+                          Case{place_of(1, 3), "two processes say that they are rank 1"}}) {
+    Ranks ranks(3);
+    ranks.start(0);
+    std::vector<Socket> held;
+    if (one.place.size == 3) {
+      held.push_back(visit(place_of(0, 3)));
+      Greeting greeting = Greeting::calls(place_of(1, 3), 0, 1);
+      greeting.take(hear(held[0], 40));
+      say(held[0], std::string(greeting.unsent()));
+      greeting.take(hear(held[0], 40));
+      REQUIRE(greeting.state() == Greeting::State::proven);
+    }
+    CHECK(has(message_of(ErrorClass::config, [&] { meet(one.place, kForever); }), "it has no place for this rank"));
+    CHECK(has(message_of(ErrorClass::config, [&] { ranks.met[0].get(); }), one.part));
+  }
+}
+
+TEST_CASE("tcp: a rank that goes away after its greeting is missed at once") {
+  Ranks ranks(3);
+  ranks.start(0);
+  {
+    Socket socket = visit(place_of(0, 3));
+    Greeting greeting = Greeting::calls(place_of(2, 3), 0, 1);
+    greeting.take(hear(socket, 40));
+    say(socket, std::string(greeting.unsent()));
+    hear(socket, 40);
+  }
+  CHECK(has(message_of(ErrorClass::peer, [&] { ranks.met[0].get(); }), "rank 2 went away before all had come"));
+  Ranks other(3);  // and so is the first one
+  other.start(1);
+  {
+    Address where = resolve(place_of(0, 3).address, 23456)[0];
+    Socket listener = listen_at(where), socket;
+    ::fcntl(listener.get(), F_SETFL, 0);
+    socket = Socket(::accept(listener.get(), nullptr, nullptr));
+    Greeting greeting = Greeting::called(place_of(0, 3));
+    say(socket, std::string(greeting.unsent()));
+    greeting.sent(40);
+    greeting.take(hear(socket, 144));
+    REQUIRE(greeting.state() == Greeting::State::proven);
+    greeting.answer(Greeting::Verdict::welcome);
+    say(socket, std::string(greeting.unsent()));
+  }
+  CHECK(has(message_of(ErrorClass::peer, [&] { other.met[0].get(); }), "rank 0 went away before all had come"));
+}
+
+TEST_CASE("tcp: what listens at the port and is no rank of this job is named, and a rank that nobody answers says so") {
+  Address where = resolve(place_of(0, 2).address, 23456)[0];
+  for (auto [words, part] : {std::pair{std::string("SSH-2.0-something that listens there"), "what listens there is no rank of this mtrain"},
+                             std::pair{std::string(), "it closes the connection"}}) {
+    Socket listener = listen_at(where);
+    REQUIRE(listener.open());
+    ::fcntl(listener.get(), F_SETFL, 0);
+    Ranks ranks(2, {.whole = words.empty() ? 50ms : 10h, .greeting = 10h});
+    ranks.start(1);
+    Socket socket(::accept(listener.get(), nullptr, nullptr));
+    say(socket, words + std::string(words.empty() ? 0 : 40, ' '));
+    socket.close();
+    std::string message = message_of(words.empty() ? ErrorClass::peer : ErrorClass::config, [&] { ranks.met[0].get(); });
+    CHECK_MESSAGE(has(message, words.empty() ? "waited in vain for rank 0 (127." : part), message);
+  }
+}
+
+TEST_CASE("tcp: a job of one machine is reached over its address alone") {
+  Ranks ranks(2);
+  ranks.start(0);
+  Socket found = visit(place_of(0, 2));
+  Address other = resolve("127.0.0.1", 23456)[0];
+  Socket socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  CHECK(::connect(socket.get(), reinterpret_cast<sockaddr*>(&other.where), other.size) != 0);
+  // Nobody listens at a port that others have.
+  std::string taken = message_of(ErrorClass::config, [] { meet(place_of(0, 2), kForever); });
+  CHECK_MESSAGE(has(taken, "the first rank cannot listen on port 23456 of 127."), taken);
+  ranks.start(1);
+  ranks.check_all();
+}
+
+}  // namespace
+}  // namespace mtrain::mpi
