@@ -42,8 +42,7 @@ size_t meminfo_available() {
               cat("out of memory: ",
                   limited ? cat("the process is limited to ", human_bytes(space.rlim_cur), " of address space, and ") : "",
                   "the system refuses ", human_bytes(bytes), " more"),
-              limited ? "raise the limit (ulimit -v), or use a smaller model or micro-batch"
-                      : "use a machine with more memory, or a smaller model or micro-batch");
+              limited ? "raise the limit (ulimit -v)" : "use a machine with more memory");
 }
 
 }  // namespace

@@ -57,7 +57,8 @@ extern "C" void on_memory_fault(int) {
   say(memory ? "mtrain: a library failed (SIGSEGV), and the system refuses more memory: out of memory\n"
              : "mtrain: error[internal]: memory fault (SIGSEGV)\n");
   say(memory ? kMemory : kDefect);
-}  // SA_RESETHAND: the instruction comes again and ends the process by the signal, with a core file where that is wanted
+  ::raise(SIGSEGV);  // ends the process on return (SA_RESETHAND), with a core file where that is wanted
+}
 
 }  // namespace
 

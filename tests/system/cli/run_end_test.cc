@@ -159,8 +159,8 @@ TEST_CASE("a folder that takes no file is told before the first step") {
     CHECK_MESSAGE(has(out.err, "training does not begin"), out.err);
     CHECK(rows(folder).empty());
   }
-  train(recipe, scratch / "over", {"train.steps=2"});  // has nothing to save
-  Outcome over = run({.arguments = command(recipe, scratch / "over", {"train.steps=2"}), .environment = {"MTRAIN_FAULT=ckpt.probe.open:1:errno=EROFS"}});
+  train(recipe, scratch / "over", {"train.steps=6"});  // has nothing to save
+  Outcome over = run({.arguments = command(recipe, scratch / "over", {"train.steps=6"}), .environment = {"MTRAIN_FAULT=ckpt.probe.open:1:errno=EROFS"}});
   CHECK_MESSAGE(over.status == 0, over.err);
 }
 
@@ -225,15 +225,15 @@ TEST_CASE("a run that goes on at another instruction-set level says so, and is r
   auto go = [&](const char* level, const Words& words) {
     return run({.arguments = command(recipe, scratch / "run", words), .environment = {std::string("MTRAIN_ISA=") + level}});
   };
-  REQUIRE(go("base", {"train.steps=4"}).status == 0);
-  Outcome refused = go("", {"train.steps=6", "run.deterministic=true"});
+  REQUIRE(go("base", {"train.steps=6"}).status == 0);
+  Outcome refused = go("", {"train.steps=8", "run.deterministic=true"});
   CHECK_MESSAGE(refused.status == 12, refused.err);
   CHECK_MESSAGE(has(refused.err, "cpu, level base"), refused.err);
   CHECK_MESSAGE(has(refused.err, "set MTRAIN_ISA=base in the environment"), refused.err);
-  Outcome same = go("base", {"train.steps=6", "run.deterministic=true"});
+  Outcome same = go("base", {"train.steps=8", "run.deterministic=true"});
   CHECK_MESSAGE(same.status == 0, same.err);
   CHECK_FALSE(has(same.err, "arithmetic"));
-  Outcome warned = go("", {"train.steps=8"});
+  Outcome warned = go("", {"train.steps=10"});
   CHECK_MESSAGE(warned.status == 0, warned.err);
   CHECK_MESSAGE(has(warned.err, "arithmetic: cpu, level base -> cpu, level v"), warned.err);
 }
