@@ -10,18 +10,16 @@
 #include <array>
 #include <utility>
 
+#include "mtrain/base/errno_hint.h"
 #include "mtrain/base/error.h"
 #include "mtrain/base/failpoint.h"
+#include "mtrain/base/mapping_guard.h"
 
 namespace mtrain {
 namespace {
 
 [[noreturn]] void fail(const char* what, const fs::path& path, int error) {
-  const char* hint = error == ENOSPC || error == EDQUOT ? "free some space or write elsewhere (run.dir=PATH)"
-                     : error == EACCES || error == EROFS ? "check the permissions of the folder"
-                     : error == ENOENT                   ? "check the path for a typo"
-                                                         : "";
-  throw Error(ErrorClass::io, cat("cannot ", what, " ", path.string(), ": ", std::strerror(error)), hint);
+  throw Error(ErrorClass::io, cat("cannot ", what, " ", path.string(), ": ", std::strerror(error)), errno_hint(error));
 }
 
 int injected(std::string_view site, const char* operation) {
@@ -151,10 +149,13 @@ MappedFile::MappedFile(const fs::path& path) : path_(path) {
   void* at = ::mmap(nullptr, size_, PROT_READ, MAP_SHARED, fd.get(), 0);
   if (at == MAP_FAILED) fail("map", path, errno);
   data_ = static_cast<const std::byte*>(at);
+  guard_mapping(at, size_, path);
 }
 
 MappedFile::~MappedFile() {
-  if (data_) ::munmap(const_cast<std::byte*>(data_), size_);
+  if (!data_) return;
+  unguard_mapping(data_);
+  ::munmap(const_cast<std::byte*>(data_), size_);
 }
 
 MappedFile::MappedFile(MappedFile&& other) noexcept

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "mtrain/base/errno_hint.h"
 #include "mtrain/base/error.h"
 #include "mtrain/base/failpoint.h"
 #include "mtrain/base/hash.h"
@@ -22,7 +23,7 @@ namespace {
   throw Error(absent ? ErrorClass::checkpoint : ErrorClass::io,
               cat("cannot open ", printable(path.string()), ": ", std::strerror(error)),
               absent ? "check the path, or fetch the missing file again"
-                     : "check the permissions of the file and its folder");
+                     : errno_hint(error));
 }
 
 }  // namespace

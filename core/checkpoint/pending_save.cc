@@ -1,11 +1,27 @@
 #include "mtrain/checkpoint/pending_save.h"
 
 #include <new>
+#include <optional>
 #include <system_error>
 
 #include "mtrain/base/error.h"
 
 namespace mtrain {
+namespace {
+
+Error as_error(const std::exception_ptr& failure) {
+  try {
+    std::rethrow_exception(failure);
+  } catch (const Error& error) {
+    return error;
+  } catch (const std::bad_alloc&) {
+    return {ErrorClass::io, "not enough memory to save a checkpoint", "free some memory; the next save is tried again"};
+  } catch (const std::exception& error) {
+    return {ErrorClass::io, cat("cannot save a checkpoint: ", error.what())};
+  }
+}
+
+}  // namespace
 
 PendingSave::State::State(CheckpointStore& owner, int64_t of_step, std::function<std::vector<Slice>()> make,
                           std::string_view text, bool beside)
@@ -43,23 +59,20 @@ void PendingSave::State::begin(Part next_part, void (State::*work)()) {
 
 bool PendingSave::State::all_through() const { return store.vote(finished); }
 
+/// Every rank's failure is of one class: what the rest of the run does must not depend on where a save failed.
 void PendingSave::State::agree() {
   if (worker.joinable()) worker.join();
   if (store.vote(!failure)) return;
   part = Part::over;
   std::error_code ignored;
   if (store.options_.rank == 0) fs::remove_all(temporary, ignored);
-  if (!failure)
-    throw Error(ErrorClass::io, "another rank could not save its part of the checkpoint", "see that rank's message");
-  try {
-    std::rethrow_exception(failure);
-  } catch (const Error&) {
-    throw;
-  } catch (const std::bad_alloc&) {
-    throw Error(ErrorClass::io, "not enough memory to save a checkpoint", "free some memory; the next save is tried again");
-  } catch (const std::exception& error) {
-    throw Error(ErrorClass::io, cat("cannot save a checkpoint: ", error.what()));
-  }
+  std::optional<Error> own;
+  if (failure) own = as_error(failure);
+  ErrorClass worst = ErrorClass::io;
+  for (ErrorClass one : {ErrorClass::checkpoint, ErrorClass::numeric, ErrorClass::bug})
+    if (!store.vote(!own || own->error_class() != one)) worst = one;
+  if (own && (own->error_class() == worst || worst == ErrorClass::io)) throw *own;
+  throw Error(worst, "another rank could not save its part of the checkpoint", "see that rank's message");
 }
 
 /// From a part that every rank is through with to the next; true when there is none.

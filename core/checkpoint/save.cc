@@ -56,6 +56,18 @@ void check_slice(const Slice& slice) {
   MT_CHECK_EQ(slice.data.size(), static_cast<size_t>(slice.local.numel()) * size_of(slice.dtype));
 }
 
+/// A state that cannot be continued must not take the place of one that can.
+void require_finite(const Slice& slice, std::span<const std::byte> piece, int64_t step) {
+  auto at = first_nonfinite(slice.dtype, piece);
+  if (!at) return;
+  const size_t before = static_cast<size_t>(piece.data() - slice.data.data()) / size_of(slice.dtype);
+  throw Error(ErrorClass::numeric,
+              cat("the state of step ", step, " is not saved: tensor '", slice.name, "' holds NaN or Inf, first at element ",
+                  before + *at, " of the box ", describe(slice.box())),
+              "the run has diverged: lower optimizer.lr or raise scheduler.warmup_steps; earlier checkpoints stay as they are, and "
+              "the run continues from the newest");
+}
+
 /// What `stored` would have to say about the slices if it were made of them.
 bool holds_exactly(const Manifest& stored, std::span<const Slice> slices, int rank, int world) {
   const std::string shard = shard_name(rank, world);
@@ -143,7 +155,7 @@ void PendingSave::State::write() {
     throw Error(ErrorClass::io,
                 cat("cannot create the folder ", temporary.string(), ": ", error ? error.message() : "it exists"),
                 "check the permissions and the space of the file system");
-  manifest = store.write_shard(temporary, slices, given_up);
+  manifest = store.write_shard(temporary, step, slices, given_up);
   point("ckpt.p5");
 }
 
@@ -154,7 +166,7 @@ void PendingSave::State::commit() {
   store.retire(step, result.warnings);
 }
 
-Manifest CheckpointStore::write_shard(const fs::path& folder, std::span<const Slice> slices,
+Manifest CheckpointStore::write_shard(const fs::path& folder, int64_t step, std::span<const Slice> slices,
                                       const std::atomic<bool>& given_up) {
   point("ckpt.p2");
   std::vector<TensorSpec> specs;
@@ -174,6 +186,7 @@ Manifest CheckpointStore::write_shard(const fs::path& folder, std::span<const Sl
     for (auto rest = std::span<const std::byte>(slice.data); !rest.empty();) {
       if (given_up) throw Error(ErrorClass::io, "a save was given up");
       auto piece = rest.first(std::min(kPieceBytes, rest.size()));
+      if (!options_.allow_nonfinite) require_finite(slice, piece, step);
       crc = crc32c(piece, crc);
       writer.write(piece);
       rest = rest.subspan(piece.size());

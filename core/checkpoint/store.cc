@@ -1,5 +1,6 @@
 #include "mtrain/checkpoint/store.h"
 
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -114,6 +115,7 @@ std::vector<CheckpointInfo> CheckpointStore::list() const {
       info.num_tensors = reader.manifest().tensors.size();
     } catch (const Error& error) {
       info.problem = one_line(error);
+      info.unknown = error.error_class() != ErrorClass::checkpoint;
     }
     out.push_back(std::move(info));
   }
@@ -127,6 +129,7 @@ std::string CheckpointStore::problem(int64_t step) const {
     reader.verify_headers();
     return {};
   } catch (const Error& error) {
+    if (error.error_class() != ErrorClass::checkpoint) throw;
     return one_line(error);
   }
 }
@@ -172,6 +175,29 @@ void CheckpointStore::load(int64_t step, std::span<Slice> slices, LoadOptions op
   }
 }
 
+void CheckpointStore::require_room(uint64_t bytes) const {
+  constexpr const char* kElsewhere = "free some space, or write elsewhere: run.dir=PATH or checkpoint.dir=PATH";
+  const fs::path probe = folder_ / cat("trash-probe-", options_.token);  // clean() removes what a killed job left of it
+  try {
+    FileWriter file(probe, "ckpt.probe", true);
+    file.write(std::string(4096, '\n'));
+    file.sync();
+    file.close();
+  } catch (const Error& error) {
+    ::unlink(probe.c_str());
+    throw Error(ErrorClass::io, cat("no checkpoint can be saved, so training does not begin: ", error.message()),
+                error.hint().empty() ? kElsewhere : error.hint());
+  }
+  ::unlink(probe.c_str());
+  struct statvfs system {};
+  if (::statvfs(folder_.c_str(), &system) != 0 || system.f_blocks == 0) return;  // unknown: the save itself will show it
+  const uint64_t free = uint64_t{system.f_bavail} * system.f_frsize;
+  MT_USER_CHECK(bytes <= free, ErrorClass::io,
+                cat(printable(folder_.string()), " has room for ", human_bytes(free), ", and one checkpoint takes ",
+                    human_bytes(bytes), ": training does not begin"),
+                kElsewhere);
+}
+
 std::string CheckpointStore::meta(int64_t step) const {
   return open_step(step_folder(step), step).manifest().meta;
 }
@@ -206,10 +232,19 @@ CheckpointPlace locate_checkpoints(const fs::path& path) {
 
 std::optional<size_t> first_nonfinite(DType dtype, std::span<const std::byte> data) {
   auto scan = [&]<class Word>(Word exponent) -> std::optional<size_t> {
-    for (size_t i = 0; i < data.size() / sizeof(Word); ++i) {
+    constexpr size_t kBlock = 1024;  // looked at as a whole, without a branch: that loop becomes vector code
+    auto bad = [&](size_t i) {
       Word word;
       std::memcpy(&word, data.data() + i * sizeof(Word), sizeof(Word));
-      if ((word & exponent) == exponent) return i;
+      return (word & exponent) == exponent;
+    };
+    const size_t count = data.size() / sizeof(Word);
+    for (size_t begin = 0; begin < count; begin += kBlock) {
+      const size_t end = std::min(count, begin + kBlock);
+      Word any = 0;
+      for (size_t i = begin; i < end; ++i) any |= static_cast<Word>(bad(i));
+      for (size_t i = begin; any != 0; ++i)
+        if (bad(i)) return i;
     }
     return std::nullopt;
   };

@@ -25,6 +25,7 @@ struct StoreOptions {
   int keep = 3;  // newest checkpoints kept; 0 keeps all; 1 is refused, as one file may turn out damaged
   int64_t keep_every = 0;  // steps that are multiples of it are kept for ever; 0: none
   int rank = 0, world = 1;
+  bool allow_nonfinite = false;  // otherwise a save of NaN or Inf in a floating tensor is Error(numeric) naming it
   std::string
       token;  // names temporary folders; the same on all ranks and unique to the job. Needed for world > 1.
   /// True on every rank when all said true. Needed for world > 1; called the same number of times by each
@@ -48,6 +49,7 @@ struct CheckpointInfo {
   uint64_t bytes = 0;
   size_t num_tensors = 0;
   std::string problem;  // one line; empty when manifest and sizes are right
+  bool unknown = false;  // the problem is the system's (too many open files): the checkpoint may well be right
 };
 
 /// A checkpoint that was found damaged, and why.
@@ -106,7 +108,8 @@ class MT_API CheckpointStore {
 
   /// Saves `slices` (together, over all ranks, an exact cover of each tensor) and `meta` (a JSON object) as
   /// step `step`. Error(io) when the system fails it; what was there before is untouched and a later save may
-  /// succeed. Error(checkpoint) when that step exists with other content. The data must not change meanwhile.
+  /// succeed. Error(checkpoint) when that step exists with other content, Error(numeric) when a floating element is NaN or Inf
+  /// (StoreOptions::allow_nonfinite). All ranks throw the same class. The data must not change meanwhile.
   SaveResult save(int64_t step, std::span<const Slice> slices, std::string_view meta);
   /// The same beside other work: returns at once, and fails where poll() or wait() is called. The slices' data must stay as it is
   /// until the save is over. One at a time.
@@ -115,11 +118,16 @@ class MT_API CheckpointStore {
   /// throws fails the save as everything else does, on every rank; std::bad_alloc becomes Error(io).
   PendingSave start_save(int64_t step, std::function<std::vector<Slice>()> slices, std::string_view meta);
 
+  /// Writes a file into the folder, removes it, and compares what the file system has free with `bytes`, which one checkpoint
+  /// takes. Error(io) when a save could not succeed now. For the rank 0 of a store that writes.
+  void require_room(uint64_t bytes) const;
+
   /// All checkpoints, oldest first, with the quick check of manifest and sizes.
   std::vector<CheckpointInfo> list() const;
-  /// The newest checkpoint whose every byte is right. Error(checkpoint) when there are some and none is.
+  /// The newest checkpoint whose every byte is right. Error(checkpoint) when there are some and none is; Error(io) where the system
+  /// cannot read one, which is no proof of damage: an older one must not be taken for it.
   LatestCheckpoint latest_valid() const;
-  /// Why the checkpoint is not valid, comparing every byte; empty when it is.
+  /// Why the checkpoint is not valid, comparing every byte; empty when it is. Error(io) where the system cannot read it.
   std::string problem(int64_t step) const;
 
   /// Fills the slices. Error(checkpoint) naming file or tensor when anything is missing, damaged or of
@@ -135,7 +143,7 @@ class MT_API CheckpointStore {
   PendingSave begin_save(int64_t step, std::function<std::vector<Slice>()> slices, std::string_view meta, bool background);
   std::vector<int64_t> steps() const;
   void clean();
-  Manifest write_shard(const fs::path& folder, std::span<const Slice> slices, const std::atomic<bool>& given_up);
+  Manifest write_shard(const fs::path& folder, int64_t step, std::span<const Slice> slices, const std::atomic<bool>& given_up);
   uint64_t commit(const fs::path& temporary, int64_t step, Manifest manifest);
   void retire(int64_t saved, std::vector<std::string>& warnings);
   std::string discard(const fs::path& folder);

@@ -1,5 +1,6 @@
 #include "mtrain/cpu/cpu_backend.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 
@@ -94,6 +95,13 @@ std::vector<std::string> cpu_speed_notes(DType dtype, int64_t threads) {
 std::string cpu_level() {
   const char* cap = std::getenv("MTRAIN_ISA");
   return cat("kernels of level ", cpu::usable_isas().front().name, cap && *cap ? cat(", as MTRAIN_ISA=", cap, " says") : "");
+}
+
+std::string cpu_level_name() { return std::string(cpu::usable_isas().front().name); }
+
+bool cpu_has_level(std::string_view name) {
+  std::vector<cpu::Isa> levels = cpu::usable_isas("");
+  return std::any_of(levels.begin(), levels.end(), [&](const cpu::Isa& level) { return level.name == name; });
 }
 
 std::unique_ptr<Backend> make_cpu_backend(int threads) {

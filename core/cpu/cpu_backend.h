@@ -18,5 +18,9 @@ MT_API std::vector<std::string> cpu_speed_notes(DType dtype, int64_t threads);
 
 /// The kernels that make_cpu_backend() takes on this machine, in words: "kernels of level v4".
 MT_API std::string cpu_level();
+/// The name of their level: "v4". Kernels of one level compute the same bits on every machine.
+MT_API std::string cpu_level_name();
+/// Whether this machine's processor has a level, whatever MTRAIN_ISA says.
+MT_API bool cpu_has_level(std::string_view name);
 
 }  // namespace mtrain

@@ -1,6 +1,7 @@
 #include "mtrain/cpu/memory.h"
 
 #include <sys/mman.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -11,6 +12,7 @@
 
 #include "mtrain/base/error.h"
 #include "mtrain/base/text.h"
+#include "mtrain/cpu/cgroup.h"
 
 namespace mtrain::cpu {
 
@@ -27,26 +29,26 @@ size_t meminfo_available() {
   return std::numeric_limits<size_t>::max();
 }
 
-uint64_t read_number(const char* path, uint64_t otherwise) {
-  std::ifstream in(path);
-  uint64_t value = 0;
-  return in >> value ? value : otherwise;
+[[noreturn]] void throw_too_little_free(size_t bytes, size_t free) {
+  throw Error(ErrorClass::config, cat("out of memory: need ", human_bytes(bytes), " more, ", human_bytes(free), " free"),
+              "use a machine with more memory, or end what else runs there");
 }
 
-[[noreturn]] void throw_out_of_memory(size_t bytes, size_t free) {
+/// What is free does not tell why: the process has a limit of its own.
+[[noreturn]] void throw_refused(size_t bytes) {
+  rlimit space{};
+  const bool limited = ::getrlimit(RLIMIT_AS, &space) == 0 && space.rlim_cur != RLIM_INFINITY;
   throw Error(ErrorClass::config,
-              cat("out of memory: need ", human_bytes(bytes), " more, ", human_bytes(free), " free"),
-              "use a machine with more memory, or end what else runs there");
+              cat("out of memory: ",
+                  limited ? cat("the process is limited to ", human_bytes(space.rlim_cur), " of address space, and ") : "",
+                  "the system refuses ", human_bytes(bytes), " more"),
+              limited ? "raise the limit (ulimit -v)" : "use a machine with more memory");
 }
 
 }  // namespace
 
 size_t free_memory() {
-  constexpr uint64_t kNone = std::numeric_limits<uint64_t>::max();
-  uint64_t limit = read_number("/sys/fs/cgroup/memory.max", kNone);
-  uint64_t used = read_number("/sys/fs/cgroup/memory.current", 0);
-  uint64_t group = limit == kNone ? kNone : limit - std::min(limit, used);
-  return static_cast<size_t>(std::min<uint64_t>(meminfo_available(), group));
+  return static_cast<size_t>(std::min<uint64_t>(meminfo_available(), cgroup_memory("/").free));
 }
 
 void* allocate_host(size_t bytes) {
@@ -54,10 +56,10 @@ void* allocate_host(size_t bytes) {
   // A request beyond what is free would be granted and then end the process when touched, so it is refused
   // here.
   if (bytes >= kHugeFrom)
-    if (size_t free = free_memory(); bytes > free) throw_out_of_memory(bytes, free);
+    if (size_t free = free_memory(); bytes > free) throw_too_little_free(bytes, free);
   size_t rounded = (std::max<size_t>(bytes, 1) + align - 1) / align * align;
   void* data = std::aligned_alloc(align, rounded);
-  if (data == nullptr) throw_out_of_memory(bytes, free_memory());
+  if (data == nullptr) throw_refused(bytes);
   if (bytes >= kHugeFrom)
     // Whole huge pages only: the rest of the last one would be memory that nobody asked for. Advice: a refusal changes
     // nothing but speed.

@@ -6,10 +6,12 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <cstdlib>
-#include <fstream>
 #include <optional>
 #include <string>
+
+#include "mtrain/cpu/cgroup.h"
 
 namespace mtrain::cpu {
 
@@ -24,32 +26,9 @@ std::optional<long> number(const std::string& text) {
   return value;
 }
 
-std::string first_word(const fs::path& path, int index = 0) {
-  std::ifstream in(path);
-  std::string word;
-  for (int i = 0; i <= index; ++i)
-    if (!(in >> word)) return {};
-  return word;
-}
-
-int cpus_for(std::optional<long> quota, std::optional<long> period) {
-  if (!quota || !period || *quota <= 0 || *period <= 0) return 0;
-  return static_cast<int>(std::min((*quota + *period - 1) / *period, 1L << 20));
-}
-
 int smaller_limit(int a, int b) {
   if (a == 0) return b;
   return b == 0 ? a : std::min(a, b);
-}
-
-/// A group's limit is the smallest of its own and its ancestors'.
-template <class Read>
-int limit_upwards(const fs::path& mount, fs::path group, Read read) {
-  int limit = 0;
-  for (;; group = group.parent_path()) {
-    limit = smaller_limit(limit, read(mount / group.relative_path()));
-    if (group.relative_path().empty()) return limit;
-  }
 }
 
 int affinity_cpus() {
@@ -62,25 +41,8 @@ int affinity_cpus() {
 }  // namespace
 
 int cgroup_cpu_quota(const fs::path& root) {
-  std::ifstream in(root / "proc/self/cgroup");
-  int limit = 0;
-  for (std::string line; std::getline(in, line);) {  // "0::/a/b" (v2) or "4:cpu,cpuacct:/a/b" (v1)
-    auto first = line.find(':'), second = first == std::string::npos ? first : line.find(':', first + 1);
-    if (second == std::string::npos) continue;
-    std::string controllers = "," + line.substr(first + 1, second - first - 1) + ",";
-    fs::path group = line.substr(second + 1);
-    if (controllers == ",,")
-      limit = smaller_limit(limit, limit_upwards(root / "sys/fs/cgroup", group, [](const fs::path& at) {
-                              return cpus_for(number(first_word(at / "cpu.max")),
-                                              number(first_word(at / "cpu.max", 1)));
-                            }));
-    else if (controllers.find(",cpu,") != std::string::npos)
-      limit = smaller_limit(limit, limit_upwards(root / "sys/fs/cgroup/cpu", group, [](const fs::path& at) {
-                              return cpus_for(number(first_word(at / "cpu.cfs_quota_us")),
-                                              number(first_word(at / "cpu.cfs_period_us")));
-                            }));
-  }
-  return limit;
+  auto cpus = cgroup_cpus(root);
+  return cpus ? static_cast<int>(std::min(std::ceil(*cpus), 0x1p20)) : 0;
 }
 
 int usable_cpus() {

@@ -21,6 +21,8 @@ class LossScaler {
   int64_t good_steps() const { return good_steps_; }
   int64_t bad_steps() const { return bad_steps_; }
   bool dynamic() const { return rule_.growth_interval > 0; }
+  /// Whether an overflow may be the scale's doing: one that cannot fall further is not to blame.
+  bool can_fall() const { return dynamic() && scale_ > rule_.least; }
   /// Records whether the step's gradients were finite.
   void update(bool finite) {
     if (!dynamic()) return;

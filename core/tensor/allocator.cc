@@ -73,7 +73,8 @@ void* CachingAllocator::from_system(size_t size) {
 
 void CachingAllocator::throw_out_of_memory(const Error& error) const {
   std::string held = now_.total() == 0 ? "" : cat("; held so far: ", now_.text());
-  throw Error(error.error_class(), cat(error.message(), " for ", name(use_), held), memory_advice(now_));
+  throw Error(error.error_class(), cat(error.message(), " for ", name(use_), held),
+              error.hint().empty() ? memory_advice(now_) : cat(memory_advice(now_), "; or ", error.hint()));
 }
 
 void CachingAllocator::give(void* data, size_t bytes, MemoryUse use) {

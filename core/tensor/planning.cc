@@ -52,7 +52,8 @@ class PlanningBackend final : public Backend {
   // Mapped, not invented: an op of a plugin may write its tensors on the host.
   void* allocate(Device, size_t bytes) override {
     void* data = ::mmap(nullptr, std::max<size_t>(bytes, 1), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    MT_USER_CHECK(data != MAP_FAILED, ErrorClass::config, cat("no address space of ", human_bytes(bytes)), "");
+    MT_USER_CHECK(data != MAP_FAILED, ErrorClass::config, cat("out of memory: the system refuses ", human_bytes(bytes), " of address space"),
+                  "raise the limit of the process (ulimit -v), or use a smaller model or micro-batch");
     return data;
   }
   void deallocate(Device, void* data, size_t bytes) override { ::munmap(data, std::max<size_t>(bytes, 1)); }

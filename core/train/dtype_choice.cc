@@ -1,5 +1,7 @@
 #include "mtrain/train/dtype_choice.h"
 
+#include <set>
+
 #include "mtrain/base/error.h"
 #include "mtrain/base/log.h"
 #include "mtrain/checkpoint/store.h"
@@ -22,32 +24,42 @@ Bf16Products ask_backend(const Recipe& recipe, PluginHost& plugins) {
     return plugins.make<DeviceBackend>(name, Node::map(), context)->bf16_products();
   } catch (const Error&) {
     // A run tells what is wrong when it opens the backend; others, such as the comparison of layouts, do without the device.
-    return {true, cat("devices have bf16 arithmetic, and the backend ", name, " cannot be asked here")};
+    return {true, cat("bf16 is assumed, since the backend ", name, " is not available here")};
   }
 }
 
 DtypeChoice fastest(const Recipe& recipe, PluginHost& plugins) {
   const MixedPrecisionSection& p = recipe.settings.mixed_precision;
-  if (p.small_products()) return {"bf16", cat(p.fp8 != "none" ? "FP8" : "FP4", " products stand in a network of bf16"), ""};
+  if (p.small_products()) return {"bf16", cat("the network around ", p.fp8 != "none" ? "FP8" : "FP4", " products computes in bf16"), ""};
   Bf16Products products = ask_backend(recipe, plugins);
   return {products.fast ? "bf16" : "fp32", products.reason, ""};
 }
 
-/// What the run computes in that this recipe continues; empty where it begins one. A checkpoint that cannot be read is passed over:
-/// resuming tells what is wrong with it.
+/// What a checkpoint's run computes in; empty where it does not say.
+std::string type_of(const CheckpointStore& store, int64_t step) {
+  try {
+    const std::string place = store.step_folder(step).string();
+    Node config = parse_yaml(meta_from_json(store.meta(step), place).config, cat(place, " (its recipe)"));
+    const Node* dtype = config.find(kSetting);
+    return dtype && dtype_from_name(dtype->as_text()) ? dtype->as_text() : "";
+  } catch (const Error&) {
+    return {};
+  }
+}
+
+/// What the run computes in that this recipe continues: the checkpoint is the one that resuming takes. Empty where it begins one, and
+/// where resuming will say what is wrong.
 std::string type_of_continued(const Recipe& recipe) {
   if (recipe.settings.checkpoint.resume == "never") return {};
   CheckpointStore store(recipe.checkpoint_directory());
-  std::vector<CheckpointInfo> saved = store.list();
-  for (auto at = saved.rbegin(); at != saved.rend(); ++at) {
-    try {
-      if (!at->problem.empty()) continue;
-      CheckpointMeta meta = meta_from_json(store.meta(at->step), at->path.string());
-      Node config = parse_yaml(meta.config, cat(at->path.string(), " (its recipe)"));
-      const Node* dtype = config.find(kSetting);
-      if (dtype && dtype_from_name(dtype->as_text())) return dtype->as_text();
-    } catch (const Error&) {
-    }
+  try {
+    std::set<std::string> types;
+    for (const CheckpointInfo& info : store.list())
+      if (info.problem.empty()) types.insert(type_of(store, info.step));
+    if (types.size() == 1) return *types.begin();
+    // Which one is taken matters, and to find out means to compare every byte.
+    if (auto step = types.empty() ? std::nullopt : store.latest_valid().step) return type_of(store, *step);
+  } catch (const Error&) {
   }
   return {};
 }

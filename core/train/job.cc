@@ -7,6 +7,7 @@
 
 #include "mtrain/base/log.h"
 #include "mtrain/base/text.h"
+#include "mtrain/base/text_stream.h"
 #include "mtrain/comm/thread_world.h"
 #include "mtrain/train/dtype_choice.h"
 #include "mtrain/train/job_identity.h"
@@ -21,6 +22,7 @@ void end_process(const Error& error, bool speaks) {
   set_log_level(LogLevel::error);  // what the launcher's signals make ranks say would only confuse
   if (speaks) log_error(error.message(), error.hint().empty() ? "" : cat("\n  help: ", error.hint()));
   std::this_thread::sleep_for(std::chrono::milliseconds(speaks ? 250 : 200));
+  flush_standard_error();
   _exit(error.exit_status());
 }
 

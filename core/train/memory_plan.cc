@@ -112,7 +112,8 @@ MemoryPlan require_memory(const Recipe& recipe, PluginHost& plugins) {
   MT_USER_CHECK(needed <= plan.free, ErrorClass::config,
                 cat("out of memory: a step needs ", human_bytes(needed), " (", here > 1 ? cat(here, " ranks, each ") : "",
                     plan.at_peak.text(), "), ",
-                    human_bytes(plan.free), " are free"),
+                    human_bytes(plan.free), " are free",
+                    human_bytes(needed) == human_bytes(plan.free) ? cat(", ", needed - plan.free, " bytes less") : ""),
                 memory_advice(plan.at_peak));
   return plan;
 }

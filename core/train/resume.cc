@@ -3,6 +3,7 @@
 #include "mtrain/base/error.h"
 #include "mtrain/base/log.h"
 #include "mtrain/config/diff.h"
+#include "mtrain/cpu/cpu_backend.h"
 #include "mtrain/train/saved_config.h"
 
 namespace mtrain {
@@ -40,6 +41,18 @@ Changes compare(const Recipe& now, const SchemaCatalog& catalog, const Node& bef
   return out;
 }
 
+[[noreturn]] void refuse_arithmetic(const std::string& checkpoint, const std::string& before, const std::string& here) {
+  std::string fix = "continue on such a device";
+  if (before.starts_with(kCpuArithmetic)) {
+    const std::string level = before.substr(kCpuArithmetic.size());
+    fix = cpu_has_level(level) ? cat("set MTRAIN_ISA=", level, " in the environment") : cat("continue on a processor that has level ", level);
+  }
+  throw Error(ErrorClass::checkpoint,
+              cat(checkpoint, " was computed by \"", before, "\", and this is \"", here,
+                  "\", which gives other bits: run.deterministic=true does not allow that"),
+              cat(fix, ", or set run.deterministic=false"));
+}
+
 std::string lines(const std::vector<std::string>& items) {
   return "\n  " + join(items, "\n  ");
 }
@@ -57,6 +70,11 @@ void check_resume(const Recipe& recipe, const PluginHost& plugins, const Checkpo
     changes.impossible.push_back(cat("tokenizer: ", before.tokenizer, " -> ", now.tokenizer));
   if (before.data != now.data)
     changes.impossible.push_back(cat("dataset files: ", printable(before.data), " -> ", printable(now.data)));
+  const std::string arithmetic = identity_of(saved).arithmetic, here = identity_of(saved_config_from_json(now.saved, "this run")).arithmetic;
+  if (!arithmetic.empty() && arithmetic != here) {
+    if (recipe.settings.run.deterministic) refuse_arithmetic(checkpoint, arithmetic, here);
+    changes.changes_result.push_back(cat("arithmetic: ", arithmetic, " -> ", here, "   (sums are added in another order)"));
+  }
   if (!changes.impossible.empty()) {
     std::string message = cat(checkpoint, " cannot be continued by this recipe:", lines(changes.impossible));
     if (!changes.changes_result.empty())

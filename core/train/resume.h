@@ -1,16 +1,20 @@
 // What may differ between a checkpoint and the recipe that continues it.
 #pragma once
 #include <string>
+#include <string_view>
 
 #include "mtrain/train/recipe.h"
 #include "mtrain/train/train_state.h"
 
 namespace mtrain {
 
+/// How SavedIdentity::arithmetic begins on the CPU; the name of the level follows.
+inline constexpr std::string_view kCpuArithmetic = "cpu, level ";
+
 /// Compares the recipe of a checkpoint with the present one, setting by setting, by the schema's resume
 /// classes, each with who set it: throws Error(checkpoint) listing the impossible changes, a changed dataset
 /// or tokenizer, and what else would change the result; logs the latter when they are all and not `quiet`; passes
-/// over the rest.
+/// over the rest. Another arithmetic changes the result, too, and is refused where run.deterministic is set.
 MT_API void check_resume(const Recipe& recipe, const PluginHost& plugins, const CheckpointMeta& before,
                          const CheckpointMeta& now, const std::string& checkpoint, bool quiet = false);
 

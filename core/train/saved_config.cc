@@ -49,7 +49,7 @@ std::string processor() {
 }
 
 Json environment_of(const Recipe& recipe, const PluginHost& plugins, const std::string& data,
-                    const std::string& tokenizer) {
+                    const std::string& tokenizer, const std::string& arithmetic) {
   utsname system{};
   uname(&system);
   Json binaries = Json::object(), loaded = Json::array();
@@ -72,7 +72,8 @@ Json environment_of(const Recipe& recipe, const PluginHost& plugins, const std::
           {"binaries", binaries},
           {"plugins", loaded},
           {"data", data},
-          {"tokenizer", tokenizer}};
+          {"tokenizer", tokenizer},
+          {"arithmetic", arithmetic}};
 }
 
 /// The values, present and shadowed, of settings that must not be saved.
@@ -122,7 +123,7 @@ SavedConfig read_run_folder(const fs::path& folder) {
 }  // namespace
 
 SavedConfig saved_config(const Recipe& recipe, const PluginHost& plugins, const std::string& data,
-                         const std::string& tokenizer) {
+                         const std::string& tokenizer, const std::string& arithmetic) {
   const Composition& composition = recipe.config.composition();
   auto secrets = secret_values(recipe.config);
   SavedConfig out;
@@ -138,7 +139,7 @@ SavedConfig saved_config(const Recipe& recipe, const PluginHost& plugins, const 
     out.overrides.push_back(redacted(override_line(override), secrets));
   out.resolved = recipe.config.to_yaml();
   out.provenance = redacted(write_json(provenance(recipe.config)) + "\n", secrets);
-  out.environment = dump(environment_of(recipe, plugins, data, tokenizer));
+  out.environment = dump(environment_of(recipe, plugins, data, tokenizer, arithmetic));
   return out;
 }
 
@@ -217,7 +218,7 @@ SavedIdentity identity_of(const SavedConfig& config) {
     return json.is_object() && found != json.end() && found->is_string() ? found->get<std::string>()
                                                                          : std::string();
   };
-  return {text("name"), text("directory"), text("data"), text("tokenizer")};
+  return {text("name"), text("directory"), text("data"), text("tokenizer"), text("arithmetic")};
 }
 
 std::map<std::string, std::string> origins_of(const SavedConfig& config) {
@@ -262,7 +263,7 @@ std::vector<std::string> changed_since(const SavedConfig& before, const SavedCon
   Json a = environment_json(before), b = environment_json(now);
   if (!a.is_object() || !b.is_object()) return {"the environment of the saved run is not known"};
   std::vector<std::string> out = changed_programs(a, b);
-  for (const char* what : {"data", "tokenizer"})
+  for (const char* what : {"data", "tokenizer", "arithmetic"})
     if (a.value(what, "") != b.value(what, ""))
       out.push_back(cat("another ", what, ": ", printable(b.value(what, ""), 200)));
   return out;

@@ -18,12 +18,12 @@ struct MT_API SavedConfig {
   std::string resolved;    // YAML
   std::string provenance;  // JSON, see provenance.h
   std::string environment;  // JSON: {"mtrain", "host", …, "name", "directory", "binaries", "plugins", "data",
-                            // "tokenizer"}
+                            // "tokenizer", "arithmetic"}
 };
 
-/// `data` and `tokenizer`: the identities of what the run reads.
+/// `data` and `tokenizer`: the identities of what the run reads; `arithmetic`: what its bits depend on besides, as SavedIdentity says.
 MT_API SavedConfig saved_config(const Recipe& recipe, const PluginHost& plugins, const std::string& data,
-                                const std::string& tokenizer);
+                                const std::string& tokenizer, const std::string& arithmetic);
 
 /// One JSON object; nothing for the texts that have places of their own in a checkpoint.
 MT_API std::string to_json(const SavedConfig& config);
@@ -39,6 +39,7 @@ MT_API SavedConfig read_saved_config(const fs::path& path);
 /// What a saved run says about itself.
 struct SavedIdentity {
   std::string name, directory, data, tokenizer;
+  std::string arithmetic;  // "cpu, level v4", or the device: the same steps give the same bits where it is the same; empty: unknown
 };
 MT_API SavedIdentity identity_of(const SavedConfig& config);
 /// Who set each value, as provenance says: {"optimizer.lr", "recipes/x.yaml:3:5"}.

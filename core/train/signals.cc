@@ -13,43 +13,50 @@
 
 namespace mtrain {
 namespace {
-sigset_t watched() {
-  sigset_t set;
-  sigemptyset(&set);
-  sigaddset(&set, SIGINT);
-  sigaddset(&set, SIGTERM);
-  sigaddset(&set, SIGUSR1);
-  return set;
-}
-
 // A launcher also signals the ranks of a job that has failed, which is then told instead (and warnings are off).
 constexpr int kTicksBeforeTelling = 6;
 }  // namespace
 
+sigset_t stop_signals() {
+  sigset_t set;
+  sigemptyset(&set);
+  for (int signal : {SIGINT, SIGTERM, SIGUSR1}) sigaddset(&set, signal);
+  struct sigaction hangup {};
+  if (sigaction(SIGHUP, nullptr, &hangup) != 0 || hangup.sa_handler != SIG_IGN) sigaddset(&set, SIGHUP);
+  return set;
+}
+
+StopRequests::Meaning StopRequests::take(int signal) {
+  if (signal == SIGINT && std::exchange(interrupted_, true)) return Meaning::end_at_once;
+  return std::exchange(any_, true) ? Meaning::nothing_new : Meaning::stop;
+}
+
 SignalWatch::SignalWatch() {
-  sigset_t set = watched();
-  pthread_sigmask(SIG_BLOCK, &set, nullptr);
+  pthread_sigmask(SIG_BLOCK, &watched_, nullptr);
   watcher_ = std::jthread([this](const std::stop_token& stop) { watch(stop); });
 }
 
 SignalWatch::~SignalWatch() {
   watcher_.request_stop();
   watcher_.join();
-  sigset_t set = watched();
-  pthread_sigmask(SIG_UNBLOCK, &set, nullptr);
+  const timespec now{};
+  while (sigtimedwait(&watched_, nullptr, &now) > 0) {}  // what came twice must not end the process after its save
+  pthread_sigmask(SIG_UNBLOCK, &watched_, nullptr);
 }
 
 void SignalWatch::watch(const std::stop_token& stop) {
-  sigset_t set = watched();
+  StopRequests requests;
   const timespec tick{0, 100'000'000};
   int ticks = 0, untold = 0;
   while (!stop.stop_requested()) {
-    int signal = sigtimedwait(&set, nullptr, &tick);
+    int signal = sigtimedwait(&watched_, nullptr, &tick);
     if (signal <= 0) {
       if (untold != 0 && --ticks <= 0) tell(std::exchange(untold, 0));
       continue;
     }
-    if (received() != 0) _exit(128 + signal);
+    StopRequests::Meaning meaning = requests.take(signal);
+    if (meaning == StopRequests::Meaning::end_at_once) _exit(128 + signal);
+    if (meaning == StopRequests::Meaning::nothing_new) continue;
     received_.store(signal, std::memory_order_relaxed);
     untold = signal;
     ticks = cpu::launched_here() > 1 ? kTicksBeforeTelling : 0;
@@ -58,7 +65,8 @@ void SignalWatch::watch(const std::stop_token& stop) {
 }
 
 void SignalWatch::tell(int signal) {
-  log_warn(strsignal(signal), ": stopping after this step with a checkpoint; once more ends at once");
+  log_warn(strsignal(signal), ": stopping after this step with a checkpoint; ",
+           signal == SIGINT ? "Ctrl-C once more" : "Ctrl-C (SIGINT) twice", " ends at once, without one");
 }
 
 }  // namespace mtrain

@@ -1,12 +1,28 @@
-// SignalWatch: turns the first SIGINT, SIGTERM or SIGUSR1 into a wish to stop at the next step edge, the second into an
-// immediate end. (SIGUSR1 is what mpirun hands on to ranks as it is, and what a batch system sends before its time limit.) Made once, before any other thread exists, so that all threads inherit the blocked mask.
+// SignalWatch: turns the first signal that asks for a stop into a wish to stop at the next step edge. SIGUSR1 is what mpirun hands on
+// to ranks as it is, and what a batch system sends before its time limit; SIGHUP is a terminal's that closes. Made once, before any
+// other thread exists, so that all threads inherit the blocked mask.
 #pragma once
 #include <atomic>
+#include <csignal>
 #include <thread>
 
 #include "mtrain/base/export.h"
 
 namespace mtrain {
+
+/// SIGINT, SIGTERM, SIGUSR1, and SIGHUP unless it is ignored now, as under nohup.
+MT_API sigset_t stop_signals();
+
+/// What signals mean, one after the other. Schedulers and process groups send theirs twice, and a save takes its time: only a
+/// second SIGINT, which a person sends, ends what the first signal let finish. For one thread.
+class MT_API StopRequests {
+ public:
+  enum class Meaning { stop, nothing_new, end_at_once };
+  Meaning take(int signal);
+
+ private:
+  bool any_ = false, interrupted_ = false;
+};
 
 class MT_API SignalWatch {
  public:
@@ -20,6 +36,7 @@ class MT_API SignalWatch {
  private:
   void watch(const std::stop_token& stop);
   void tell(int signal);
+  const sigset_t watched_ = stop_signals();
   std::atomic<int> received_{0};
   std::jthread watcher_;
 };

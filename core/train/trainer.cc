@@ -10,6 +10,7 @@
 #include "mtrain/cpu/cpu_backend.h"
 #include "mtrain/train/profiling.h"
 #include "mtrain/train/replica_check.h"
+#include "mtrain/train/resume.h"
 
 namespace mtrain {
 namespace {
@@ -137,7 +138,9 @@ void Trainer::build() {
 
   open_store();
   state_.seed = static_cast<uint64_t>(s.rng.seed);
-  saved_ = mtrain::saved_config(recipe_, plugins, dataset_->identity(), session_.tokenizer->identity());
+  saved_ = mtrain::saved_config(recipe_, plugins, dataset_->identity(), session_.tokenizer->identity(),
+                                s.dist.backend == "cpu" ? cat(kCpuArithmetic, cpu_level_name())
+                                                           : session_.device.substr(0, session_.device.find(',')));
   resume();
   loader_.emplace(*train_source_, loader_config(s, mesh_.data().index(), mesh_.data().size()), state_.consumed_samples);
   fill_info();
@@ -171,6 +174,8 @@ void Trainer::run() {
   auto due = [&](int64_t interval) { return interval > 0 && state_.step % interval == 0; };
   if (!observers_.empty())  // who else would look at it; it takes a while
     info_.peak_flops = ranks_.size() * peak_rate(s, session_.device, *session_.backend, session_.run->device()).flops;
+  if (first() && (state_.step < s.train.steps || saved_step_ < 0))  // masters and optimizer state, all of them float
+    store_->require_room(static_cast<uint64_t>(planned_.parameters) * sizeof(float) * (1 + optimizer_state_->names().size()));
   tell([&](Observer& o) { o.on_start(info_); });
   if (state_.step == 0 && saved_step_ < 0 && s.train.steps == 0) save();
   bool stopped = false;
@@ -191,6 +196,7 @@ void Trainer::run() {
   end_save();
   if (saved_step_ != state_.step && state_.step > 0) save();
   end_save();
+  require_saved();
   if (!stopped && info_.first_step < s.train.steps) evaluate();
   tell([&](Observer& o) { o.on_end(state_.step); });
 }
@@ -311,24 +317,33 @@ bool Trainer::update(const StepLoss& loss, double grad_norm, double lr) {
                               .clip = s.optimizer.clip_grad,
                               .grad_norm = grad_norm,
                               .step = state_.updates});
-  } else if (!scaler_.dynamic() || !std::isfinite(loss.loss_sum)) {
-    std::string what = cat(std::isfinite(loss.loss_sum) ? "gradient norm " : "loss ",
-                           std::isfinite(loss.loss_sum) ? grad_norm : loss.mean(), " at step ",
-                           state_.step + 1, " (samples ", state_.consumed_samples, " to ",
-                           state_.consumed_samples + s.global_batch() - 1, ")");
-    if (s.train.on_nonfinite != "skip") end_save();
-    MT_USER_CHECK(s.train.on_nonfinite == "skip", ErrorClass::numeric,
-                  cat("not a finite ", what, "; nothing was updated"),
-                  cat("lower optimizer.lr, raise scheduler.warmup_steps, look at those samples, or set "
-                      "train.on_nonfinite=skip; step ",
-                      saved_step_ < 0 ? 0 : saved_step_, " is saved"));
-    event(cat("warning: not a finite ", what, "; skipped"));
+    skips_ = 0;
+  } else if (!scaler_.can_fall() || !std::isfinite(loss.loss_sum)) {
+    skip_or_stop(loss, grad_norm);
   }
   scaler_.update(finite);
   state_.loss_scale = scaler_.scale();
   state_.good_steps = scaler_.good_steps();
   state_.bad_steps = scaler_.bad_steps();
   return finite;
+}
+
+void Trainer::skip_or_stop(const StepLoss& loss, double grad_norm) {
+  const Settings& s = recipe_.settings;
+  const bool skips = s.train.on_nonfinite == "skip", loss_is_finite = std::isfinite(loss.loss_sum);
+  const std::string what = cat("not a finite ", loss_is_finite ? "gradient norm " : "loss ", loss_is_finite ? grad_norm : loss.mean(),
+                               " at step ", state_.step + 1, " (samples ", state_.consumed_samples, " to ",
+                               state_.consumed_samples + s.global_batch() - 1, ")");
+  if (skips && skips_ < s.train.max_skips) {
+    ++skips_;
+    return event(cat("warning: ", what, "; skipped"));
+  }
+  end_save();
+  throw Error(ErrorClass::numeric,
+              skips ? cat(what, ", and the ", skips_, " updates before it were skipped for the same: train.max_skips allows no more")
+                    : cat(what, "; nothing was updated"),
+              cat("lower optimizer.lr, raise scheduler.warmup_steps, ",
+                  skips ? "or look at those samples; " : "look at those samples, or set train.on_nonfinite=skip; ", newest_saved()));
 }
 
 void Trainer::begin_profile() {

@@ -7,6 +7,7 @@
 #include <optional>
 #include <vector>
 
+#include "mtrain/base/error.h"
 #include "mtrain/checkpoint/store.h"
 #include "mtrain/data/dataset.h"
 #include "mtrain/comm/communicator.h"
@@ -68,6 +69,8 @@ class MT_API Trainer {
   bool records_step();
   StepLoss forward_backward(std::span<const Batch> batches);
   bool update(const StepLoss& loss, double grad_norm, double lr);
+  /// Passes over an update that cannot be made, or ends the run: train.on_nonfinite.
+  void skip_or_stop(const StepLoss& loss, double grad_norm);
   /// What the model does once per step by itself, and tells of it.
   std::vector<std::pair<std::string, double>> end_step(bool updated);
   void open_store();
@@ -80,6 +83,9 @@ class MT_API Trainer {
   void end_save();
   void end_save_or_drop_it() noexcept;
   bool try_save(int64_t step, const std::function<void()>& part);
+  void require_saved() const;
+  /// What of the run is kept, as half a sentence for a message about its end.
+  std::string newest_saved() const;
   /// Before and after a step: keeps the profile that the recipe asks for, and writes it when its steps are done.
   void begin_profile();
   void end_profile(bool last);
@@ -115,6 +121,8 @@ class MT_API Trainer {
   SavedConfig saved_;
   RunInfo info_;
   int64_t saved_step_ = -1;
+  std::optional<Error> save_failure_;  // of the last save; absent when it succeeded
+  int64_t skips_ = 0;  // updates in a row that were skipped for a loss or gradient that is not finite
   int64_t steps_here_ = 0;  // by this object, for cuda_graph.warmup_steps
   std::optional<Profile> profile_;
   int64_t profile_from_ = 0;  // steps before it

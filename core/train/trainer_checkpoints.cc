@@ -42,22 +42,33 @@ void Trainer::open_store() {
   else store_.emplace(recipe_.checkpoint_directory());
 }
 
-/// A failed save never stops training: the next one is tried at its time. False then.
+/// A save that the system fails never stops training: the next one is tried at its time. False then.
 bool Trainer::try_save(int64_t step, const std::function<void()>& part) {
-  std::string why;
   try {
     part();
     return true;
   } catch (const Error& error) {
     save_.reset();
     if (error.error_class() != ErrorClass::io) throw;
-    why = error.what();
+    save_failure_ = error;
   } catch (const std::bad_alloc&) {
     save_.reset();
-    why = "no memory for its copy";
+    save_failure_.emplace(ErrorClass::io, "no memory for its copy", "free some memory");
   }
-  event(cat("warning: checkpoint of step ", step, " failed: ", why));
+  event(cat("warning: checkpoint of step ", step, " failed: ", save_failure_->what()));
   return false;
+}
+
+std::string Trainer::newest_saved() const {
+  if (saved_step_ < 0) return "no checkpoint was saved";
+  return cat("the newest checkpoint is of step ", saved_step_, ", and the same command continues from it");
+}
+
+/// A run ends well only where its last state is kept.
+void Trainer::require_saved() const {
+  if (saved_step_ == state_.step || !save_failure_) return;
+  throw Error(ErrorClass::io, cat("the last state of the run, of step ", state_.step, ", is not saved: ", save_failure_->message()),
+              cat(save_failure_->hint(), save_failure_->hint().empty() ? "" : "; ", newest_saved()));
 }
 
 void Trainer::save() {
@@ -102,6 +113,7 @@ void Trainer::end_save() {
     SaveResult result = save_->wait();
     save_held_ += seconds_since(start);
     saved_step_ = step;
+    save_failure_.reset();
     auto ms = [](double seconds) { return cat(static_cast<int>(seconds * 1000), " ms"); };
     event(cat("checkpoint of step ", step, ": ", human_bytes(result.bytes), " in ", ms(result.seconds),
               recipe_.settings.checkpoint.async ? cat(" (training waited ", ms(save_held_), ")") : "", ", ",

@@ -5,13 +5,17 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <csignal>
 #include <iostream>
 #include <new>
 #include <system_error>
 
+#include "mtrain/base/errno_hint.h"
 #include "mtrain/base/error.h"
 #include "mtrain/base/text.h"
+#include "mtrain/base/text_stream.h"
 #include "mtrain/train/search_path.h"
+#include "last_words.h"
 #include "recipe_words.h"
 
 namespace mtrain {
@@ -49,9 +53,9 @@ size_t words_of_option(const CLI::App& app, const std::string& word) {
 
 int report(const char* error_class, const std::string& message, const std::string& hint, int status) {
   std::cout.flush();
-  // What is told may quote a file or an argument of somebody who wants the terminal to show something else.
-  std::cerr << headline(error_class, printable_lines(message));
-  if (!hint.empty()) std::cerr << "  help: " << printable_lines(hint) << '\n';
+  // A message may quote a file or an argument whose author wants the terminal to show something else.
+  std::string help = hint.empty() ? "" : cat("  help: ", printable_lines(hint), "\n");
+  write_standard_error(cat(headline(error_class, printable_lines(message)), help));
   return status;
 }
 
@@ -103,10 +107,15 @@ int parse_and_run(CLI::App& app, Cli& cli, std::vector<std::string> arguments) {
   } catch (const Error& error) {
     return report(error);
   } catch (const std::bad_alloc&) {
-    return report("internal", "out of memory",
-                  "ask for less (a smaller model or batch) or use a larger machine", 70);
+    return report(name(ErrorClass::config), "out of memory: the system refuses more",
+                  "raise the limits of memory (ulimit -v, or the container's), use a smaller model or micro-batch, or a larger machine",
+                  static_cast<int>(ErrorClass::config));
   } catch (const std::filesystem::filesystem_error& error) {
-    return report(name(ErrorClass::io), error.what(), "", static_cast<int>(ErrorClass::io));
+    return report(name(ErrorClass::io), error.what(), errno_hint(error.code().value()), static_cast<int>(ErrorClass::io));
+  } catch (const std::system_error& error) {  // of threads
+    return report(name(ErrorClass::io), cat("the system refuses a thread or lock: ", error.what()),
+                  "raise the limits of processes (ulimit -u) and of address space (ulimit -v), or lower run.threads",
+                  static_cast<int>(ErrorClass::io));
   } catch (const std::exception& error) {
     return report("internal", error.what(), "this is a defect of mtrain: please report it with this line",
                   70);
@@ -161,6 +170,8 @@ std::vector<std::string> with_default_command(const CLI::App& app, std::vector<s
 
 int run_cli(CLI::App& app, Cli& cli, std::vector<std::string> arguments) {
   occupy_standard_streams();
+  prepare_last_words();
+  std::signal(SIGXFSZ, SIG_IGN);  // a file that may grow no further is an error of the write, which is told with its name
   cli.words = arguments;
   int status = parse_and_run(app, cli, std::move(arguments));
   std::cout.flush();

@@ -41,7 +41,7 @@ void list_text(const std::vector<CheckpointInfo>& infos) {
     std::cout << padded(std::to_string(info.step), 10) << padded(known ? info.created : "-", 20)
               << padded(known ? human_bytes(info.bytes) : "-", 10)
               << padded(known ? std::to_string(info.num_tensors) : "-", 7)
-              << (known ? "yes" : "NO: " + info.problem) << '\n';
+              << (known ? "yes" : (info.unknown ? "unknown: " : "NO: ") + info.problem) << '\n';
   }
 }
 
@@ -53,7 +53,7 @@ void list_json(const std::vector<CheckpointInfo>& infos) {
                     {"time", info.created},
                     {"bytes", info.bytes},
                     {"tensors", info.num_tensors},
-                    {"valid", info.problem.empty()},
+                    {"valid", info.unknown ? nlohmann::ordered_json() : nlohmann::ordered_json(info.problem.empty())},
                     {"problem", info.problem}});
   std::cout << rows.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) << '\n';
 }
@@ -71,6 +71,7 @@ bool verify(const fs::path& path, bool deep) {
       else
         problem = CheckpointStore(info.path.parent_path()).problem(info.step);
     } catch (const Error& error) {
+      if (error.error_class() != ErrorClass::checkpoint) throw;
       problem = error.message();
     }
     if (problem.empty() && !content.nonfinite.empty())

@@ -16,6 +16,7 @@
 #include "mtrain/base/text.h"
 #include "mtrain/comm/communicator.h"
 #include "mtrain/config/tree.h"
+#include "mtrain/cpu/cgroup.h"
 #include "mtrain/cpu/cpu_backend.h"
 #include "mtrain/plugin/sidecar.h"
 #include "mtrain/tensor/device_backend.h"
@@ -31,14 +32,6 @@ struct Finding {
   std::string text, fix;
   ErrorClass error_class = ErrorClass::bug;  // of a failure
 };
-
-/// The first line of a file of /proc or /sys; absent when there is none.
-std::optional<std::string> first_line(const fs::path& path) {
-  std::ifstream file(path);
-  std::string line;
-  if (!std::getline(file, line)) return std::nullopt;
-  return line;
-}
 
 /// The value of a "key : value" file such as /proc/cpuinfo; "" when absent.
 std::string value_of(const fs::path& path, std::string_view key) {
@@ -61,37 +54,6 @@ std::optional<uint64_t> number_of(const std::optional<std::string>& text) {
 uint64_t kilobytes_of(std::string_view key) {
   std::string value = value_of("/proc/meminfo", key);
   return number_of(value.substr(0, value.find(' '))).value_or(0) * 1024;
-}
-
-/// The folder of this process's control group (version 2); absent outside of one.
-std::optional<fs::path> control_group() {
-  std::ifstream file("/proc/self/cgroup");
-  for (std::string line; std::getline(file, line);) {
-    if (!line.starts_with("0::")) continue;
-    fs::path folder = "/sys/fs/cgroup" + line.substr(3);
-    return fs::exists(folder / "cgroup.controllers") ? folder : fs::path("/sys/fs/cgroup");
-  }
-  return std::nullopt;
-}
-
-/// A limit of the control group or of one above it: the smallest counts.
-template <class Read>
-auto smallest_limit(const char* file, Read read) -> decltype(read(std::string())) {
-  decltype(read(std::string())) least;
-  auto group = control_group();
-  if (!group) return least;
-  for (fs::path at = *group; at.string().starts_with("/sys/fs/cgroup"); at = at.parent_path())
-    if (auto line = first_line(at / file))
-      if (auto limit = read(*line); limit && (!least || *limit < *least)) least = limit;
-  return least;
-}
-
-std::optional<double> quota_of(const std::string& line) {  // "200000 100000" or "max 100000"
-  auto parts = split(line, ' ');
-  if (parts.size() != 2) return std::nullopt;
-  auto quota = number_of(parts[0]), period = number_of(parts[1]);
-  if (!quota || !period || *period == 0) return std::nullopt;
-  return static_cast<double>(*quota) / static_cast<double>(*period);
 }
 
 /// "mixed_precision.dtype=auto takes fp32: this CPU has no bf16 arithmetic".
@@ -143,7 +105,7 @@ Finding cores() {
   int allowed = ::sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
   long online = ::sysconf(_SC_NPROCESSORS_ONLN);
   Finding out{"cores", State::ok, cat(allowed, " usable of ", online, " online"), ""};
-  if (auto quota = smallest_limit("cpu.max", quota_of); quota && *quota < allowed) {
+  if (auto quota = cpu::cgroup_cpus("/"); quota && *quota < allowed) {
     out.state = State::warn;
     out.text += cat(", but the control group grants the time of ", *quota, " only");
     out.fix = cat("set OMP_NUM_THREADS=", std::max(1, static_cast<int>(*quota)),
@@ -166,10 +128,9 @@ Finding cores() {
 Finding memory() {
   uint64_t total = kilobytes_of("MemTotal"), free = kilobytes_of("MemAvailable");
   Finding out{"memory", State::ok, cat(human_bytes(free), " free of ", human_bytes(total)), ""};
-  auto limit = smallest_limit("memory.max", [](const std::string& line) { return number_of(line); });
-  if (limit && *limit < total) {
-    out.text += cat(", the control group allows ", human_bytes(*limit));
-    free = std::min(free, *limit);
+  if (cpu::CgroupMemory group = cpu::cgroup_memory("/"); group.limit < total) {
+    out.text += cat(", the control group allows ", human_bytes(group.limit), " and has ", human_bytes(group.free), " of it free");
+    free = std::min(free, group.free);
   }
   if (free < uint64_t{2} << 30) {
     out.state = State::warn;

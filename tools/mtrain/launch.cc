@@ -18,7 +18,9 @@
 
 #include "mtrain/base/error.h"
 #include "mtrain/base/file.h"
+#include "mtrain/base/text_stream.h"
 #include "mtrain/train/launcher.h"
+#include "mtrain/train/signals.h"
 
 namespace mtrain {
 namespace {
@@ -82,9 +84,8 @@ std::vector<std::string> words_for_ranks(const std::vector<std::string>& words) 
 }
 
 sigset_t handed_on() {
-  sigset_t set;
-  sigemptyset(&set);
-  for (int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGCHLD}) sigaddset(&set, signal);
+  sigset_t set = stop_signals();
+  sigaddset(&set, SIGCHLD);
   return set;
 }
 
@@ -109,14 +110,17 @@ sigset_t handed_on() {
 /// Waits for the launcher and hands signals on: its wait status, and the first signal that came (0: none).
 int await(pid_t child, int& told) {
   sigset_t set = handed_on();
+  StopRequests requests;
   for (;;) {
     int status = 0;
     if (::waitpid(child, &status, WNOHANG) == child) return status;
     int signal = sigwaitinfo(&set, nullptr);
     if (signal <= 0 || signal == SIGCHLD) continue;
     // mpirun hands SIGUSR1 on as it is; at SIGTERM it gives the ranks a second.
-    ::kill(child, told == 0 ? SIGUSR1 : SIGTERM);
-    if (told == 0) told = signal;
+    StopRequests::Meaning meaning = requests.take(signal);
+    if (meaning == StopRequests::Meaning::stop) told = signal;
+    if (meaning == StopRequests::Meaning::stop) ::kill(child, SIGUSR1);
+    if (meaning == StopRequests::Meaning::end_at_once) ::kill(child, SIGTERM);
   }
 }
 
@@ -162,10 +166,10 @@ int launch_ranks(const Cli& cli, int64_t nproc) {
   if (told != 0) return 128 + told;
   int code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
   if (code <= 128) return code;
-  std::cerr << headline(name(ErrorClass::peer),
-                        cat(WIFSIGNALED(status) ? "mpirun" : "a rank", " was ended by signal ", code - 128,
-                            " (", strsignal(code - 128), ")"))
-            << "  help: see above for what is known; the same command continues from the newest checkpoint\n";
+  write_standard_error(cat(headline(name(ErrorClass::peer),
+                                    cat(WIFSIGNALED(status) ? "mpirun" : "a rank", " was ended by signal ", code - 128, " (",
+                                        strsignal(code - 128), ")")),
+                           "  help: see above for what is known; the same command continues from the newest checkpoint\n"));
   return static_cast<int>(ErrorClass::peer);
 }
 

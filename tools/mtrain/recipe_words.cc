@@ -6,6 +6,7 @@
 
 #include "cli.h"
 #include "mtrain/base/error.h"
+#include "mtrain/base/text_stream.h"
 #include "mtrain/train/search_path.h"
 
 namespace mtrain {
@@ -145,13 +146,13 @@ Recipe inspect_recipe(Cli& cli, const RecipeRequest& request, const PluginHost& 
     print_warnings(cli, recipe);
   } else {
     cli.status = recipe.report.exit_status();
-    std::cerr << headline(name(static_cast<ErrorClass>(cli.status)), recipe.report.text());
+    write_standard_error(headline(name(static_cast<ErrorClass>(cli.status)), recipe.report.text()));
   }
   return recipe;
 }
 
 void print_warnings(const Cli& cli, const Recipe& recipe) {
-  if (!cli.quiet && recipe.report.warnings() > 0) std::cerr << recipe.report.text() << '\n';
+  if (!cli.quiet && recipe.report.warnings() > 0) write_standard_error(recipe.report.text() + "\n");
 }
 
 }  // namespace mtrain

@@ -4,6 +4,7 @@
 
 #include "cli.h"
 #include "mtrain/base/error.h"
+#include "mtrain/base/text_stream.h"
 #include "mtrain/train/recipe_state.h"
 #include "mtrain/train/sweep_trials.h"
 #include "recipe_words.h"
@@ -33,7 +34,7 @@ std::vector<bool> faulty_trials(Cli& cli, const std::vector<SweepTrial>& trials,
     faulty.push_back(!report.ok());
     if (list) std::cout << title(trial) << "   " << describe(judge_recipe(report)) << '\n';
     if (report.ok()) continue;
-    std::cerr << title(trial) << '\n' << headline("config", report.text());
+    write_standard_error(cat(title(trial), '\n', headline("config", report.text())));
     if (cli.status == 0) cli.status = status;
   }
   return faulty;
@@ -67,14 +68,14 @@ void train_sweep(Cli& cli, const RecipeRequest& request, bool keep_going) {
   if (cli.status != 0 && !keep_going) return;
   for (size_t i = 0; i < trials.size(); ++i) {
     if (faulty[i]) continue;
-    if (!cli.quiet) std::cout << title(trials[i]) << std::endl;
+    if (!cli.quiet) TextStream(1).write(title(trials[i]) + "\n");
     int status = 0;
     try {
       status = run_trial(cli, trials[i], plugins);
     } catch (const Error& error) {
       if (!keep_going) throw;
       status = error.exit_status();
-      std::cerr << title(trials[i]) << '\n' << headline(name(error.error_class()), error.what());
+      write_standard_error(cat(title(trials[i]), '\n', headline(name(error.error_class()), error.what())));
     }
     if (cli.status == 0) cli.status = status;
     if (status > 128 || (status != 0 && !keep_going)) return;  // a signal ends the sweep in any case

@@ -182,6 +182,7 @@ class Console final : public Observer {
   }
 
   void draw(double now) {
+    if (stream_.behind()) return;  // nobody watches
     // One column stays free: a row that is written full makes some terminals wrap.
     int columns = (options_.columns > 0 ? options_.columns : stream_.columns()) - 1;
     stream_.write(cat("\r", progress_line(progress_, columns, style_), "\x1b[K"));

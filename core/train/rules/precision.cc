@@ -9,7 +9,7 @@ constexpr Rule kRules[] = {
      "a product has one type", "mixed_precision.fp8='none'; mixed_precision.fp4='none'"},
     {"small-products-dtype", "mixed_precision.dtype", "fp8 or fp4",
      "mixed_precision.dtype in ['bf16', 'fp16', 'auto']",
-     "FP8 and FP4 products stand in a network of bf16 or fp16, not {mixed_precision.dtype}", "",
+     "FP8 and FP4 products need a network that computes in bf16 or fp16, not {mixed_precision.dtype}", "",
      "mixed_precision.dtype"},
     {"fp8-params", "mixed_precision.fp8_params", "mixed_precision.fp8_params", "fp8",
      "needs mixed_precision.fp8", "", "mixed_precision.fp8_params; mixed_precision.fp8"},

@@ -30,6 +30,10 @@ void TrainSection::bind(Fields& f) {
     "what to do when the loss or its gradient is not finite: stop, or skip that update")
       .one_of({"stop", "skip"})
       .resume(safe);
+  f("max_skips", max_skips, "on_nonfinite=skip: updates that may be skipped in a row; one more ends the run with status 14")
+      .min(1)
+      .unit("steps")
+      .resume(safe);
   f("skip_steps", skip_steps, "updates whose data is passed over")
       .min(0)
       .unit("steps")

@@ -13,6 +13,7 @@ namespace mtrain {
 struct TrainSection {
   int64_t steps = 0, micro_batch_size = 1, global_batch_size = 0, weight_hash_interval = 0;
   std::string on_nonfinite = "stop";
+  int64_t max_skips = 10;
   std::vector<std::string> batch_schedule;
   std::vector<int64_t> skip_steps;
   double max_minutes = 0;

@@ -29,8 +29,8 @@ const Verdict& CudaBackend::verdict() const {
 Bf16Products CudaBackend::bf16_products() const {
   constexpr int kFirstWithBf16 = 80;  // Ampere
   if (probe().devices == 0) return Backend::bf16_products();
-  if (architecture_of(0) < kFirstWithBf16) return {false, "this GPU has no bf16 products"};
-  return {true, "this GPU has bf16 products"};
+  if (architecture_of(0) < kFirstWithBf16) return {false, "this GPU has no bf16 arithmetic"};
+  return {true, "this GPU has bf16 arithmetic"};
 }
 
 const KernelTable& CudaBackend::kernels() const {

@@ -1,13 +1,20 @@
 #include "mtrain/checkpoint/store.h"
 
 #include <doctest/doctest.h>
+#include <fcntl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <atomic>
+#include <barrier>
+#include <cerrno>
 #include <cmath>
 #include <csignal>
 #include <limits>
+#include <thread>
 
 #include "checkpoint_testing.h"
 #include "mtrain/checkpoint/digest.h"
@@ -225,7 +232,7 @@ TEST_CASE("loading refuses what is not there, before it touches anything") {
 
 TEST_CASE("NaN and Inf are refused by name unless allowed") {
   TempDir dir;
-  CheckpointStore store(dir.path(), StoreOptions{});
+  CheckpointStore store(dir.path(), StoreOptions{.allow_nonfinite = true});
   for (float bad : {std::numeric_limits<float>::quiet_NaN(), -std::numeric_limits<float>::infinity()}) {
     std::vector<float> values(100, 1.0f);
     values[70] = bad;
@@ -243,6 +250,106 @@ TEST_CASE("NaN and Inf are refused by name unless allowed") {
   CHECK(first_nonfinite(DType::bf16, std::as_bytes(std::span("\x80\x3f\x80\x7f", 4))) == 1);
   CHECK(first_nonfinite(DType::f16, std::as_bytes(std::span("\xff\x7b\x00\xfc", 4))) == 1);
   CHECK_FALSE(first_nonfinite(DType::i32, std::as_bytes(std::span("\xff\xff\xff\xff", 4))));
+}
+
+TEST_CASE("a state with NaN or Inf is not saved, wherever the element is, and older checkpoints stay") {
+  TempDir dir;
+  const StoreOptions options{.keep = 2};
+  CheckpointStore store(dir.path(), options);
+  save(store, 1, 1);
+  save(store, 2, 2);
+  constexpr size_t kCount = (size_t{4} << 20) / sizeof(float) + 3000;  // more than is hashed at once
+  std::vector<float> values(kCount, 1.0f);
+  for (size_t at : {size_t{0}, size_t{1023}, size_t{1024}, kCount - 3000, kCount - 1}) {
+    values[at] = at % 2 ? std::numeric_limits<float>::quiet_NaN() : std::numeric_limits<float>::infinity();
+    auto bytes = std::as_writable_bytes(std::span(values));
+    std::vector<Slice> slices = {whole_slice("w", DType::f32, {static_cast<int64_t>(kCount)}, bytes)};
+    ErrorClass error_class{};
+    std::string message = failure([&] { store.save(3, slices, "{}"); }, &error_class);
+    CHECK_MESSAGE(message.find(cat("the state of step 3 is not saved: tensor 'w' holds NaN or Inf, first at element ", at, " ")) !=
+                      std::string::npos,
+                  message);
+    CHECK(error_class == ErrorClass::numeric);
+    CHECK(steps_of(store) == std::vector<int64_t>{1, 2});
+    values[at] = 1;
+    for (const auto& entry : fs::directory_iterator(dir.path())) CHECK_FALSE(entry.path().filename().string().starts_with("step-3"));
+  }
+  save(store, 3, 3);
+  CHECK(steps_of(store) == std::vector<int64_t>{2, 3});
+}
+
+TEST_CASE("when one rank's part cannot be saved for what it is, all ranks fail alike") {
+  TempDir dir;
+  std::barrier<> meeting(2);
+  std::atomic<bool> all{true};
+  auto vote = [&](bool mine) {
+    meeting.arrive_and_wait();
+    if (!mine) all = false;
+    meeting.arrive_and_wait();
+    bool said = all;
+    meeting.arrive_and_wait();
+    all = true;
+    return said;
+  };
+  std::array<ErrorClass, 2> classes{};
+  auto rank = [&](int r) {
+    CheckpointStore store(dir.path(), {.rank = r, .world = 2, .token = "t", .vote = vote});
+    std::vector<float> values(4, r == 1 ? std::numeric_limits<float>::infinity() : 1.0f);
+    std::vector<Slice> slices = {{"w", DType::f32, {8}, {4 * r}, {4}, std::as_writable_bytes(std::span(values))}};
+    failure([&] { store.save(1, slices, "{}"); }, &classes[static_cast<size_t>(r)]);
+  };
+  std::thread other([&] { rank(1); });
+  rank(0);
+  other.join();
+  CHECK(classes[0] == ErrorClass::numeric);
+  CHECK(classes[1] == ErrorClass::numeric);
+}
+
+TEST_CASE("room for a checkpoint is asked of the folder before one is made") {
+  TempDir dir;
+  CheckpointStore store(dir / "checkpoints", StoreOptions{});
+  store.require_room(1 << 20);
+  ErrorClass error_class{};
+  std::string message = failure([&] { store.require_room(uint64_t{1} << 62); }, &error_class);
+  CHECK_MESSAGE(message.find("has room for ") != std::string::npos, message);
+  CHECK_MESSAGE(message.find("one checkpoint takes 4096.0 PiB") != std::string::npos, message);
+  CHECK(error_class == ErrorClass::io);
+  fs::remove_all(dir / "checkpoints");
+  CHECK(failure([&] { store.require_room(1); }, &error_class).find("no checkpoint can be saved") != std::string::npos);
+  CHECK(error_class == ErrorClass::io);
+  fs::create_directory(dir / "checkpoints");
+  store.require_room(1);
+  CHECK(fs::is_empty(dir / "checkpoints"));
+}
+
+TEST_CASE("a system that cannot open files is no reason to take an older checkpoint") {
+  TempDir dir;
+  CheckpointStore store(dir.path(), StoreOptions{});
+  save(store, 1, 1);
+  save(store, 2, 2);
+  rlimit before{};
+  REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
+  const rlimit few{256, before.rlim_max};
+  REQUIRE(::setrlimit(RLIMIT_NOFILE, &few) == 0);
+  std::vector<int> taken;
+  for (int fd; (fd = ::open("/dev/null", O_RDONLY | O_CLOEXEC)) >= 0;) taken.push_back(fd);
+  REQUIRE(errno == EMFILE);
+  // With none free the folder cannot be listed; with one, the checkpoint's second file cannot be opened.
+  for (int free = 0; free < 2; ++free) {
+    ErrorClass error_class{};
+    std::string message = failure([&] { store.latest_valid(); }, &error_class);
+    CHECK_MESSAGE(message.find("Too many open files") != std::string::npos, message);
+    CHECK(error_class == ErrorClass::io);
+    CHECK(failure([&] { (void)store.problem(2); }, &error_class).find("raise the limit (ulimit -n)") != std::string::npos);
+    CHECK(error_class == ErrorClass::io);
+    if (free == 1)
+      for (const auto& info : store.list()) CHECK(info.problem.empty());  // needs one at a time
+    ::close(taken.back());
+    taken.pop_back();
+  }
+  for (int fd : taken) ::close(fd);
+  REQUIRE(::setrlimit(RLIMIT_NOFILE, &before) == 0);
+  CHECK(store.latest_valid().step == 2);
 }
 
 TEST_CASE("what cannot be a checkpoint is not saved and leaves nothing") {

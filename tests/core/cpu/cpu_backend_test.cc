@@ -6,6 +6,7 @@
 
 #include "kernel_harness.h"
 #include "mtrain/base/error.h"
+#include "mtrain/cpu/cgroup.h"
 #include "mtrain/cpu/cpu_stream.h"
 #include "mtrain/cpu/memory.h"
 #include "mtrain/cpu/threads.h"
@@ -138,6 +139,41 @@ TEST_CASE("the control group's quota limits the threads") {
   root.write("sys/fs/cgroup/cpu/box/cpu.cfs_quota_us", "400000\n");
   CHECK(cpu::cgroup_cpu_quota(root.path) == 4);
   CHECK(cpu::default_threads() >= 1);
+}
+
+TEST_CASE("the control group's memory is that of the tightest group on the way up, in both versions") {
+  TemporaryFolder root;
+  auto memory = [&] { return cpu::cgroup_memory(root.path); };
+  CHECK(memory().limit == cpu::CgroupMemory::kNone);
+  CHECK(memory().free == cpu::CgroupMemory::kNone);
+  root.write("proc/self/cgroup", "0::/user/job/step\n");
+  root.write("sys/fs/cgroup/user/job/step/memory.max", "max\n");
+  root.write("sys/fs/cgroup/user/job/step/memory.current", "700\n");
+  CHECK(memory().free == cpu::CgroupMemory::kNone);
+  root.write("sys/fs/cgroup/user/job/memory.max", "8000\n");  // the group above has the limit
+  root.write("sys/fs/cgroup/user/job/memory.current", "3000\n");
+  CHECK(memory().limit == 8000);
+  CHECK(memory().free == 5000);
+  root.write("sys/fs/cgroup/user/job/memory.stat", "anon 1500\nfile 1500\nactive_file 400\ninactive_file 600\nshmem 500\n");
+  CHECK(memory().free == 6000);
+  root.write("sys/fs/cgroup/user/memory.max", "9000\n");  // a wider one that others have filled
+  root.write("sys/fs/cgroup/user/memory.current", "9500\n");
+  CHECK(memory().limit == 8000);
+  CHECK(memory().free == 0);
+  root.write("proc/self/cgroup", "9:name=systemd:/\n4:memory:/box/run\n1:cpu:/\n0::/\n");
+  CHECK(memory().limit == cpu::CgroupMemory::kNone);
+  root.write("sys/fs/cgroup/memory/box/run/memory.limit_in_bytes", "9223372036854771712\n");  // as version 1 says "none"
+  root.write("sys/fs/cgroup/memory/box/run/memory.usage_in_bytes", "100\n");
+  root.write("sys/fs/cgroup/memory/box/memory.limit_in_bytes", "6000\n");
+  root.write("sys/fs/cgroup/memory/box/memory.usage_in_bytes", "2000\n");
+  root.write("sys/fs/cgroup/memory/box/memory.stat", "active_file 1\ntotal_active_file 300\ntotal_inactive_file 200\n");
+  CHECK(memory().limit == 6000);
+  CHECK(memory().free == 4500);
+  // In a container the group's own folder is the mount.
+  root.write("proc/self/cgroup", "4:memory:/docker/0123\n");
+  root.write("sys/fs/cgroup/memory/memory.limit_in_bytes", "5000\n");
+  root.write("sys/fs/cgroup/memory/memory.usage_in_bytes", "1000\n");
+  CHECK(memory().free == 4000);
 }
 
 }  // namespace mtrain::testing

@@ -36,6 +36,14 @@ TEST_CASE("a loss scale doubles after good steps in a row and halves after overf
   CHECK(scales({.start = LossScaler::kLargest, .growth_interval = 1}, "+").back() == LossScaler::kLargest);
 }
 
+TEST_CASE("an overflow may be the scale's doing as long as it can fall") {
+  LossScaler scaler({.start = 16, .least = 8, .growth_interval = 2});
+  CHECK(scaler.can_fall());
+  scaler.update(false);
+  CHECK_FALSE(scaler.can_fall());
+  CHECK_FALSE(LossScaler({.start = 16}).can_fall());
+}
+
 TEST_CASE("a loss scale forgives overflows until its hysteresis is used up, which growth renews") {
   LossScaleRule rule{.start = 16, .growth_interval = 2, .hysteresis = 3};
   CHECK(scales(rule, "----") == std::vector<double>{16, 16, 16, 8, 4});

@@ -8,6 +8,7 @@
 #include <array>
 
 #include "mtrain/base/error.h"
+#include "mtrain/base/file.h"
 #include "mtrain/checkpoint/store.h"
 #include "mtrain/comm/thread_world.h"
 #include "mtrain/cpu/cpu_backend.h"
@@ -76,7 +77,7 @@ TEST_CASE("auto takes bf16 under FP8 and FP4 products") {
     CAPTURE(std::string(products));
     DtypeChoice choice = choose_dtype(recipe(folder.path, cat("dtype: auto, ", products)), no_plugins());
     CHECK(choice.dtype == "bf16");
-    CHECK(choice.reason.find("products stand in a network of bf16") != std::string::npos);
+    CHECK(choice.reason.find("products computes in bf16") != std::string::npos);
   }
 }
 
@@ -96,6 +97,18 @@ TEST_CASE("a run that goes on keeps the type of its newest checkpoint") {
   CHECK(choose_dtype(recipe(folder.path, "dtype: auto, fp8: e4m3"), no_plugins()).dtype == "fp16");
   save_step(folder.path, 4, "fp32");  // FP8 products do not stand in it
   CHECK(choose_dtype(recipe(folder.path, "dtype: auto, fp8: e4m3"), no_plugins()).dtype == "bf16");
+}
+
+TEST_CASE("the type kept is that of the checkpoint that the run continues, not of a damaged newer one") {
+  Folder folder;
+  std::string other = here() == "bf16" ? "fp32" : "bf16";
+  save_step(folder.path, 1, other);
+  save_step(folder.path, 2, "fp16");
+  fs::path shard = folder.path / "checkpoints" / "step-2" / "shard-00000-of-00001.safetensors";
+  std::string bytes = read_file(shard);
+  bytes.back() ^= 1;  // manifest and sizes stay right
+  write_file_atomic(shard, bytes);
+  CHECK(choose_dtype(recipe(folder.path, "dtype: auto"), no_plugins()).dtype == other);
 }
 
 TEST_CASE("all ranks take the first one's choice") {

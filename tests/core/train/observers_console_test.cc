@@ -347,7 +347,7 @@ TEST_CASE("a closed descriptor, a full disk and a reader that stands still do no
   ::fcntl(pipe.ends[1], F_SETFL, O_NONBLOCK);
   auto stuck = make_console({.fd = pipe.ends[1]});
   stuck->on_event(std::string(3000, 'x'));
-  stuck->on_event(std::string(3000, 'y'));  // waits a second, then goes on
+  stuck->on_event(std::string(3000, 'y'));  // is kept until somebody reads
   CHECK(pipe.text().size() >= 3001);
 }
 

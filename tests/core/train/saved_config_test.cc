@@ -51,7 +51,7 @@ TEST_CASE("a secret is in no saved text: not from the recipe, an override, a sha
   request.overrides = {{"logger.token='hush-two'", 2}, {"logger.token='${oc.env:NOT_SET_ANYWHERE,hush-three}'", 3}};
   recipe.config = ConfigContainer::load(request, catalog(), report);
   REQUIRE(recipe.config.root().find("logger.token")->as_text() == "hush-three");
-  SavedConfig saved = saved_config(recipe, PluginHost({}), "data", "tokenizer");
+  SavedConfig saved = saved_config(recipe, PluginHost({}), "data", "tokenizer", "cpu, level v3");
   std::string all = everything(saved);
   CHECK_MESSAGE(all.find("hush") == std::string::npos, all);
   CHECK(all.find("logger.token") != std::string::npos);
@@ -122,7 +122,7 @@ TEST_CASE("saved texts survive the way through JSON and through a folder") {
   request.text = "logger: {depth: 5}  # \xC3\xA9\n";
   request.overrides = {{"logger.depth=7", 2}};
   recipe.config = ConfigContainer::load(request, catalog(), report);
-  SavedConfig saved = saved_config(recipe, PluginHost({}), "data", "tokenizer");
+  SavedConfig saved = saved_config(recipe, PluginHost({}), "data", "tokenizer", "cpu, level v3");
   saved.files.emplace_back("model/x", "layers: 3\n");
   SavedConfig json = saved_config_from_json(to_json(saved), "here");
   CHECK(json.raw == saved.raw);

@@ -126,10 +126,10 @@ TEST_CASE("FP8 and FP4 have auto take bf16, whatever the backend says") {
   Scratch scratch("mtrain-auto-fp8");
   std::string recipe = scratch.write("auto.yaml", recipe_text("dtype: auto, fp8: hybrid"));
   Outcome out = trained(recipe, scratch / "run", kSlow);
-  CHECK_MESSAGE(has(out.out, "bf16 on a walled device (auto: FP8 products stand in a network of bf16)"), out.out);
+  CHECK_MESSAGE(has(out.out, "bf16 on a walled device (auto: the network around FP8 products computes in bf16)"), out.out);
   CHECK(recorded(scratch / "run") == "bf16");
   Outcome four = cli({"check", "--memory", recipe, "mixed_precision.fp8=none", "mixed_precision.fp4=nvfp4"}, kSlow);
-  CHECK_MESSAGE(has(four.out, "bf16 (auto: FP4 products stand in a network of bf16)"), four.out << four.err);
+  CHECK_MESSAGE(has(four.out, "bf16 (auto: the network around FP4 products computes in bf16)"), four.out << four.err);
   // A run that began in fp32 and goes on with FP8 products cannot keep its type.
   trained(recipe, scratch / "plain", kSlow, {"mixed_precision.fp8=none"});
   CHECK(recorded(scratch / "plain") == "fp32");

@@ -226,7 +226,7 @@ TEST_CASE("what does not fit FP8 is refused with the way out") {
     const char* says;
   };
   for (const Case& c : std::vector<Case>{
-           {{"mixed_precision.fp8=hybrid", "mixed_precision.dtype=fp32"}, "stand in a network of bf16 or fp16"},
+           {{"mixed_precision.fp8=hybrid", "mixed_precision.dtype=fp32"}, "need a network that computes in bf16 or fp16"},
            {{"mixed_precision.fp8=hybrid", "mixed_precision.fp4=nvfp4"}, "a product has one type"},
            {{"mixed_precision.fp8=hybrid", "model.ffn_hidden_size=390"}, "390 is no multiple of 16"},
            {{"mixed_precision.fp8=e4m3", "mixed_precision.fp8_recipe=mxfp8", "model.ffn_hidden_size=400"}, "400 is no multiple of 32"},

@@ -1,0 +1,78 @@
+#include "last_words.h"
+
+#include <poll.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <array>
+#include <csignal>
+#include <cstring>
+#include <exception>
+#include <new>
+
+#include "mtrain/base/error.h"
+
+namespace mtrain {
+namespace {
+
+constexpr const char* kMemory =
+    "  help: raise the limits of memory (ulimit -v, or the container's), use a smaller model or micro-batch, or a larger machine\n";
+constexpr const char* kDefect = "  help: this is a defect of mtrain or of a plugin: please report it with this line\n";
+
+void say(const char* text) {
+  pollfd wait{.fd = 2, .events = POLLOUT, .revents = 0};
+  if (::poll(&wait, 1, 0) > 0 && ::write(2, text, std::strlen(text)) < 0) return;
+}
+
+/// Whether so much as a megabyte is refused. A call of the system and nothing else: safe in a signal's handler.
+bool no_memory() {
+  constexpr size_t kBytes = 1 << 20;
+  void* got = ::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (got == MAP_FAILED) return true;
+  ::munmap(got, kBytes);
+  return false;
+}
+
+[[noreturn]] void on_terminate() {
+  try {
+    if (std::exception_ptr failure = std::current_exception()) std::rethrow_exception(failure);
+    say("mtrain: error[internal]: the program was ended without an exception\n");
+  } catch (const std::bad_alloc&) {
+    say("mtrain: error[config]: out of memory: the system refuses more\n");
+    say(kMemory);
+    _exit(static_cast<int>(ErrorClass::config));
+  } catch (const std::exception& error) {
+    say("mtrain: error[internal]: an exception was thrown where none may be: ");
+    say(error.what());
+    say("\n");
+  } catch (...) {
+    say("mtrain: error[internal]: something was thrown that is no std::exception\n");
+  }
+  say(kDefect);
+  _exit(static_cast<int>(ErrorClass::bug));
+}
+
+extern "C" void on_memory_fault(int) {
+  const bool memory = no_memory();
+  say(memory ? "mtrain: a library failed (SIGSEGV), and the system refuses more memory: out of memory\n"
+             : "mtrain: error[internal]: memory fault (SIGSEGV)\n");
+  say(memory ? kMemory : kDefect);
+  ::raise(SIGSEGV);  // ends the process on return (SA_RESETHAND), with a core file where that is wanted
+}
+
+}  // namespace
+
+void prepare_last_words() {
+  std::set_terminate(on_terminate);
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // which report it better
+  static std::array<char, 64 << 10> stack;  // the thread's own may be what has ended
+  const stack_t alternative{.ss_sp = stack.data(), .ss_flags = 0, .ss_size = stack.size()};
+  struct sigaction action {};
+  action.sa_handler = on_memory_fault;
+  action.sa_flags = SA_ONSTACK | static_cast<int>(SA_RESETHAND);
+  sigemptyset(&action.sa_mask);
+  if (::sigaltstack(&alternative, nullptr) == 0) ::sigaction(SIGSEGV, &action, nullptr);
+#endif
+}
+
+}  // namespace mtrain
