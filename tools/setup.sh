@@ -6,6 +6,7 @@
 #   tools/setup.sh --mpi      also MPI, for ranks on several processes and machines
 #   tools/setup.sh --cross arm64  also what a build for another processor needs (tools/setup_cross.sh)
 #   tools/setup.sh --check    only say what is missing (exit status 1 when something is)
+#   CXX=clang++-16 tools/setup.sh   also that compiler (or clang++, g++-13, ...), and for clang its OpenMP library
 set -euo pipefail
 
 check=0 corpus=0 tests=0 mpi=0 cross=
@@ -19,7 +20,7 @@ while (($#)); do
       cross=${2-}
       if [[ -z $cross ]]; then echo "setup: --cross wants an architecture: --cross arm64" >&2; exit 2; fi
       shift ;;
-    -h | --help) sed -n '2,8s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    -h | --help) sed -n '2,9s/^# \{0,1\}//p' "$0"; exit 0 ;;
     *) echo "setup: unknown option '$1' (known: --check --corpus --tests --mpi --cross)" >&2; exit 2 ;;
   esac
   shift
@@ -42,7 +43,16 @@ need() { # need PACKAGE [another way to have it…]
   if has dpkg-query && installed "$package"; then return 0; fi
   missing+=("$package")
 }
-need g++ has "${CXX:-g++}"
+compiler=${CXX:-g++}
+compiler=${compiler##*/}
+case $compiler in
+  clang++ | clang++-[0-9]*)
+    version=${compiler#clang++}
+    need "clang$version" has "$CXX"
+    need "libomp$version-dev" ;;
+  g++-[0-9]*) need "$compiler" has "$CXX" ;;
+  *) need g++ has "${CXX:-g++}" ;;
+esac
 need cmake recent_cmake
 need ninja-build has ninja
 need libyaml-cpp-dev
@@ -123,7 +133,7 @@ shown() {
 if ! apt update 2>&1 | shown; then
   echo "setup: the package lists could not be refreshed (no network?); trying with those at hand" >&2
 fi
-if ! apt install --no-install-recommends "${missing[@]}" 2>&1 | shown; then
+if ! apt install --no-remove --no-install-recommends "${missing[@]}" 2>&1 | shown; then
   echo "setup: apt-get could not install them. Its last words:" >&2
   tail -n 15 "$log" | sed 's/^/  /' >&2
   exit 1

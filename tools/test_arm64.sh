@@ -75,7 +75,7 @@ training() {
 defaults: [{mixed_precision: fp32}, _self_]
 model: {type: llama, layers: 2, hidden_size: 64, heads: 4, kv_heads: 2, ffn_hidden_size: 128, seq_length: 64, tie_embeddings: true}
 tokenizer: byte
-dataset: {type: gpt, path: text, split: "98,2,0"}
+dataset: {type: gpt, path: text, split: "6,1,0"}
 train: {steps: 20, micro_batch_size: 2, global_batch_size: 4}
 optimizer: {type: adamw, lr: 2e-3, weight_decay: 0.01}
 scheduler: {type: linear, warmup_steps: 4, min_lr: 1e-5}

@@ -1,6 +1,7 @@
 // Filters of chat templates: Jinja's own, as far as templates use them.
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <map>
 
 #include "interpreter.h"

@@ -12,6 +12,7 @@
 #include "mtrain/base/error.h"
 
 #if defined(__x86_64__)
+#include <cpuid.h>
 #include <immintrin.h>
 #elif defined(__aarch64__)
 #include <arm_neon.h>
@@ -242,7 +243,9 @@ Reduce reduce_of(ReduceLevel level, DType dtype) {
 
 ReduceLevel best_reduce_level() {
 #if defined(__x86_64__)
-  if (!__builtin_cpu_supports("f16c")) return ReduceLevel::base;
+  // __builtin_cpu_supports("f16c") does not compile with clang 16.
+  unsigned a, b, c, d;
+  if (!__get_cpuid(1, &a, &b, &c, &d) || !(c & bit_F16C)) return ReduceLevel::base;
   if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
     return ReduceLevel::avx512;

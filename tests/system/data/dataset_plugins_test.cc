@@ -1,6 +1,7 @@
 // The first-party tokenizer and datasets, loaded as a run loads them.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>

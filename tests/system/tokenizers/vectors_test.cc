@@ -2,6 +2,7 @@
 // lie below $MTRAIN_SHARED; without it these tests say that they were left out.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
