@@ -105,6 +105,8 @@ change_over() {
   rm -r "$run"/checkpoints/*20
   sed -i '11,$d' "$run/metrics.jsonl"
   "$2" tiny.yaml run.dir="$run"
+  # Records hold times, so those of steps that ran again would differ.
+  cmp <(head -n 10 "on_$1/metrics.jsonl") <(head -n 10 "$run/metrics.jsonl") || failed+=("$2 did not go on from step 10 of $1")
   close_losses "$1 up to step 10, then $2" "$run" on_x86 20 1e-5
 }
 
