@@ -71,7 +71,7 @@ TEST_CASE("a value of a secret variable is saved as the expression that reads it
   recipe.config = ConfigContainer::load(request, catalog(), report);
   REQUIRE_MESSAGE(report.ok(), report.text());
   CHECK(recipe.config.root().at("logger.address").as_text() == "https://hush-four@host");
-  SavedConfig saved = saved_config(recipe, PluginHost({}), "data", "tokenizer");
+  SavedConfig saved = saved_config(recipe, PluginHost({}), "data", "tokenizer", "cpu, level v3");
   std::string all = everything(saved) + why_text(recipe.config, "logger.address") + write_json(why_node(recipe.config, "logger"));
   CHECK_MESSAGE(all.find("hush") == std::string::npos, all);
   CHECK(saved.resolved.find("https://${oc.env:MTRAIN_TEST_TOKEN}@host") != std::string::npos);
