@@ -80,7 +80,9 @@ void hf_folder(std::string_view text) {
   });
   input_fault_only([&] {
     HfDir source(folder);
-    hf_settings(source.config_text(), "config.json", {kCatalog.section("model"), kCatalog.component("model", "llama")});
+    std::vector<const Schema*> schemas = {kCatalog.section("model")};
+    if (const Schema* llama = kCatalog.component("model", "llama")) schemas.push_back(llama);
+    hf_settings(source.config_text(), "config.json", schemas);
   });
   input_fault_only([&] {
     chat::TemplateFile file = chat::read_template(folder);

@@ -69,8 +69,8 @@ TEST_CASE("file_text reads the recipe's folder and nothing else") {
   auto report = [](const std::string& file) {
     return read("train: {steps: 10}\nlogger: {wandb_project: \"${file_text:" + file + "}\"}\n").report.text();
   };
-  CHECK(report("recipes/tokenizer/byte.yaml") == "");
-  CHECK(report("recipes/../recipes/tokenizer/byte.yaml") == "");
+  for (const char* file : {"recipes/tokenizer/byte.yaml", "recipes/../recipes/tokenizer/byte.yaml"})
+    CHECK(report(file).find("error[interpolation]") == std::string::npos);
   for (const char* file : {"/etc/hostname", "../../etc/hostname", "recipes/../../outside.txt"}) {
     CAPTURE(file);
     std::string text = report(file);
