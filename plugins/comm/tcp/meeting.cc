@@ -278,8 +278,9 @@ void Meeting::turn() {
   for (Call& call : calls_)
     if ((at++)->revents != 0) serve(call);
   std::erase_if(calls_, [this](const Call& call) { return seat(call.rank).open(); });
-  for (const Socket& listener : listeners_)
-    if ((at++)->revents != 0) let_in(listener);
+  // A call that has been answered may have begun to listen meanwhile: there nobody has been looked for yet.
+  for (size_t i = 0; at != all.end(); ++i, ++at)
+    if (at->revents != 0) let_in(listeners_[i]);
 }
 
 void Meeting::dial(Call& call, Clock::time_point now) {
