@@ -213,7 +213,9 @@ Recipe read_recipe(const RecipeRequest& wanted, const PluginHost& plugins) {
   check_rules(recipe.config, catalog, wanted.cluster, recipe.report);
   recipe.config.add_shadows(recipe.report);
   check_schedule_file(recipe);
-  if (!recipe.settings.run.name.empty()) recipe.name = recipe.settings.run.name;
+  const Node* named = recipe.config.root().find("run.name");
+  // The name is in all that a run leaves behind: one that is made of a secret is not for that.
+  if (!recipe.settings.run.name.empty() && !(named && named->confidential())) recipe.name = recipe.settings.run.name;
   return recipe;
 }
 

@@ -1,6 +1,8 @@
 // Former and foreign names of settings over several files.
 #include <doctest/doctest.h>
+#include <unistd.h>
 
+#include <cstdlib>
 #include <filesystem>
 
 #include "mtrain/base/error.h"
@@ -81,4 +83,15 @@ TEST_CASE("file_text reads the recipe's folder and nothing else") {
   fs::create_symlink("/etc/hostname", link);
   CHECK(report(link.filename().string()).find("is outside of it, at /etc/hostname") != std::string::npos);
   fs::remove(link);
+}
+
+TEST_CASE("a name that is made of a secret is not what a run goes by") {
+  ::setenv("MTRAIN_TEST_TOKEN", "hush", 1);
+  ::setenv("MTRAIN_TEST_PLACE", "here", 1);
+  Recipe secret = read("train: {steps: 10}\nrun: {name: \"a-${oc.env:MTRAIN_TEST_TOKEN}\"}\n");
+  CHECK(secret.settings.run.name == "a-hush");
+  CHECK(secret.name == "names");
+  CHECK(read("train: {steps: 10}\nrun: {name: \"a-${oc.env:MTRAIN_TEST_PLACE}\"}\n").name == "a-here");
+  ::unsetenv("MTRAIN_TEST_TOKEN");
+  ::unsetenv("MTRAIN_TEST_PLACE");
 }
