@@ -141,7 +141,6 @@ class Meeting {
 
   Socket& seat(int rank) { return seats_[static_cast<size_t>(rank)]; }
   std::string_view table() const { return {reinterpret_cast<const char*>(doors_.data()), doors_.size() * sizeof(Door)}; }
-  bool here_only() const;
   void listen_as_first();
   void listen_as_other(const Socket& to_first);
   void call_by_door(int rank);
@@ -170,12 +169,6 @@ class Meeting {
   int num_dropped_ = 0;
 };
 
-/// Whether nobody comes from another machine, and loopback is all there is to listen on. A machine's own name may mean loopback to
-/// itself and another address to all others (Debian's /etc/hosts), so a name says nothing.
-bool Meeting::here_only() const {
-  return place_.one_machine || place_.address == "localhost" || place_.address == "::1" || place_.address.starts_with("127.");
-}
-
 void Meeting::listen_as_first() {
   std::vector<Address> where = resolve(place_.address, place_.port);
   bool names_loopback = std::all_of(where.begin(), where.end(), [](const Address& a) { return a.loopback(); });
@@ -190,11 +183,11 @@ void Meeting::listen_as_first() {
                   cat("the first rank cannot listen on port ", place_.port, " of ", why),
                   "set MASTER_PORT to one that is free on its machine");
   };
-  if (!names_loopback || here_only())
+  if (!names_loopback || place_.here_only())
     for (const Address& address : where) listen(address);
   // MASTER_ADDR may belong to somebody who hands connections on, such as a service of Kubernetes.
   for (int family : {AF_INET6, AF_INET})
-    if (listeners_.empty() && !here_only()) listen(any_address(family, place_.port));
+    if (listeners_.empty() && !place_.here_only()) listen(any_address(family, place_.port));
   MT_USER_CHECK(!listeners_.empty(), ErrorClass::config, cat("the first rank cannot listen on port ", place_.port, " of ", why),
                 "set MASTER_ADDR to the name or address of the first rank's machine");
   port_ = place_.port;
@@ -203,7 +196,7 @@ void Meeting::listen_as_first() {
 /// Where the connection to the first rank leaves this machine, the others come in.
 void Meeting::listen_as_other(const Socket& to_first) {
   Address here = address_of(to_first, ::getsockname).with_port(0);
-  if (here.loopback() && !here_only()) here = any_address(here.family(), 0);
+  if (here.loopback() && !place_.here_only()) here = any_address(here.family(), 0);
   listeners_.clear();
   listeners_.push_back(listen_at(here));
   int error = errno;
