@@ -2,6 +2,7 @@
 // stranger must not delay anybody.
 #include <doctest/doctest.h>
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 
 #include <chrono>
@@ -212,6 +213,57 @@ TEST_CASE("tcp: what listens at the port and is no rank of this job is named, an
     std::string message = message_of(words.empty() ? ErrorClass::peer : ErrorClass::config, [&] { ranks.met[0].get(); });
     CHECK_MESSAGE(has(message, words.empty() ? "waited in vain for rank 0 (127." : part), message);
   }
+}
+
+TEST_CASE("tcp: a name that is not known yet is looked up again, and at the end the reason is named") {
+  Ranks ranks(2, {.whole = 100ms, .greeting = 10h});
+  Place place = place_of(1, 2);
+  place.address = "no-such-rank.invalid";
+  ranks.start(place);
+  std::string message = message_of(ErrorClass::peer, [&] { ranks.met[0].get(); });
+  CHECK_MESSAGE(has(message, "waited in vain for rank 0 (no-such-rank.invalid port 23456: the address 'no-such-rank.invalid' is not"), message);
+  place.rank = 0;
+  CHECK(has(message_of(ErrorClass::config, [&] { meet(place, ranks.limits); }), "set MASTER_ADDR to the name"));
+}
+
+TEST_CASE("tcp: who hangs up before the answer and calls again keeps its place") {
+  Ranks ranks(2);
+  ranks.start(0);
+  Socket socket = visit(place_of(0, 2));
+  Greeting greeting = Greeting::calls(place_of(1, 2), 0, 1);
+  greeting.take(hear(socket, 40));
+  std::string words(greeting.unsent());
+  // The last byte and the end of the connection come as one packet.
+  say(socket, words.substr(0, words.size() - 1));
+  CHECK(::send(socket.get(), &words.back(), 1, MSG_NOSIGNAL | MSG_MORE) == 1);
+  ::shutdown(socket.get(), SHUT_WR);
+  CHECK(hear(socket, 1).empty());
+  ranks.start(1);
+  ranks.check_all();
+}
+
+TEST_CASE("tcp: connections are served where a process may open fewer files than there are ranks") {
+  rlimit before{};
+  REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
+  rlimit few = before;
+  few.rlim_cur = 64;
+  Ranks ranks(100);
+  ranks.start(0);
+  std::vector<Socket> held;
+  held.push_back(visit(place_of(0, 100)));
+  CHECK(hear(held[0], 40).size() == 40);
+  REQUIRE(::setrlimit(RLIMIT_NOFILE, &few) == 0);
+  held.push_back(visit(place_of(0, 100)));
+  CHECK(hear(held[1], 40).size() == 40);
+  ::setrlimit(RLIMIT_NOFILE, &before);
+  CHECK(has(message_of(ErrorClass::config, [] { meet(place_of(1, 4), kForever); }), "it has no place for this rank"));
+  CHECK(has(message_of(ErrorClass::config, [&] { ranks.met[0].get(); }), "rank 1 of 4 came to rank 0 of 100"));
+}
+
+TEST_CASE("tcp: of very many ranks that are missing some are named") {
+  std::string message = message_of(ErrorClass::peer, [] { meet(place_of(0, 400), {.whole = 20ms, .greeting = 10h}); });
+  CHECK_MESSAGE(has(message, "waited in vain for ranks 1, 2, 3"), message);
+  CHECK_MESSAGE(has(message, " 16 and 383 more to come"), message);
 }
 
 TEST_CASE("tcp: a job of one machine is reached over its address alone") {
