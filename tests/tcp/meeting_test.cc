@@ -1,9 +1,13 @@
 // Ranks that find each other while strangers come to the same port. Nothing here waits for a time to pass: limits are hours where a
 // stranger must not delay anybody.
 #include <doctest/doctest.h>
+#include <dlfcn.h>
 #include <fcntl.h>
+#include <netdb.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 
+#include <atomic>
 #include <chrono>
 #include <future>
 
@@ -11,6 +15,19 @@
 #include "lab.h"
 #include "meeting.h"
 #include "socket.h"
+
+namespace {
+// A name that is not known at first; then it is the address of this process's ranks.
+constexpr const char* kLate = "late.invalid";
+std::atomic<int> lookups_that_fail{0};
+}  // namespace
+
+extern "C" int getaddrinfo(const char* node, const char* service, const addrinfo* hints, addrinfo** found) {
+  static auto system = reinterpret_cast<decltype(&::getaddrinfo)>(::dlsym(RTLD_NEXT, "getaddrinfo"));
+  if (std::string_view(node) != kLate) return system(node, service, hints, found);
+  if (--lookups_that_fail >= 0) return EAI_AGAIN;
+  return system(mtrain::mpi::place_of(0, 2).address.c_str(), service, hints, found);
+}
 
 namespace mtrain::mpi {
 namespace {
@@ -212,6 +229,82 @@ TEST_CASE("tcp: what listens at the port and is no rank of this job is named, an
     std::string message = message_of(words.empty() ? ErrorClass::peer : ErrorClass::config, [&] { ranks.met[0].get(); });
     CHECK_MESSAGE(has(message, words.empty() ? "waited in vain for rank 0 (127." : part), message);
   }
+}
+
+TEST_CASE("tcp: a name that is not known yet is looked up again, and at the end the reason is named") {
+  Ranks ranks(2, {.whole = 100ms, .greeting = 10h});
+  Place place = place_of(1, 2);
+  place.address = "no-such-rank.invalid";
+  ranks.start(place);
+  std::string message = message_of(ErrorClass::peer, [&] { ranks.met[0].get(); });
+  CHECK_MESSAGE(has(message, "waited in vain for rank 0 (no-such-rank.invalid port 23456: the address 'no-such-rank.invalid' is not"), message);
+  place.rank = 0;
+  CHECK(has(message_of(ErrorClass::config, [&] { meet(place, ranks.limits); }), "set MASTER_ADDR to the name"));
+}
+
+TEST_CASE("tcp: ranks meet at a name that becomes known while they wait") {
+  lookups_that_fail = 6;
+  Ranks ranks(2);
+  for (int r : {0, 1}) {
+    Place place = place_of(r, 2);
+    place.address = kLate;
+    ranks.start(place);
+  }
+  ranks.check_all();
+  CHECK(lookups_that_fail < 0);
+}
+
+TEST_CASE("tcp: a job's own ranks are not too many that arrive at once") {
+  Ranks ranks(400, kForever);
+  ranks.start(0);
+  std::vector<Socket> early;
+  for (int i = 0; i < 350; ++i) early.push_back(visit(place_of(0, 400)));
+  CHECK(hear(early.back(), 40).size() == 40);  // so all have been let in
+  CHECK(hear(early[0], 40).size() == 40);
+  char byte = 0;
+  CHECK(::recv(early[0].get(), &byte, 1, MSG_DONTWAIT) == -1);  // and it is still open
+  CHECK(has(message_of(ErrorClass::config, [] { meet(place_of(1, 4), kForever); }), "it has no place for this rank"));
+  CHECK(has(message_of(ErrorClass::config, [&] { ranks.met[0].get(); }), "rank 1 of 4 came to rank 0 of 400"));
+}
+
+TEST_CASE("tcp: who hangs up before the answer and calls again keeps its place") {
+  Ranks ranks(2);
+  ranks.start(0);
+  Socket socket = visit(place_of(0, 2));
+  Greeting greeting = Greeting::calls(place_of(1, 2), 0, 1);
+  greeting.take(hear(socket, 40));
+  std::string words(greeting.unsent());
+  // The last byte and the end of the connection come as one packet.
+  say(socket, words.substr(0, words.size() - 1));
+  CHECK(::send(socket.get(), &words.back(), 1, MSG_NOSIGNAL | MSG_MORE) == 1);
+  ::shutdown(socket.get(), SHUT_WR);
+  CHECK(hear(socket, 1).empty());
+  ranks.start(1);
+  ranks.check_all();
+}
+
+TEST_CASE("tcp: connections are served where a process may open fewer files than there are ranks") {
+  rlimit before{};
+  REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
+  rlimit few = before;
+  few.rlim_cur = 64;
+  Ranks ranks(100);
+  ranks.start(0);
+  std::vector<Socket> held;
+  held.push_back(visit(place_of(0, 100)));
+  CHECK(hear(held[0], 40).size() == 40);
+  REQUIRE(::setrlimit(RLIMIT_NOFILE, &few) == 0);
+  held.push_back(visit(place_of(0, 100)));
+  CHECK(hear(held[1], 40).size() == 40);
+  ::setrlimit(RLIMIT_NOFILE, &before);
+  CHECK(has(message_of(ErrorClass::config, [] { meet(place_of(1, 4), kForever); }), "it has no place for this rank"));
+  CHECK(has(message_of(ErrorClass::config, [&] { ranks.met[0].get(); }), "rank 1 of 4 came to rank 0 of 100"));
+}
+
+TEST_CASE("tcp: of very many ranks that are missing some are named") {
+  std::string message = message_of(ErrorClass::peer, [] { meet(place_of(0, 400), {.whole = 20ms, .greeting = 10h}); });
+  CHECK_MESSAGE(has(message, "waited in vain for ranks 1, 2, 3"), message);
+  CHECK_MESSAGE(has(message, " 16 and 383 more to come"), message);
 }
 
 TEST_CASE("tcp: a job of one machine is reached over its address alone") {

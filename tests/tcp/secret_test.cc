@@ -1,7 +1,14 @@
 // Where the ranks' secret comes from.
 #include <doctest/doctest.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
 
+#include <cerrno>
+#include <cstddef>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -33,7 +40,7 @@ struct Surroundings {
       before[i] ? ::setenv(kNames[i], before[i]->c_str(), 1) : ::unsetenv(kNames[i]);
     fs::remove_all(home);
   }
-  static constexpr const char* kNames[] = {"MTRAIN_JOB_SECRET", "MTRAIN_JOB_SECRET_FILE", "XDG_CONFIG_HOME", "HOME"};
+  static constexpr const char* kNames[] = {"MTRAIN_JOB_SECRET", "MTRAIN_JOB_SECRET_FILE", "XDG_CONFIG_HOME", "XDG_RUNTIME_DIR", "HOME"};
   std::vector<std::optional<std::string>> before;
   fs::path home = fs::temp_directory_path() / cat("mtrain-secret-", random_hex(8));
 };
@@ -103,6 +110,88 @@ TEST_CASE("tcp secret: one that others may read, that is too short, or that is n
   refused("set MTRAIN_JOB_SECRET to the same random text");
   ::unsetenv("HOME");
   refused("neither MTRAIN_JOB_SECRET nor HOME is set");
+}
+
+TEST_CASE("tcp secret: a file that is given may be its group's to read, as in a Kubernetes secret volume") {
+  Surroundings here;
+  for (mode_t mode : {0400, 0440, 0600, 0640}) {
+    fs::path given = here.home / cat("given", mode);
+    ::setenv("MTRAIN_JOB_SECRET_FILE", write_secret(given, "a secret of a volume", mode).c_str(), 1);
+    CHECK(find_secret().bytes == "a secret of a volume");
+  }
+  for (mode_t mode : {0660, 0644, 0604, 0602, 0601}) {
+    fs::path given = here.home / cat("refused", mode);
+    ::setenv("MTRAIN_JOB_SECRET_FILE", write_secret(given, "a secret of a volume", mode).c_str(), 1);
+    std::string message = message_of(ErrorClass::config, [] { find_secret(); });
+    CHECK_MESSAGE(has(message, "can be read or changed by others"), message);
+    CHECK_MESSAGE(has(message, "chmod 440 " + given.string()), message);
+  }
+}
+
+TEST_CASE("tcp secret: ranks of one machine need no home") {
+  Surroundings here;
+  fs::path runtime = here.home / "runtime";
+  fs::create_directory(runtime);
+  ::setenv("XDG_RUNTIME_DIR", runtime.c_str(), 1);
+  ::setenv("HOME", "/proc/nothing/can/be/made/here", 1);
+  std::string elsewhere = message_of(ErrorClass::config, [] { find_secret(); });
+  CHECK_MESSAGE(has(elsewhere, "cannot make the job's secret in the file /proc/nothing/can/be/made/here"), elsewhere);
+  CHECK(fs::is_empty(runtime));
+  Secret made = find_secret(true);
+  CHECK(has(made.source, (runtime / "mtrain/job_secret").string()));
+  CHECK(find_secret(true).bytes == made.bytes);
+  struct stat status {};
+  REQUIRE(::stat((runtime / "mtrain").c_str(), &status) == 0);
+  CHECK((status.st_mode & 0777) == 0700);
+  ::unsetenv("HOME");
+  CHECK(find_secret(true).bytes == made.bytes);
+  ::setenv("HOME", here.home.c_str(), 1);  // a home goes before
+  CHECK(has(find_secret(true).source, (here.home / ".config/mtrain/job_secret").string()));
+}
+
+TEST_CASE("tcp secret: a folder that somebody else may have put there is not believed") {
+  Surroundings here;
+  fs::path runtime = here.home / "runtime", folder = runtime / "mtrain", other = here.home / "other";
+  ::setenv("HOME", "/proc/nothing/can/be/made/here", 1);
+  ::setenv("XDG_RUNTIME_DIR", runtime.c_str(), 1);
+  write_secret(other / "job_secret", "a secret that somebody knows", 0600);
+  ::chmod(other.c_str(), 0700);
+  const fs::path shared = cat("/dev/shm/mtrain-", ::geteuid());
+  const bool was_there = fs::exists(shared);
+  fs::create_directory(runtime);
+  fs::create_directory_symlink(other, folder);
+  CHECK(find_secret(true).bytes != "a secret that somebody knows");
+  fs::remove(folder);
+  write_secret(folder / "job_secret", "a secret that somebody knows", 0600);
+  ::chmod(folder.c_str(), 0770);
+  CHECK(find_secret(true).bytes != "a secret that somebody knows");
+  ::chmod(folder.c_str(), 0700);
+  CHECK(find_secret(true).bytes == "a secret that somebody knows");
+  if (!was_there) fs::remove_all(shared);
+}
+
+TEST_CASE("tcp secret: a file system without links keeps the user's own as well") {
+  Surroundings here;
+  pid_t pid = ::fork();
+  if (pid == 0) {
+    sock_filter program[] = {BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+                             BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, __NR_linkat, 0, 1),
+                             BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM), BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
+    sock_fprog filter{.len = 4, .filter = program};
+    bool installed = ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) == 0;
+    if (!installed) ::_exit(77);
+    ::_exit(find_secret().bytes == find_secret().bytes ? 0 : 1);
+  }
+  int status = 0;
+  REQUIRE(::waitpid(pid, &status, 0) == pid);
+  REQUIRE(WIFEXITED(status));
+  if (WEXITSTATUS(status) == 77) {
+    MESSAGE("this machine does not let a process refuse itself a call");
+    return;
+  }
+  CHECK(WEXITSTATUS(status) == 0);
+  CHECK(find_secret().bytes.size() == 64);
+  CHECK(std::distance(fs::directory_iterator(here.home / ".config/mtrain"), {}) == 1);
 }
 
 TEST_CASE("tcp secret: a job of one rank needs none") {

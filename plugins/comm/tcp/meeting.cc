@@ -9,6 +9,7 @@
 #include <cstring>
 #include <optional>
 #include <system_error>
+#include <thread>
 #include <utility>
 
 #include "greeting.h"
@@ -22,9 +23,11 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
-// Connections that have proven nothing yet; of more, the oldest is dropped. A rank proves itself in a round trip.
-constexpr size_t kMostGuests = 256;
+// Connections that have proven nothing yet, besides one of each rank; of more, the oldest is dropped. A rank proves itself in a
+// round trip.
+constexpr size_t kMostStrangers = 256;
 constexpr int kMostTold = 10;  // dropped connections with a line of their own
+constexpr size_t kMostNamed = 16;  // ranks that are missing
 constexpr milliseconds kFirstPause{5}, kLongestPause{500};
 
 struct Door {  // where a rank listens
@@ -40,12 +43,21 @@ bool not_now() { return errno == EAGAIN || errno == EWOULDBLOCK; }
               "see that every rank was started, with the same MASTER_ADDR, MASTER_PORT and WORLD_SIZE");
 }
 
+/// As ::poll(), of descriptors that are open; a signal is as if nothing had happened.
+int poll_all(std::vector<pollfd>& all, milliseconds patience) {
+  int ready = ::poll(all.data(), all.size(), static_cast<int>(patience.count()));
+  MT_USER_CHECK(ready >= 0 || errno == EINTR, ErrorClass::io,
+                cat("cannot wait for ", all.size(), " connections: ", reason_of(errno)),
+                "raise the number of files that a process may open (ulimit -n)");
+  return ready;
+}
+
 void await(const Socket& socket, short what, Clock::time_point end, const std::string& who) {
-  pollfd wait{socket.get(), what, 0};
+  std::vector<pollfd> wait{{socket.get(), what, 0}};
   for (;;) {
-    auto left = std::chrono::duration_cast<milliseconds>(end - Clock::now()).count();
-    if (left <= 0) nobody(who);
-    if (::poll(&wait, 1, static_cast<int>(left)) > 0) return;
+    auto left = std::chrono::duration_cast<milliseconds>(end - Clock::now());
+    if (left.count() <= 0) nobody(who);
+    if (poll_all(wait, left) > 0) return;
   }
 }
 
@@ -96,6 +108,11 @@ bool converse(const Socket& socket, Greeting& greeting) {
   }
 }
 
+bool hung_up(const Socket& socket) {
+  pollfd look{socket.get(), POLLRDHUP, 0};
+  return ::poll(&look, 1, 0) > 0;
+}
+
 class Meeting {
  public:
   Meeting(const Place& place, const MeetingLimits& limits)
@@ -141,7 +158,7 @@ class Meeting {
 
   Socket& seat(int rank) { return seats_[static_cast<size_t>(rank)]; }
   std::string_view table() const { return {reinterpret_cast<const char*>(doors_.data()), doors_.size() * sizeof(Door)}; }
-  bool here_only() const;
+  std::vector<Address> await_address() const;
   void listen_as_first();
   void listen_as_other(const Socket& to_first);
   void call_by_door(int rank);
@@ -170,14 +187,18 @@ class Meeting {
   int num_dropped_ = 0;
 };
 
-/// Whether nobody comes from another machine, and loopback is all there is to listen on. A machine's own name may mean loopback to
-/// itself and another address to all others (Debian's /etc/hosts), so a name says nothing.
-bool Meeting::here_only() const {
-  return place_.one_machine || place_.address == "localhost" || place_.address == "::1" || place_.address.starts_with("127.");
+/// Of this rank itself, whose name may not be known yet either.
+std::vector<Address> Meeting::await_address() const {
+  std::string why;
+  for (milliseconds pause = kFirstPause; Clock::now() + pause < end_; pause = std::min(pause * 2, kLongestPause)) {
+    if (auto where = resolve(place_.address, place_.port, false, &why); !where.empty()) return where;
+    std::this_thread::sleep_for(pause);
+  }
+  return resolve(place_.address, place_.port);
 }
 
 void Meeting::listen_as_first() {
-  std::vector<Address> where = resolve(place_.address, place_.port);
+  std::vector<Address> where = await_address();
   bool names_loopback = std::all_of(where.begin(), where.end(), [](const Address& a) { return a.loopback(); });
   std::string why;
   auto listen = [&](const Address& address) {
@@ -190,11 +211,11 @@ void Meeting::listen_as_first() {
                   cat("the first rank cannot listen on port ", place_.port, " of ", why),
                   "set MASTER_PORT to one that is free on its machine");
   };
-  if (!names_loopback || here_only())
+  if (!names_loopback || place_.here_only())
     for (const Address& address : where) listen(address);
   // MASTER_ADDR may belong to somebody who hands connections on, such as a service of Kubernetes.
   for (int family : {AF_INET6, AF_INET})
-    if (listeners_.empty() && !here_only()) listen(any_address(family, place_.port));
+    if (listeners_.empty() && !place_.here_only()) listen(any_address(family, place_.port));
   MT_USER_CHECK(!listeners_.empty(), ErrorClass::config, cat("the first rank cannot listen on port ", place_.port, " of ", why),
                 "set MASTER_ADDR to the name or address of the first rank's machine");
   port_ = place_.port;
@@ -203,7 +224,7 @@ void Meeting::listen_as_first() {
 /// Where the connection to the first rank leaves this machine, the others come in.
 void Meeting::listen_as_other(const Socket& to_first) {
   Address here = address_of(to_first, ::getsockname).with_port(0);
-  if (here.loopback() && !here_only()) here = any_address(here.family(), 0);
+  if (here.loopback() && !place_.here_only()) here = any_address(here.family(), 0);
   listeners_.clear();
   listeners_.push_back(listen_at(here));
   int error = errno;
@@ -223,12 +244,14 @@ void Meeting::call_by_door(int rank) {
 
 std::string Meeting::missing(int first, int end) {
   std::vector<std::string> names;
+  int more = 0;
   for (int r = first; r < end; ++r) {
     if (r == place_.rank || seat(r).open()) continue;
+    if (names.size() == kMostNamed && ++more) continue;
     auto call = std::find_if(calls_.begin(), calls_.end(), [r](const Call& c) { return c.rank == r; });
     names.push_back(call == calls_.end() ? std::to_string(r) : cat(r, " (", call->host, " port ", call->port, ": ", call->last, ")"));
   }
-  return names.empty() ? "" : cat(names.size() == 1 ? "rank " : "ranks ", join(names, ", "));
+  return names.empty() ? "" : cat(names.size() == 1 ? "rank " : "ranks ", join(names, ", "), more ? cat(" and ", more, " more") : "");
 }
 
 void Meeting::await_ranks(int first, int end) {
@@ -261,33 +284,40 @@ void Meeting::turn() {
   for (Guest& guest : guests_)
     if (now >= guest.until) drop(guest, silent);
   std::erase_if(guests_, [](const Guest& guest) { return !guest.socket.open(); });
-  std::vector<pollfd> all;  // poll() skips those that are -1
-  for (const Socket& socket : seats_) all.push_back({socket.get(), POLLRDHUP, 0});
-  auto add = [&all](const Socket& socket, bool writes) {
-    all.push_back({socket.get(), static_cast<short>(writes ? POLLIN | POLLOUT : POLLIN), 0});
+  std::vector<pollfd> all;
+  auto add = [&all](const Socket& socket, int events) {
+    if (socket.open()) all.push_back({socket.get(), static_cast<short>(events), 0});
   };
-  for (const Guest& guest : guests_) add(guest.socket, !guest.greeting.unsent().empty());
-  for (const Call& call : calls_) add(call.socket, !call.greeting || !call.greeting->unsent().empty());
-  for (const Socket& listener : listeners_) add(listener, false);
-  if (::poll(all.data(), all.size(), static_cast<int>(patience(now).count())) <= 0) return;
+  for (const Guest& guest : guests_) add(guest.socket, guest.greeting.unsent().empty() ? POLLIN : POLLIN | POLLOUT);
+  for (const Call& call : calls_) add(call.socket, call.greeting && call.greeting->unsent().empty() ? POLLIN : POLLIN | POLLOUT);
+  for (const Socket& listener : listeners_) add(listener, POLLIN);
+  for (const Socket& socket : seats_) add(socket, POLLRDHUP);
+  if (poll_all(all, patience(now)) <= 0) return;
+  // In the same order. Sockets that came or were replaced since have not been looked at: what follows them waits for the next turn.
   auto at = all.begin();
-  for (size_t r = 0; r < seats_.size(); ++r, ++at)
-    MT_USER_CHECK(at->revents == 0, ErrorClass::peer, cat("rank ", r, " went away before all had come"), "see what it said");
+  auto ready = [&](const Socket& socket) { return at != all.end() && at->fd == socket.get() && (at++)->revents != 0; };
   for (Guest& guest : guests_)
-    if ((at++)->revents != 0) serve(guest);
+    if (ready(guest.socket)) serve(guest);
   for (Call& call : calls_)
-    if ((at++)->revents != 0) serve(call);
+    if (ready(call.socket)) serve(call);
   std::erase_if(calls_, [this](const Call& call) { return seat(call.rank).open(); });
-  // A call that has been answered may have begun to listen meanwhile: there nobody has been looked for yet.
-  for (size_t i = 0; at != all.end(); ++i, ++at)
-    if (at->revents != 0) let_in(listeners_[i]);
+  for (const Socket& listener : listeners_)
+    if (ready(listener)) let_in(listener);
+  // Last: a rank whose connection is gone may have taken its seat again.
+  for (size_t r = 0; r < seats_.size(); ++r)
+    MT_USER_CHECK(!ready(seats_[r]), ErrorClass::peer, cat("rank ", r, " went away before all had come"), "see what it said");
 }
 
 void Meeting::dial(Call& call, Clock::time_point now) {
   while (!call.socket.open() && now >= call.again) {
     if (call.next >= call.where.size()) {
-      call.where = resolve(call.host, call.port, call.rank != 0);
+      std::string why;
+      call.where = resolve(call.host, call.port, call.rank != 0, call.rank == 0 ? &why : nullptr);
       call.next = 0;
+      if (call.where.empty()) {  // a name may become known when its machine has started, as of a service of Kubernetes
+        hang_up(call, std::move(why));
+        return;
+      }
     }
     call.socket = begin_connection(call.where[call.next++]);
     call.until = now + limits_.greeting;
@@ -341,15 +371,18 @@ void Meeting::admit(Guest& guest) {
   std::memcpy(job, place_.job.data(), std::min(place_.job.size(), sizeof job - 1));
   bool alike = std::memcmp(job, hello.job, sizeof job) == 0;
   bool fits = hello.size == place_.size && hello.rank > place_.rank && hello.rank < place_.size;
-  bool twice = fits && seat(hello.rank).open();
+  // A caller that was not answered in time hangs up and calls again: what it has left does not keep its seat.
+  if (hung_up(guest.socket)) return drop(guest, cat("it is rank ", hello.rank, " and went away before it was answered"));
+  bool twice = fits && seat(hello.rank).open() && !hung_up(seat(hello.rank));
   using enum Greeting::Verdict;
   guest.greeting.answer(!alike ? other_job : fits && !twice ? welcome : misfit);
-  put(guest.socket, guest.greeting.unsent(), end_, guest.address);
+  bool answered = converse(guest.socket, guest.greeting) && guest.greeting.unsent().empty();
   if (!alike) return drop(guest, cat("it is rank ", hello.rank, " of another job"));
   MT_USER_CHECK(fits, ErrorClass::config,
                 cat("rank ", hello.rank, " of ", hello.size, " came to rank ", place_.rank, " of ", place_.size, " (port ", port_, ")"),
                 "give all ranks the same WORLD_SIZE, and each job a MASTER_PORT of its own");
   MT_USER_CHECK(!twice, ErrorClass::config, cat("two processes say that they are rank ", hello.rank), "see how RANK is set");
+  if (!answered) return drop(guest, cat("it is rank ", hello.rank, " and does not take an answer"));
   Door& door = doors_[static_cast<size_t>(hello.rank)];
   std::memcpy(door.address, guest.address.data(), std::min(guest.address.size(), sizeof door.address - 1));
   door.port = hello.port;
@@ -357,14 +390,15 @@ void Meeting::admit(Guest& guest) {
 }
 
 void Meeting::let_in(const Socket& listener) {
-  for (size_t count = 0; count < kMostGuests / 4; ++count) {  // the others get their turn
+  for (size_t count = 0; count < kMostStrangers / 4; ++count) {  // the others get their turn
     Socket socket = accept_next(listener);
     if (!socket.open() && errno != EMFILE && errno != ENFILE) return;
     auto oldest = std::find_if(guests_.begin(), guests_.end(), [](const Guest& guest) { return guest.socket.open(); });
     auto waiting = static_cast<size_t>(guests_.end() - oldest);
     MT_USER_CHECK(socket.open() || waiting > 0, ErrorClass::io, cat("cannot take a connection: ", reason_of(errno)),
                   "raise the number of files that a process may open (ulimit -n)");
-    if (!socket.open() || waiting >= kMostGuests) drop(*oldest, "too many connections wait to say who they are");
+    if (!socket.open()) drop(*oldest, "this process may open no more files (ulimit -n), and another connection waits");
+    else if (waiting >= kMostStrangers + seats_.size()) drop(*oldest, "too many connections wait to say who they are");
     if (!socket.open()) continue;
     std::string address = address_of(socket, ::getpeername).text();
     guests_.push_back({std::move(socket), Greeting::called(place_), Clock::now() + limits_.greeting, std::move(address)});

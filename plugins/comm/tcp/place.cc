@@ -37,6 +37,10 @@ bool on_one_machine(int size) {
 
 }  // namespace
 
+bool Place::here_only() const {
+  return one_machine || address == "localhost" || address == "::1" || address.starts_with("127.");
+}
+
 Place place_from_environment() {
   Place place{.rank = number_of({"RANK", "SLURM_PROCID"}, 0, kMostRanks),
               .size = number_of({"WORLD_SIZE", "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"}, 1, kMostRanks),
@@ -56,7 +60,7 @@ Place place_from_environment() {
   for (const char* name : {"TORCHELASTIC_RUN_ID", "SLURM_JOB_ID"})
     if (const char* word = std::getenv(name); word && place.job.empty()) place.job = word;
   place.one_machine = on_one_machine(place.size);
-  place.secret = find_secret();
+  place.secret = find_secret(place.here_only());
   return place;
 }
 

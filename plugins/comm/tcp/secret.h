@@ -13,7 +13,9 @@ struct Secret {
 
 /// MTRAIN_JOB_SECRET; else what the file holds that MTRAIN_JOB_SECRET_FILE names; else the user's own file, job_secret in
 /// $XDG_CONFIG_HOME/mtrain or ~/.config/mtrain, which is made when it is missing: whoever is first makes it, and all have the
-/// same. Throws Error(config) for one that is too short, that others may read, or that can be neither read nor made.
-Secret find_secret();
+/// same. `here_only`, all ranks are on this machine: where it cannot be made, $XDG_RUNTIME_DIR/mtrain, and then mtrain-UID in
+/// /dev/shm or the folder for temporary files, do as well. Throws Error(config) for one that is too short, that others may read, or
+/// that can be neither read nor made.
+Secret find_secret(bool here_only = false);
 
 }  // namespace mtrain::mpi

@@ -56,14 +56,15 @@ bool Address::operator==(const Address& other) const {
   return family() == other.family() && port() == other.port() && text() == other.text();
 }
 
-std::vector<Address> resolve(const std::string& host, int port, bool numeric) {
+std::vector<Address> resolve(const std::string& host, int port, bool numeric, std::string* why) {
   addrinfo hints{}, *found = nullptr;
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_flags = numeric ? AI_NUMERICHOST : 0;
   int error = ::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found);
   std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owner(found, &::freeaddrinfo);
-  MT_USER_CHECK(error == 0, ErrorClass::config, cat("the address '", printable(host, 80), "' is not known: ", ::gai_strerror(error)),
-                "set MASTER_ADDR to the name or address of the first rank's machine");
+  const std::string unknown = error == 0 ? "" : cat("the address '", printable(host, 80), "' is not known: ", ::gai_strerror(error));
+  if (why) *why = unknown;
+  MT_USER_CHECK(error == 0 || why, ErrorClass::config, unknown, "set MASTER_ADDR to the name or address of the first rank's machine");
   std::vector<Address> all;
   for (const addrinfo* at = found; at; at = at->ai_next) {
     if (at->ai_family != AF_INET && at->ai_family != AF_INET6) continue;
