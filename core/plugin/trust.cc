@@ -62,7 +62,10 @@ enum class Part { file, folder, above };
 /// Those whom the user trusts by running the program: root, the user, and whoever can replace the program.
 class Trusted {
  public:
-  explicit Trusted(const fs::path& program) : program_(fs::canonical(program)), file_(status_of(program_)) {
+  explicit Trusted(const fs::path& program) : program_(program), file_(status_of(program)) {
+    // Not canonical(): a program that was replaced while it runs has no path any more.
+    std::error_code no_link;
+    if (fs::path target = fs::read_symlink(program, no_link); !no_link) program_ = target;
     folder_ = status_of(program_.parent_path());
     const fs::path prefix = program_.parent_path().parent_path();
     // Where everybody may add to the folder of both, the plugins there may be another's than the program.
