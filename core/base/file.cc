@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <charconv>
 #include <cstring>
 #include <array>
 #include <utility>
@@ -43,7 +44,29 @@ class Descriptor {
 
 }  // namespace
 
-int open_regular_file(const fs::path& path) {
+namespace {
+
+/// The descriptor that a path such as /dev/fd/63 names; -1 for other paths.
+int named_descriptor(const fs::path& path) {
+  const std::string& text = path.native();
+  for (std::string_view folder : {"/dev/fd/", "/proc/self/fd/"}) {
+    int fd = -1;
+    if (!text.starts_with(folder)) continue;
+    auto [end, error] = std::from_chars(text.data() + folder.size(), text.data() + text.size(), fd);
+    if (error == std::errc() && end == text.data() + text.size()) return fd;
+  }
+  return -1;
+}
+
+/// A copy of the pipe that the path names as a descriptor of this process, else -1. The pipe is not opened again: without
+/// O_NONBLOCK that could wait for a writer, and with it a read would not wait for the text.
+int copy_of_pipe(const fs::path& path) {
+  int fd = named_descriptor(path);
+  struct stat info {};
+  return fd >= 0 && ::fstat(fd, &info) == 0 && S_ISFIFO(info.st_mode) ? ::fcntl(fd, F_DUPFD_CLOEXEC, 0) : -1;
+}
+
+int open_without_pipes(const fs::path& path) {
   int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);  // a pipe without a writer would hang right here
   if (fd < 0) fail("open", path, errno);
   struct stat info {};
@@ -52,7 +75,14 @@ int open_regular_file(const fs::path& path) {
   ::close(fd);
   if (error != 0) fail("read", path, error);
   throw Error(ErrorClass::io, cat("cannot read ", printable(path.string()), ": wanted a regular file, got a device, pipe or socket"),
-              "name a file; what a program writes goes into one first");
+              "name a file; where a command takes standard input, use `-` and a pipe");
+}
+
+}  // namespace
+
+int open_regular_file(const fs::path& path) {
+  const int pipe = copy_of_pipe(path);
+  return pipe >= 0 ? pipe : open_without_pipes(path);
 }
 
 std::string read_file(const fs::path& path, uint64_t max_bytes) {
@@ -141,7 +171,7 @@ void make_directories(const fs::path& path) {
 }
 
 MappedFile::MappedFile(const fs::path& path) : path_(path) {
-  Descriptor fd(open_regular_file(path));
+  Descriptor fd(open_without_pipes(path));
   struct stat info {};
   if (::fstat(fd.get(), &info) != 0) fail("read", path, errno);
   size_ = static_cast<size_t>(info.st_size);

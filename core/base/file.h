@@ -14,8 +14,8 @@ namespace mtrain {
 
 namespace fs = std::filesystem;
 
-/// Opens a file for reading and returns its descriptor, which is the caller's. Refuses a folder, and a pipe, device or socket:
-/// whoever put one there decides when, and whether, a read of it ends.
+/// Opens a file for reading; the descriptor is the caller's. Refuses a folder, pipe, device or socket, whose reads may never end,
+/// but not a pipe of this process named by its descriptor: `/dev/fd/63`, what a shell passes for `<(zcat x.gz)`.
 MT_API int open_regular_file(const fs::path& path);
 /// Reads a whole file (open_regular_file); refuses one larger than `max_bytes`.
 MT_API std::string read_file(const fs::path& path, uint64_t max_bytes = uint64_t{1} << 32);

@@ -98,16 +98,7 @@ Value Interpreter::eval_node(const Expression& e, Scope& scope) {
     }
     case EK::list: return Value::list(parts());
     case EK::tuple: return Value::tuple(parts());
-    case EK::map: {
-      std::vector<std::pair<Value, Value>> entries;
-      for (size_t i = 0; i < e.parts.size(); i += 2) {
-        Value key = part(i);
-        if (!key.is(VK::text) && !key.number() && !key.is(VK::none))
-          throw Fault("TypeError", cat("unhashable type: '", key.type_name(), "'"));
-        entries.emplace_back(std::move(key), part(i + 1));
-      }
-      return Value::map(std::move(entries));
-    }
+    case EK::map: return eval_map(e, scope);
     case EK::attribute: return attribute(part(0), e.name);
     case EK::item: {
       Value of = part(0);
@@ -115,18 +106,8 @@ Value Interpreter::eval_node(const Expression& e, Scope& scope) {
     }
     case EK::slice: return slice(e, scope);
     case EK::call: return eval_call(e, scope);
-    case EK::filter: {
-      Value input = e.parts[0] ? part(0) : Value::text(*block_text_);
-      Arguments given = arguments(e.arguments, scope);
-      at_ = e.place;
-      return filter(e.name, input, given);
-    }
-    case EK::test: {
-      Value input = part(0);
-      Arguments given = arguments(e.arguments, scope);
-      at_ = e.place;
-      return Value::boolean(test(e.name, input, given));
-    }
+    case EK::filter: return eval_filter(e, scope);
+    case EK::test: return eval_test(e, scope);
     case EK::unary: return unary(e.name, part(0));
     case EK::binary: {
       Value a = part(0), b = part(1);
@@ -148,6 +129,31 @@ Value Interpreter::eval_node(const Expression& e, Scope& scope) {
       return Value::missing("the inline if-expression evaluated to false and no else section was defined.");
   }
   return {};
+}
+
+Value Interpreter::eval_map(const Expression& e, Scope& scope) {
+  std::vector<std::pair<Value, Value>> entries;
+  for (size_t i = 0; i < e.parts.size(); i += 2) {
+    Value key = eval(*e.parts[i], scope);
+    if (!key.is(VK::text) && !key.number() && !key.is(VK::none))
+      throw Fault("TypeError", cat("unhashable type: '", key.type_name(), "'"));
+    entries.emplace_back(std::move(key), eval(*e.parts[i + 1], scope));
+  }
+  return Value::map(std::move(entries));
+}
+
+Value Interpreter::eval_filter(const Expression& e, Scope& scope) {
+  Value input = e.parts[0] ? eval(*e.parts[0], scope) : Value::text(*block_text_);
+  Arguments given = arguments(e.arguments, scope);
+  at_ = e.place;
+  return filter(e.name, input, given);
+}
+
+Value Interpreter::eval_test(const Expression& e, Scope& scope) {
+  Value input = eval(*e.parts[0], scope);
+  Arguments given = arguments(e.arguments, scope);
+  at_ = e.place;
+  return Value::boolean(test(e.name, input, given));
 }
 
 Arguments Interpreter::arguments(const CallArguments& given, Scope& scope) {

@@ -75,6 +75,9 @@ class Interpreter {
 
   Value eval(const Expression& e, Scope& scope);
   Value eval_node(const Expression& e, Scope& scope);
+  Value eval_map(const Expression& e, Scope& scope);
+  Value eval_filter(const Expression& e, Scope& scope);
+  Value eval_test(const Expression& e, Scope& scope);
   Value eval_call(const Expression& e, Scope& scope);
   Value eval_compare(const Expression& e, Scope& scope);
   bool compare(const std::string& op, const Value& a, const Value& b);

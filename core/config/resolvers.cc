@@ -67,8 +67,8 @@ Node formatted_time(const std::vector<Node>& arguments, const InterpolationScope
 }  // namespace
 
 bool suggests_secret(std::string_view name) {
-  static constexpr std::string_view kWords[] = {"AUTH", "BEARER", "COOKIE", "CREDENTIAL", "CREDENTIALS", "KEYS", "PASS", "PASSPHRASE", "PASSWD",
-                                                "PAT", "PRIVATE", "SECRETS", "TOKENS"};
+  static constexpr std::string_view kWords[] = {"AUTH", "BEARER", "COOKIE", "CREDENTIAL", "CREDENTIALS", "PASS", "PASSPHRASE", "PASSWD",
+                                                "PAT", "PRIVATE", "SECRETS"};  // MAX_TOKENS and SORT_KEYS are none
   static constexpr std::string_view kEnds[] = {"KEY", "PASSWORD", "SECRET", "TOKEN"};  // HFTOKEN, APIKEY
   auto secret = [](std::string_view word) {
     return std::find(std::begin(kWords), std::end(kWords), word) != std::end(kWords) ||

@@ -1,5 +1,6 @@
 #include "mtrain/config/tree.h"
 
+#include <algorithm>
 #include <charconv>
 #include <unordered_map>
 
@@ -282,10 +283,20 @@ void Node::shadow(Node&& replaced) {
   history_.push_back({replaced.where_, brief(replaced)});
 }
 
+namespace {
+
+/// A number or a flag is no secret, whatever variable it is from.
+bool holds_text(const Node& node) {
+  return node.is(NodeKind::string) || std::any_of(node.items().begin(), node.items().end(), holds_text) ||
+         std::any_of(node.entries().begin(), node.entries().end(), [](const Node::Entry& entry) { return holds_text(entry.value); });
+}
+
+}  // namespace
+
 Node& Node::adopt_provenance(const Node& same) {
   history_ = same.history_;
   expression_ = same.expression_;
-  confidential_ = same.confidential_;
+  confidential_ = same.confidential_ && holds_text(*this);
   return *this;
 }
 

@@ -23,7 +23,8 @@ struct PluginImage {
 MT_API PluginImage read_plugin_image(const fs::path& path);
 
 /// "sha256:<hex>" of the sections that are loaded, without the texts that say where libraries are searched: the same after strip
-/// and a changed RUNPATH, another one when a byte of code or data is damaged. Throws as read_plugin_image().
+/// and where a RUNPATH was changed in its place (cmake --install, chrpath); another one when a byte of code or data is damaged, and after
+/// patchelf, which moves sections and adds a segment. Throws as read_plugin_image().
 MT_API std::string plugin_content_hash(const fs::path& path);
 
 }  // namespace mtrain

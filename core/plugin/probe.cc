@@ -24,9 +24,9 @@
 namespace mtrain {
 namespace {
 
-constexpr int kPatienceSeconds = 20;
+using Clock = std::chrono::steady_clock;
 constexpr int kReport = 3;  // the child's descriptor
-// What the child says, a byte each; behind kThrew come the words of what was thrown.
+// What the child reports, a byte each; the message of what was thrown follows kThrew.
 constexpr char kOpened = 'o', kDone = '.', kThrew = '!';
 
 /// The executable that knows kProbeCommand; empty when there is none.
@@ -61,10 +61,8 @@ int start(const fs::path& program, const fs::path& plugin, int pipe_end, pid_t& 
   return error;
 }
 
-/// All that the child says, until it is done or gone; `late`: neither happened in time.
-std::string words_of(int pipe_end, bool& late) {
-  using Clock = std::chrono::steady_clock;
-  const auto end = Clock::now() + std::chrono::seconds(kPatienceSeconds);
+/// All that the child reports until it reports its end, closes the pipe, has written too much, or `end` has come.
+std::string read_report(int pipe_end, Clock::time_point end) {
   constexpr size_t kMost = 4096;
   std::string said;
   while (said.size() < kMost && (said.empty() || said.back() != kDone)) {
@@ -72,7 +70,6 @@ std::string words_of(int pipe_end, bool& late) {
     pollfd wait{pipe_end, POLLIN, 0};
     int ready = left > 0 ? ::poll(&wait, 1, static_cast<int>(left)) : 0;
     if (ready < 0 && errno == EINTR) continue;
-    late = ready == 0;
     if (ready <= 0) break;
     std::array<char, 1024> buffer;
     ssize_t got = ::read(pipe_end, buffer.data(), buffer.size());
@@ -83,24 +80,34 @@ std::string words_of(int pipe_end, bool& late) {
   return said;
 }
 
-std::string fate(const std::string& said, bool late, int status) {
+/// Waits for the child until `end`; false when it still runs then.
+bool ended(pid_t child, Clock::time_point end, int& status) {
+  for (;;) {
+    const pid_t got = ::waitpid(child, &status, WNOHANG);
+    if (got == child || (got < 0 && errno != EINTR)) return true;
+    if (Clock::now() >= end) return false;
+    ::poll(nullptr, 0, 5);
+  }
+}
+
+std::string fate(const std::string& said, bool late, int status, std::chrono::seconds limit) {
   const bool opened = said.starts_with(kOpened);
   const char* who = opened ? "its registration" : "a static initialiser";
   std::string_view rest = std::string_view(said).substr(opened ? 1 : 0);
   if (rest.ends_with(kDone) && !rest.starts_with(kThrew)) return {};
   if (rest.starts_with(kThrew)) return cat(who, " ", printable(rest.substr(1, rest.size() - (rest.ends_with(kDone) ? 2 : 1)), 500));
-  if (late) return cat(who, " did not end within ", kPatienceSeconds, " s");
+  if (late) return cat(who, " did not end within ", limit.count(), " s");
   if (!WIFSIGNALED(status)) return cat(who, " ended the process with status ", WEXITSTATUS(status));
   return cat(who, " died of signal ", WTERMSIG(status), " (", ::strsignal(WTERMSIG(status)), ")");
 }
 
-void say(std::string_view words) {
+void report(std::string_view words) {
   if (::write(kReport, words.data(), words.size()) < 0) ::_exit(1);
 }
 
-/// Runs a part of the rehearsal; what it throws is told.
+/// Runs a part of the rehearsal, and reports what it throws.
 template <class Act>
-void told(Act&& act) {
+void report_throw(Act&& act) {
   std::string thrown;
   try {
     return act();
@@ -109,13 +116,13 @@ void told(Act&& act) {
   } catch (...) {
     thrown = cat(kThrew, "threw something that is no std::exception", kDone);
   }
-  say(thrown);
+  report(thrown);
   ::_exit(0);
 }
 
 }  // namespace
 
-std::string probe_plugin(const fs::path& path) {
+std::string probe_plugin(const fs::path& path, std::chrono::seconds limit) {
   const fs::path helper = program();
   if (helper.empty()) return {};
   int ends[2];
@@ -127,15 +134,20 @@ std::string probe_plugin(const fs::path& path) {
     ::close(ends[0]);
     return cat("cannot be tried out first: ", helper.string(), " does not start: ", std::strerror(error));
   }
-  bool late = false;
-  std::string said = words_of(ends[0], late);
+  const auto end = Clock::now() + limit;
+  const std::string said = read_report(ends[0], end);
   ::close(ends[0]);
-  // What has answered is ended as well: it may have started threads and processes that live on.
-  if (late || said.ends_with(kDone)) ::kill(-child, SIGKILL);
+  const bool done = said.ends_with(kDone);
   int status = 0;
-  while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  // The plugin may have closed the pipe and live on. What has reported its end is ended as well: it may have started threads and
+  // processes.
+  const bool late = !done && !ended(child, end, status);
+  if (done || late) {
+    ::kill(-child, SIGKILL);
+    while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
+    }
   }
-  return fate(said, late, status);
+  return fate(said, late, status, limit);
 }
 
 void answer_probe(const fs::path& path) {
@@ -146,18 +158,18 @@ void answer_probe(const fs::path& path) {
   // but what a static initialiser throws does come through it.
   void* (*volatile open_library)(const char*, int) = ::dlopen;
   void* library = nullptr;
-  told([&] { library = open_library(path.c_str(), RTLD_NOW | RTLD_LOCAL); });
+  report_throw([&] { library = open_library(path.c_str(), RTLD_NOW | RTLD_LOCAL); });
   if (library) {
-    say(std::string(1, kOpened));
+    report(std::string(1, kOpened));
     try {
       Registry registry;
       using Register = void (*)(Registry&);
       if (auto enter = reinterpret_cast<Register>(::dlsym(library, kPluginEntryPoint))) enter(registry);
     } catch (...) {
-      // The caller will see it, and has words of its own for that.
+      // The caller registers it again, sees the same fault and reports it.
     }
   }
-  say(std::string(1, kDone));
+  report(std::string(1, kDone));
   ::_exit(0);  // without the plugin's destructors
 }
 

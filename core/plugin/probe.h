@@ -2,6 +2,7 @@
 // hang whoever opens it. It keeps faults out of the run; it is no wall against a plugin that means harm, which runs with the
 // rights of the user either way. Stateless; from any thread, however many there are: the process is started anew, not forked.
 #pragma once
+#include <chrono>
 #include <string>
 
 #include "mtrain/base/export.h"
@@ -9,10 +10,10 @@
 
 namespace mtrain {
 
-/// Empty when a process got through opening the library and its registration (whether or not those succeeded: the caller will
-/// hear the reason), else what became of it: "a static initialiser threw: …". Takes 20 seconds at most. Empty as well for a
-/// program that has no mtrain executable near it, such as a benchmark in a folder of its own.
-std::string probe_plugin(const fs::path& path);
+/// Empty when a process got through opening the library and its registration (whether or not those succeeded: the caller
+/// gets the reason itself), else what became of it: "a static initialiser threw: …". Takes `limit` at most, whatever the plugin does
+/// to the pipe or the process. Empty as well for a program that has no mtrain executable near it, such as a benchmark in a folder of its own.
+MT_API std::string probe_plugin(const fs::path& path, std::chrono::seconds limit = std::chrono::seconds(20));
 
 /// What that process does: `mtrain __probe FILE`, with the pipe to the one who asks as descriptor 3.
 inline constexpr const char* kProbeCommand = "__probe";

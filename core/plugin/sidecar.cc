@@ -1,9 +1,12 @@
 #include "mtrain/plugin/sidecar.h"
 
 #include <map>
+#include <mutex>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "mtrain/base/error.h"
+#include "mtrain/base/log.h"
 #include "mtrain/base/text.h"
 #include "mtrain/config/container.h"
 #include "mtrain/config/schema.h"
@@ -45,6 +48,14 @@ Json parse_sidecar(const fs::path& path, const fs::path& plugin) {
   return json;
 }
 
+/// False when this process asked about the same path before.
+bool first_time(const fs::path& path) {
+  static std::mutex mutex;
+  static std::set<std::string> known;
+  std::lock_guard lock(mutex);
+  return known.insert(path.string()).second;
+}
+
 }  // namespace
 
 fs::path sidecar_path(const fs::path& plugin) {
@@ -71,11 +82,17 @@ void require_undamaged(const PluginFileInfo& file) {
   fs::path path = sidecar_path(file.path);
   std::error_code error;
   if (!fs::exists(path, error)) return;
-  Json json = parse_sidecar(path, file.path);
+  Json json;
+  try {
+    json = parse_sidecar(path, file.path);
+  } catch (const Error& error) {  // proves nothing about the plugin
+    if (first_time(path)) log_warn(error.message(), "; ", file.path.string(), " is loaded unchecked (", error.hint(), ")");
+    return;
+  }
   std::string written = text_at(json, "content");
   if (written.empty() || text_at(json, "built_from") != file.identity || written == plugin_content_hash(file.path)) return;
   throw Error(ErrorClass::plugin, cat(file.path.string(), ": is damaged or was changed: its code is not what it was when ", path.filename().string(), " was written"),
-              cat("build or copy it again; if the change is meant: mtrain plugins export-schema ", file.path.string()));
+              cat("build or copy it again; if the change is meant (patchelf moves code and data, too): mtrain plugins export-schema ", file.path.string()));
 }
 
 Schema read_sidecar(const PluginFileInfo& file) {

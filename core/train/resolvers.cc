@@ -28,7 +28,7 @@ Node about_gpu(const std::string& type, const std::string& what) {
               "e.g. ${gpu:memory_gb}");
 }
 
-/// A file of the recipe's folder or below it. A recipe may come from somebody else, and what it reads goes into what it saves.
+/// A file of the recipe's folder or below it that is not hidden (`.netrc`, `.ssh/…`). A recipe may come from somebody else, and what it reads goes into what it saves.
 fs::path inside(const fs::path& directory, const std::string& path) {
   std::error_code error;
   fs::path folder = fs::weakly_canonical(directory, error), file = fs::weakly_canonical(folder / path, error);
@@ -36,7 +36,11 @@ fs::path inside(const fs::path& directory, const std::string& path) {
   MT_USER_CHECK(!error && below && fs::path(path).is_relative(), ErrorClass::config,
                 cat("file_text reads files of the recipe's folder (", folder.string(), "), and ", printable(path), " is ",
                     fs::path(path).is_absolute() ? "an absolute path" : cat("outside of it, at ", printable(file.string()))),
-                "copy the text beside the recipe, or pass its content: section.key=\"$(cat FILE)\"");
+                "copy the text into the recipe's folder, or: export NAME=\"$(cat FILE)\" and write ${oc.env:NAME}");
+  for (const fs::path& part : file.lexically_relative(folder))
+    MT_USER_CHECK(!part.native().starts_with('.') || part == ".", ErrorClass::config,
+                  cat("file_text does not read hidden files and folders, and ", printable(path), " is at ", printable(file.string())),
+                  "rename it, or: export NAME=\"$(cat FILE)\" and write ${oc.env:NAME}");
   return file;
 }
 

@@ -77,8 +77,10 @@ TEST_CASE("file_text reads the recipe's folder and nothing else") {
     CAPTURE(file);
     std::string text = report(file);
     CHECK(text.find("file_text reads files of the recipe's folder") != std::string::npos);
-    CHECK(text.find("help: copy the text beside the recipe") != std::string::npos);
+    CHECK(text.find("help: copy the text into the recipe's folder, or: export NAME=") != std::string::npos);
   }
+  for (const char* file : {".gitignore", ".git/HEAD", "recipes/.hidden/x"})
+    CHECK(report(file).find("file_text does not read hidden files and folders") != std::string::npos);
   fs::path link = fs::path(MT_SOURCE_DIR) / cat("file-text-link-", ::getpid());
   fs::create_symlink("/etc/hostname", link);
   CHECK(report(link.filename().string()).find("is outside of it, at /etc/hostname") != std::string::npos);

@@ -37,7 +37,7 @@ void DistSection::bind(Fields& f) {
 
 void DistSection::bind_ranks(Fields& f) {
   f("nproc", nproc, "ranks, which share out every batch: threads of this process, or as many as mpirun starts")
-      .min(1).max(kLargestDimension)
+      .min(1)
       .max(1024)
       .resume(safe);
   f("tp", tp, "tensor-parallel ranks")

@@ -62,6 +62,20 @@ TEST_CASE("a pipe, a device and a folder are refused at once where a file is wan
   }
 }
 
+TEST_CASE("a pipe that the shell opened is read by its descriptor, and cannot be mapped") {
+  for (const char* folder : {"/dev/fd/", "/proc/self/fd/"}) {
+    int ends[2];
+    REQUIRE(::pipe(ends) == 0);
+    REQUIRE(::write(ends[1], "text", 4) == 4);
+    ::close(ends[1]);
+    const fs::path path = folder + std::to_string(ends[0]);
+    CHECK(fault(path, true).find("wanted a regular file, got a device, pipe or socket") != std::string::npos);
+    CHECK(read_file(path) == "text");
+    ::close(ends[0]);
+    CHECK(fault(path, false).find("No such file") != std::string::npos);
+  }
+}
+
 TEST_CASE("a file for its owner is never readable by others, whatever stood in its place") {
   Folder folder;
   fs::path file = folder.path / "resolved.yaml", open = folder.path / "metrics";

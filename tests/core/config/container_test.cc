@@ -50,6 +50,11 @@ struct Train {
   }
 };
 
+struct Note {
+  std::string text;
+  void bind(Fields& f) { f("text", text, "a text"); }
+};
+
 constexpr const char* kSettledRecipe = "train: {steps: 1}\noptimizer: {overlap: false}\n";
 
 SchemaCatalog catalog() {
@@ -59,6 +64,12 @@ SchemaCatalog catalog() {
   out.add_component("optimizer", schema_of<AdamW>("adamw", "AdamW"));
   out.add_component("optimizer", schema_of<Sgd>("sgd", "SGD"));
   out.explain_kind("optimizer", "searched: /opt/plugins");
+  return out;
+}
+
+SchemaCatalog with_note() {
+  SchemaCatalog out = catalog();
+  out.add_section(schema_of<Note>("note", "a remark"));
   return out;
 }
 
@@ -199,6 +210,18 @@ TEST_CASE("interpolations reach defaults, and their faults are said once") {
   CHECK(faults("train: {steps: 2}\noptimizer: {lr: \"${oc.env:MT_NOT_SET_ANYWHERE,1e-3}\"}\n").empty());
   CHECK(faults("train: {steps: 2}\noptimizer: {lr: \"${oc.env:MT_NOT_SET_ANYWHERE,fast}\"}\n")
             .find("computed from") != std::string::npos);
+}
+
+TEST_CASE("a number from a variable that is named like a secret is saved as it is, a text as its expression") {
+  ::setenv("MT_TEST_SORT_KEY", "12", 1);
+  auto config = ConfigContainer::load_or_throw(
+      request("train: {steps: \"${oc.env:MT_TEST_SORT_KEY}\"}\noptimizer: {type: sgd, momentum: \"0.${oc.env:MT_TEST_SORT_KEY}\"}\n"
+              "note: {text: \"${oc.env:MT_TEST_SORT_KEY}\"}\n"), with_note());
+  ::unsetenv("MT_TEST_SORT_KEY");
+  const std::string saved = config.to_yaml();
+  CHECK(saved.find("steps: 12\n") != std::string::npos);
+  CHECK(saved.find("momentum: 0.12\n") != std::string::npos);
+  CHECK(saved.find("${oc.env:MT_TEST_SORT_KEY}", saved.find("text:")) != std::string::npos);
 }
 
 TEST_CASE("a literal interpolation and a secret survive or vanish as they should when saved") {

@@ -238,6 +238,6 @@ TEST_CASE("a value of a variable that is named like a secret is confidential, an
 TEST_CASE("which names tell of a secret") {
   for (const char* name : {"HF_TOKEN", "WANDB_API_KEY", "token.txt", "aws_secret_access_key", "PASSWORD", "DB_PASS", "MYTOKEN", "api-key", "GH_PAT", "Authorization_BEARER"})
     CHECK_MESSAGE(suggests_secret(name), name);
-  for (const char* name : {"HOME", "TOKENIZER_DIR", "PWD", "SEED", "KEYBOARD", "PATH", "AUTHOR", "PASSES", "tokenizer.json", "corpus.txt", ""})
+  for (const char* name : {"HOME", "TOKENIZER_DIR", "PWD", "SEED", "KEYBOARD", "PATH", "AUTHOR", "PASSES", "MAX_TOKENS", "SORT_KEYS", "tokenizer.json", "corpus.txt", ""})
     CHECK_MESSAGE(!suggests_secret(name), name);
 }

@@ -1,6 +1,7 @@
 // PluginHost against real libraries: every way in which one can be wrong gives one line, and nothing of a
 // refused one runs.
 #include "mtrain/plugin/plugin_host.h"
+#include "mtrain/plugin/probe.h"
 
 #include <doctest/doctest.h>
 #include <pthread.h>
@@ -154,6 +155,22 @@ TEST_CASE("a plugin is tried out in another process first, however many threads 
   over.set_value();
   other.join();
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+TEST_CASE("a plugin that hangs is ended in time, whatever it does to the pipe that it reports by") {
+  for (const char* name : {"static_hangs", "static_closes", "static_floods"}) {
+    CAPTURE(name);
+    CHECK(probe_plugin(kFixtures / cat("widget_", name, ".so"), std::chrono::seconds(1)) == "a static initialiser did not end within 1 s");
+  }
+}
+
+TEST_CASE("a sidecar that cannot be read does not keep its plugin from being loaded") {
+  for (const char* text : {"", "{", "[]"}) {
+    ScratchFolder folder;
+    fs::copy_file(kFixtures / "widget_gadget.so", folder / "widget_gadget.so");
+    std::ofstream(folder / "widget_gadget.json") << text;
+    CHECK(PluginHost({folder.path()}).load("widget", "gadget").name == "gadget");
+  }
 }
 
 TEST_CASE("a plugin whose code is not what it was when its sidecar was written is refused before any of it runs") {
