@@ -1,7 +1,6 @@
 #include "mtrain/checkpoint/pending_save.h"
 
 #include <new>
-#include <optional>
 #include <system_error>
 
 #include "mtrain/base/error.h"
@@ -18,8 +17,24 @@ Error as_error(const std::exception_ptr& failure) {
     return {ErrorClass::io, "not enough memory to save a checkpoint", "free some memory; the next save is tried again"};
   } catch (const std::exception& error) {
     return {ErrorClass::io, cat("cannot save a checkpoint: ", error.what())};
+  } catch (...) {
+    return {ErrorClass::io, "cannot save a checkpoint: something was thrown that is no std::exception"};
   }
 }
+
+/// Allocates nothing: a rank without memory must come to the votes like the others.
+ErrorClass class_of(const std::exception_ptr& failure) {
+  try {
+    std::rethrow_exception(failure);
+  } catch (const Error& error) {
+    return error.error_class();
+  } catch (...) {
+    return ErrorClass::io;
+  }
+}
+
+/// A run survives errors of the system, so any other outweighs them. An exit status, and so less than 256.
+int weight(ErrorClass one) { return one == ErrorClass::io ? 0 : static_cast<int>(one); }
 
 }  // namespace
 
@@ -52,27 +67,36 @@ void PendingSave::State::begin(Part next_part, void (State::*work)()) {
   if (!background) return all();
   try {
     worker = std::thread(all);
-  } catch (const std::system_error&) {
-    all();  // the system has no thread to give: whoever called waits
+  } catch (const std::exception&) {
+    all();  // the system has no thread or memory to give: whoever called waits
   }
 }
 
 bool PendingSave::State::all_through() const { return store.vote(finished); }
 
-/// Every rank's failure is of one class: what the rest of the run does must not depend on where a save failed.
 void PendingSave::State::agree() {
   if (worker.joinable()) worker.join();
   if (store.vote(!failure)) return;
   part = Part::over;
-  std::error_code ignored;
-  if (store.options_.rank == 0) fs::remove_all(temporary, ignored);
-  std::optional<Error> own;
-  if (failure) own = as_error(failure);
-  ErrorClass worst = ErrorClass::io;
-  for (ErrorClass one : {ErrorClass::checkpoint, ErrorClass::numeric, ErrorClass::bug})
-    if (!store.vote(!own || own->error_class() != one)) worst = one;
-  if (own && (own->error_class() == worst || worst == ErrorClass::io)) throw *own;
-  throw Error(worst, "another rank could not save its part of the checkpoint", "see that rank's message");
+  try {
+    std::error_code ignored;
+    if (store.options_.rank == 0) fs::remove_all(temporary, ignored);
+  } catch (const std::bad_alloc&) {  // the next start removes it
+  }
+  store.agree(failure);
+}
+
+/// What the rest of the run does must not depend on where a save failed.
+void CheckpointStore::agree(const std::exception_ptr& failure) const {
+  if (vote(!failure)) return;
+  const int own = failure ? weight(class_of(failure)) : 0;
+  int most = 0;  // of all ranks, found from its highest bit on
+  for (int bit = 128; bit > 0; bit /= 2)
+    if (!vote(own < most + bit)) most += bit;
+  const ErrorClass worst = most == 0 ? ErrorClass::io : static_cast<ErrorClass>(most);
+  if (!failure) throw Error(worst, "another rank could not save its part of the checkpoint", "see that rank's message");
+  const Error error = as_error(failure);
+  throw Error(worst, error.message(), error.hint());
 }
 
 /// From a part that every rank is through with to the next; true when there is none.
@@ -103,7 +127,7 @@ bool PendingSave::poll() {
   return state_->all_through() && state_->next();
 }
 
-SaveResult PendingSave::wait() {
+const SaveResult& PendingSave::wait() {
   while (state_->part != State::Part::over) state_->next();
   return state_->result;
 }

@@ -6,6 +6,7 @@
 #pragma once
 #include <atomic>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -85,8 +86,8 @@ class MT_API PendingSave {
   /// Goes on to the next part once every rank is through with this one. True when the save is over, after which only
   /// result() may be called. Throws as CheckpointStore::save does; the save is over then, too.
   bool poll();
-  /// Waits until it is over.
-  SaveResult wait();
+  /// Waits until it is over. The result lives as long as this object.
+  const SaveResult& wait();
   const SaveResult& result() const;
 
  private:
@@ -117,6 +118,10 @@ class MT_API CheckpointStore {
   /// The same of slices that are yet to be made, such as copies of what is on a device: called once, on the save's thread. What it
   /// throws fails the save as everything else does, on every rank; std::bad_alloc becomes Error(io).
   PendingSave start_save(int64_t step, std::function<std::vector<Slice>()> slices, std::string_view meta);
+
+  /// Every rank comes here with what failed on it, or null. Throws on all of them if anything did, and the same class on all: each
+  /// rank that failed its own message, the others that another rank failed.
+  void agree(const std::exception_ptr& failure) const;
 
   /// Writes a file into the folder, removes it, and compares what the file system has free with `bytes`, which one checkpoint
   /// takes. Error(io) when a save could not succeed now. For the rank 0 of a store that writes.

@@ -71,7 +71,8 @@ void check_resume(const Recipe& recipe, const PluginHost& plugins, const Checkpo
   if (before.data != now.data)
     changes.impossible.push_back(cat("dataset files: ", printable(before.data), " -> ", printable(now.data)));
   const std::string arithmetic = identity_of(saved).arithmetic, here = identity_of(saved_config_from_json(now.saved, "this run")).arithmetic;
-  if (!arithmetic.empty() && arithmetic != here) {
+  // The checkpoint has rank 0's arithmetic, which other machines of the job need not share.
+  if (!quiet && !arithmetic.empty() && arithmetic != here) {
     if (recipe.settings.run.deterministic) refuse_arithmetic(checkpoint, arithmetic, here);
     changes.changes_result.push_back(cat("arithmetic: ", arithmetic, " -> ", here, "   (sums are added in another order)"));
   }

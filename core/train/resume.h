@@ -13,8 +13,9 @@ inline constexpr std::string_view kCpuArithmetic = "cpu, level ";
 
 /// Compares the recipe of a checkpoint with the present one, setting by setting, by the schema's resume
 /// classes, each with who set it: throws Error(checkpoint) listing the impossible changes, a changed dataset
-/// or tokenizer, and what else would change the result; logs the latter when they are all and not `quiet`; passes
-/// over the rest. Another arithmetic changes the result, too, and is refused where run.deterministic is set.
+/// or tokenizer, and what else would change the result; logs the latter when they are all; passes
+/// over the rest. Another arithmetic changes the result, too, and is refused where run.deterministic is set. `quiet`, for every
+/// rank but the first: logs nothing, and leaves the arithmetic, which is the first's, to that one.
 MT_API void check_resume(const Recipe& recipe, const PluginHost& plugins, const CheckpointMeta& before,
                          const CheckpointMeta& now, const std::string& checkpoint, bool quiet = false);
 

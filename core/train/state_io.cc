@@ -158,7 +158,7 @@ class Staging {
 
 /// What the save's thread and the rank's share: the plan is made by the rank, the copy by the save's.
 struct StateSave::Host {
-  // A rank that has no memory for this must not leave the others alone with their votes: its save begins, and fails.
+  // A failure here is one of the save, on every rank.
   void plan(ParamList& parameters, OptimizerState* optimizer) noexcept {
     try {
       staging = Staging(state_tensors(parameters, optimizer), true);
@@ -191,6 +191,7 @@ struct StateSave::Host {
 
 StateSave::StateSave(CheckpointStore& store, ParamList& parameters, OptimizerState* optimizer, const CheckpointMeta& meta)
     : step_(meta.state.step), host_(std::make_unique<Host>()) {
+  if (failpoint("ckpt.begin").error == ENOMEM) throw std::bad_alloc();
   host_->plan(parameters, optimizer);
   save_.emplace(store.start_save(step_, [host = host_.get()] { return host->copy(); }, to_json(meta)));
 }

@@ -28,7 +28,7 @@ class MT_API StateSave {
   bool copied() const;
   void wait_copied();
   bool poll() { return save_->poll(); }
-  SaveResult wait() { return save_->wait(); }
+  const SaveResult& wait() { return save_->wait(); }
   const SaveResult& result() const { return save_->result(); }
 
  private:

@@ -2,7 +2,9 @@
 
 #include <chrono>
 #include <cmath>
+#include <map>
 #include <utility>
+#include <vector>
 
 #include "mtrain/base/failpoint.h"
 #include "mtrain/base/log.h"
@@ -202,6 +204,7 @@ void Trainer::run() {
 }
 
 void Trainer::require_agreement() {
+  const Settings& s = recipe_.settings;
   auto same = [&](int64_t value) {
     return ranks_.all_reduce_value(value, ReduceOp::min) == ranks_.all_reduce_value(value, ReduceOp::max);
   };
@@ -211,6 +214,26 @@ void Trainer::require_agreement() {
   uint64_t data = name_key(cat(dataset_->identity(), '\n', session_.tokenizer->identity()));
   MT_USER_CHECK(same(static_cast<int64_t>(data)), ErrorClass::data, "ranks see different data or tokenizer files",
                 "let all ranks see the same dataset.path and tokenizer.path");
+  if (s.run.deterministic) warn_of_mixed_arithmetic();
+}
+
+/// The same ranks in the same places repeat such a run bit for bit, others do not.
+void Trainer::warn_of_mixed_arithmetic() {
+  constexpr size_t kWidth = 64;  // of each rank's text
+  std::string mine = identity_of(saved_).arithmetic;
+  mine.resize(kWidth);
+  std::string all(kWidth * static_cast<size_t>(ranks_.size()), '\0');
+  ranks_.all_gather({mine.data(), std::ssize(mine), DType::u8}, {all.data(), std::ssize(all), DType::u8});
+  std::map<std::string, std::vector<int>> ranks_of;
+  for (int rank = 0; rank < ranks_.size(); ++rank) ranks_of[all.substr(kWidth * static_cast<size_t>(rank), kWidth).c_str()].push_back(rank);
+  if (!first() || ranks_of.size() == 1) return;
+  std::vector<std::string> lines;
+  for (const auto& [arithmetic, ranks] : ranks_of)
+    lines.push_back(cat(arithmetic, ": ", ranks.size() == 1 ? "rank " : cat(ranks.size(), " ranks, the first is "), ranks.front()));
+  log_warn("run.deterministic=true, and ranks compute by different arithmetic: with ranks placed otherwise, the result has other bits\n  ",
+           join(lines, "\n  "), "\n  help: ",
+           mine.starts_with(kCpuArithmetic) ? "set MTRAIN_ISA=LEVEL for all ranks, to a level that all these processors have"
+                                            : "use devices of one type");
 }
 
 bool Trainer::told_to_stop() {

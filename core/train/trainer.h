@@ -65,6 +65,7 @@ class MT_API Trainer {
   bool first() const { return mesh_.first(); }
   bool told_to_stop();
   void require_agreement();
+  void warn_of_mixed_arithmetic();
   void build();
   bool records_step();
   StepLoss forward_backward(std::span<const Batch> batches);

@@ -1,5 +1,6 @@
 // The trainer's way to and from checkpoints.
 #include <chrono>
+#include <exception>
 #include <new>
 
 #include "mtrain/base/log.h"
@@ -42,7 +43,8 @@ void Trainer::open_store() {
   else store_.emplace(recipe_.checkpoint_directory());
 }
 
-/// A save that the system fails never stops training: the next one is tried at its time. False then.
+/// A save that the system fails never stops training: the next one is tried at its time. False then. `part` fails on every rank
+/// or, after its last exchange with the others, on one.
 bool Trainer::try_save(int64_t step, const std::function<void()>& part) {
   try {
     part();
@@ -80,7 +82,13 @@ void Trainer::save() {
   }
   const auto start = Clock::now();
   try_save(state_.step, [&] {
-    save_.emplace(*store_, session_.parameters, &*optimizer_state_, meta(state_.consumed_samples));
+    std::exception_ptr failure;
+    try {
+      save_.emplace(*store_, session_.parameters, &*optimizer_state_, meta(state_.consumed_samples));
+    } catch (...) {
+      failure = std::current_exception();
+    }
+    store_->agree(failure);  // a rank whose save did not begin would be missing where the others go on with theirs
   });
   save_held_ = seconds_since(start);
   if (!recipe_.settings.checkpoint.async) end_save();
@@ -110,7 +118,7 @@ void Trainer::end_save() {
   const int64_t step = save_->step();
   const auto start = Clock::now();
   try_save(step, [&] {
-    SaveResult result = save_->wait();
+    const SaveResult& result = save_->wait();
     save_held_ += seconds_since(start);
     saved_step_ = step;
     save_failure_.reset();

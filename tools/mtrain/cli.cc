@@ -5,6 +5,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cerrno>
 #include <csignal>
 #include <iostream>
 #include <new>
@@ -63,6 +64,15 @@ int report(const Error& error) {
   return report(name(error.error_class()), error.message(), error.hint(), error.exit_status());
 }
 
+int report_system_error(const std::system_error& error) {
+  const bool of_system = error.code().category() == std::generic_category() || error.code().category() == std::system_category();
+  const int number = of_system ? error.code().value() : 0;  // a stream's is none
+  const int status = static_cast<int>(ErrorClass::io);
+  if (number != EAGAIN && number != ENOMEM) return report(name(ErrorClass::io), error.what(), errno_hint(number), status);
+  return report(name(ErrorClass::io), cat("the system refuses a thread or lock: ", error.what()),
+                "raise the limits of processes (ulimit -u) and of address space (ulimit -v), or lower run.threads", status);
+}
+
 /// The command in use, the deepest that was named: `mtrain plugins ls`.
 const CLI::App& innermost(const CLI::App& app, std::string& spelled) {
   const CLI::App* at = &app;
@@ -112,10 +122,8 @@ int parse_and_run(CLI::App& app, Cli& cli, std::vector<std::string> arguments) {
                   static_cast<int>(ErrorClass::config));
   } catch (const std::filesystem::filesystem_error& error) {
     return report(name(ErrorClass::io), error.what(), errno_hint(error.code().value()), static_cast<int>(ErrorClass::io));
-  } catch (const std::system_error& error) {  // of threads
-    return report(name(ErrorClass::io), cat("the system refuses a thread or lock: ", error.what()),
-                  "raise the limits of processes (ulimit -u) and of address space (ulimit -v), or lower run.threads",
-                  static_cast<int>(ErrorClass::io));
+  } catch (const std::system_error& error) {
+    return report_system_error(error);
   } catch (const std::exception& error) {
     return report("internal", error.what(), "this is a defect of mtrain: please report it with this line",
                   70);

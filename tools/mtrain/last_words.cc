@@ -6,11 +6,21 @@
 
 #include <array>
 #include <csignal>
+#include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <new>
 
 #include "mtrain/base/error.h"
+#include "mtrain/base/text_stream.h"
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define MT_SANITIZED 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) || __has_feature(memory_sanitizer)
+#define MT_SANITIZED 1
+#endif
+#endif
 
 namespace mtrain {
 namespace {
@@ -49,7 +59,8 @@ bool no_memory() {
     say("mtrain: error[internal]: something was thrown that is no std::exception\n");
   }
   say(kDefect);
-  _exit(static_cast<int>(ErrorClass::bug));
+  flush_standard_error();  // what a slow reader has not taken yet: after the message, as this takes a lock
+  std::abort();            // with a core file where that is wanted
 }
 
 extern "C" void on_memory_fault(int) {
@@ -64,7 +75,7 @@ extern "C" void on_memory_fault(int) {
 
 void prepare_last_words() {
   std::set_terminate(on_terminate);
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // which report it better
+#if !defined(MT_SANITIZED)  // sanitizers report it better
   static std::array<char, 64 << 10> stack;  // the thread's own may be what has ended
   const stack_t alternative{.ss_sp = stack.data(), .ss_flags = 0, .ss_size = stack.size()};
   struct sigaction action {};

@@ -17,6 +17,14 @@ std::string title(const SweepTrial& trial) {
   return cat("trial ", trial.request.trial, ": ", trial.label);
 }
 
+/// In order with what std::cout holds, and whole where the reader of a pipe is behind.
+void print(const std::string& text) {
+  std::cout.flush();
+  TextStream out(1);
+  out.write(text);
+  out.flush();
+}
+
 /// Validates all trials and tells what is wrong with them; the numbers of the faulty ones.
 std::vector<bool> faulty_trials(Cli& cli, const std::vector<SweepTrial>& trials, const PluginHost& plugins,
                                 bool list) {
@@ -68,7 +76,7 @@ void train_sweep(Cli& cli, const RecipeRequest& request, bool keep_going) {
   if (cli.status != 0 && !keep_going) return;
   for (size_t i = 0; i < trials.size(); ++i) {
     if (faulty[i]) continue;
-    if (!cli.quiet) TextStream(1).write(title(trials[i]) + "\n");
+    if (!cli.quiet) print(title(trials[i]) + "\n");
     int status = 0;
     try {
       status = run_trial(cli, trials[i], plugins);

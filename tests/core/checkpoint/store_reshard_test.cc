@@ -252,6 +252,40 @@ TEST_CASE("slices are made on the save's thread, and a rank that cannot make the
   CHECK(store.problem(3).empty());
 }
 
+TEST_CASE("ranks that fail by different errors throw one class") {
+  auto samples = sample_tensors(5);
+  TempDir dir;
+  constexpr int kWorld = 3;
+  Ballot ballot(kWorld);
+  auto errors = on_ranks(kWorld, [&](int rank) {
+    CheckpointStore store(dir.path(),
+                          StoreOptions{.rank = rank, .world = kWorld, .token = "job", .vote = std::ref(ballot)});
+    Slices mine = cut_all(samples, rank, kWorld, 0);
+    int64_t step = 0;
+    for (ErrorClass other : {ErrorClass::usage, ErrorClass::config, ErrorClass::data, ErrorClass::checkpoint, ErrorClass::plugin,
+                             ErrorClass::numeric, ErrorClass::peer, ErrorClass::io, ErrorClass::bug}) {
+      ErrorClass got{};
+      std::string why = failure(
+          [&] {
+            store.start_save(++step, [&]() -> std::vector<Slice> {
+              if (rank == 1) throw Error(other, "the device is gone");
+              if (rank == 2) throw Error(ErrorClass::io, "the disk is full");
+              return mine.list;
+            }, kMeta).wait();
+          },
+          &got);
+      CHECK(got == other);
+      const char* wanted[] = {"another rank could not save", "the device is gone", "the disk is full"};
+      CHECK_MESSAGE(why.find(wanted[rank]) != std::string::npos, why);
+    }
+    std::string why = failure([&] { store.agree(rank == 2 ? std::make_exception_ptr(7) : nullptr); });
+    CHECK_MESSAGE(why.find(rank == 2 ? "no std::exception" : "another rank could not save") != std::string::npos, why);
+    store.agree(nullptr);
+  });
+  for (const auto& error : errors) CHECK_MESSAGE(error.empty(), error);
+  CHECK(CheckpointStore(dir.path()).list().empty());
+}
+
 TEST_CASE("when one rank fails, none commits and all say so") {
   auto samples = sample_tensors(13);
   TempDir dir;

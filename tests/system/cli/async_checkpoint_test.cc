@@ -120,16 +120,18 @@ TEST_CASE("a save beside the steps that fails is told, and training goes on") {
   }
 }
 
-TEST_CASE("a rank that has no memory for the copy: the save fails on all of them, and training goes on") {
+TEST_CASE("a rank that has no memory for the copy or for the save's own needs: the save fails on all, and training goes on") {
   Scratch scratch("mtrain-async-memory");
   std::string recipe = scratch.write("tiny.yaml", patient_recipe());
   const Words ranks = {"dist.nproc=2", "dist.zero=1"};
   train(recipe, scratch / "whole", ranks);
-  for (const char* async : {"checkpoint.async=true", "checkpoint.async=false"}) {
+  for (auto [async, fault] : {std::pair{"checkpoint.async=true", "ckpt.copy:7"}, {"checkpoint.async=false", "ckpt.copy:7"},
+                              {"checkpoint.async=true", "ckpt.begin:2"}, {"checkpoint.async=false", "ckpt.begin:1"}}) {
     CAPTURE(async);
-    fs::path folder = scratch / async;
+    CAPTURE(fault);
+    fs::path folder = scratch / (std::string(async) + fault);
     Outcome out = run({.arguments = with({mtrain_binary(), "train", recipe, "run.dir=" + folder.string(), async}, ranks),
-                       .environment = {"MTRAIN_FAULT=ckpt.copy:7:errno=ENOMEM"}});
+                       .environment = {std::string("MTRAIN_FAULT=") + fault + ":errno=ENOMEM"}});
     CHECK_MESSAGE(out.status == 0, out.err);
     CHECK_MESSAGE(out.out.find("checkpoint of step 5 failed: ") != std::string::npos, out.out);
     CHECK(out.out.find("checkpoint of step 10 failed: ") == std::string::npos);

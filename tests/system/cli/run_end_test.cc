@@ -238,4 +238,18 @@ TEST_CASE("a run that goes on at another instruction-set level says so, and is r
   CHECK_MESSAGE(warned.status == 0, warned.err);
   CHECK_MESSAGE(has(warned.err, "arithmetic: cpu, level base -> cpu, level v"), warned.err);
 }
+
+TEST_CASE("ranks at different instruction-set levels: a deterministic run warns once, and continues what it saved") {
+  Scratch scratch("mtrain-end-mixed");
+  std::string recipe = scratch.write("tiny.yaml", tiny_recipe()), meet = MT_SOURCE_DIR "/tests/contract/comm/meet.sh";
+  std::string mixed = "if [ $RANK = 1 ]; then export MTRAIN_ISA=base; fi; exec \"$0\" \"$@\"";
+  for (const char* steps : {"train.steps=2", "train.steps=4"}) {
+    Words words = {meet, "-n", "2", "/bin/sh", "-c", mixed};
+    Outcome out = run({.arguments = with(with(words, command(recipe, scratch / "run", {"run.deterministic=true", "dist.silence_seconds=120"})), {steps})});
+    CHECK_MESSAGE(out.status == 0, out.err);
+    size_t at = out.err.find("cpu, level base: rank 1\n");
+    CHECK_MESSAGE(at != std::string::npos, out.err);
+    CHECK_MESSAGE(out.err.find("cpu, level base: rank 1\n", at + 1) == std::string::npos, out.err);
+  }
+}
 #endif
