@@ -288,14 +288,14 @@ TEST_CASE("tcp: connections are served where a process may open fewer files than
   REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
   rlimit few = before;
   few.rlim_cur = 64;
+  REQUIRE(::setrlimit(RLIMIT_NOFILE, &few) == 0);
   Ranks ranks(100);
   ranks.start(0);
   std::vector<Socket> held;
-  held.push_back(visit(place_of(0, 100)));
-  CHECK(hear(held[0], 40).size() == 40);
-  REQUIRE(::setrlimit(RLIMIT_NOFILE, &few) == 0);
-  held.push_back(visit(place_of(0, 100)));
-  CHECK(hear(held[1], 40).size() == 40);
+  for (int i = 0; i < 2; ++i) {
+    held.push_back(visit(place_of(0, 100)));
+    CHECK(hear(held.back(), 40).size() == 40);
+  }
   ::setrlimit(RLIMIT_NOFILE, &before);
   CHECK(has(message_of(ErrorClass::config, [] { meet(place_of(1, 4), kForever); }), "it has no place for this rank"));
   CHECK(has(message_of(ErrorClass::config, [&] { ranks.met[0].get(); }), "rank 1 of 4 came to rank 0 of 100"));
