@@ -187,11 +187,17 @@ class Meeting {
   int num_dropped_ = 0;
 };
 
+void warn_of_unknown(const std::string& why) {
+  log_warn(why, "; MASTER_ADDR is looked up again until the ranks' time to connect is over");
+}
+
 /// Of this rank itself, whose name may not be known yet either.
 std::vector<Address> Meeting::await_address() const {
   std::string why;
   for (milliseconds pause = kFirstPause; Clock::now() + pause < end_; pause = std::min(pause * 2, kLongestPause)) {
+    bool first = why.empty();
     if (auto where = resolve(place_.address, place_.port, false, &why); !where.empty()) return where;
+    if (first) warn_of_unknown(why);
     std::this_thread::sleep_for(pause);
   }
   return resolve(place_.address, place_.port);
@@ -315,6 +321,7 @@ void Meeting::dial(Call& call, Clock::time_point now) {
       call.where = resolve(call.host, call.port, call.rank != 0, call.rank == 0 ? &why : nullptr);
       call.next = 0;
       if (call.where.empty()) {  // a name may become known when its machine has started, as of a service of Kubernetes
+        if (call.last.empty()) warn_of_unknown(why);
         hang_up(call, std::move(why));
         return;
       }
