@@ -101,7 +101,8 @@ bool TextStream::drain() {
 void TextStream::write(std::string_view text) {
   if (fd_ < 0) return;
   NoSigpipe guard;
-  if (!drain() && kept_.size() + text.size() > kMostKept) {
+  // Once a line is missing, the next one waits for the note that says so, which follows what is kept.
+  if (!drain() && (missing_ > 0 || kept_.size() + text.size() > kMostKept)) {
     dropped_ += lines_of(text), missing_ += lines_of(text);
     return;
   }

@@ -44,7 +44,7 @@ PendingSave::State::State(CheckpointStore& owner, int64_t of_step, std::function
       step(of_step),
       source(std::move(make)),
       background(beside),
-      temporary(owner.folder_ / cat("step-", of_step, ".tmp-", owner.options_.token, "-", ++owner.serial_)),
+      temporary(owner.folder_ / cat("step-", of_step, ".tmp-", owner.options_.token, "-", owner.serial_)),
       meta(text),
       result{.path = owner.step_folder(of_step)} {}
 
@@ -76,6 +76,7 @@ bool PendingSave::State::all_through() const { return store.vote(finished); }
 
 void PendingSave::State::agree() {
   if (worker.joinable()) worker.join();
+  ++store.serial_;
   if (store.vote(!failure)) return;
   part = Part::over;
   try {
@@ -87,7 +88,8 @@ void PendingSave::State::agree() {
 }
 
 /// What the rest of the run does must not depend on where a save failed.
-void CheckpointStore::agree(const std::exception_ptr& failure) const {
+void CheckpointStore::agree(const std::exception_ptr& failure) {
+  ++serial_;
   if (vote(!failure)) return;
   const int own = failure ? weight(class_of(failure)) : 0;
   int most = 0;  // of all ranks, found from its highest bit on

@@ -121,7 +121,7 @@ class MT_API CheckpointStore {
 
   /// Every rank comes here with what failed on it, or null. Throws on all of them if anything did, and the same class on all: each
   /// rank that failed its own message, the others that another rank failed.
-  void agree(const std::exception_ptr& failure) const;
+  void agree(const std::exception_ptr& failure);
 
   /// Writes a file into the folder, removes it, and compares what the file system has free with `bytes`, which one checkpoint
   /// takes. Error(io) when a save could not succeed now. For the rank 0 of a store that writes.
@@ -158,7 +158,8 @@ class MT_API CheckpointStore {
   StoreOptions options_;
   std::optional<RunLock> lock_;
   bool writable_ = false;
-  int64_t serial_ = 0;  // makes temporary names unique
+  /// Makes temporary names unique. Counts agreements, so that it is the same on all ranks also after a save that one did not begin.
+  int64_t serial_ = 0;
 };
 
 /// Where checkpoints are: `step` is given when the path was one step's folder.
