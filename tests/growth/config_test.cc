@@ -190,7 +190,7 @@ TEST_CASE("a recipe is checked in linear work, whatever is wrong with it") {
       CHECK(report.errors() == static_cast<size_t>(count));
     });
   });
-  check_linear("bytes of an unknown name", 1000, [&](int64_t bytes) {
+  check_linear("bytes of an unknown name", 250, [&](int64_t bytes) {
     ConfigRequest request;
     request.recipe = "r.yaml";
     request.text = "train: {steps: 1, " + std::string(static_cast<size_t>(bytes), 'a') + ": 1}\n" + std::string(static_cast<size_t>(bytes), 'b') + ": 1\n";
