@@ -1,4 +1,4 @@
-// ConsoleStream: a TextStream whose trouble is told once, on the log. For one thread at a time.
+// ConsoleStream: a TextStream that logs its first write error once. For one thread at a time.
 #pragma once
 #include <string_view>
 

@@ -113,9 +113,9 @@ bool hung_up(const Socket& socket) {
   return ::poll(&look, 1, 0) > 0;
 }
 
-class Meeting {
+class Rendezvous {
  public:
-  Meeting(const Place& place, const MeetingLimits& limits)
+  Rendezvous(const Place& place, const MeetingLimits& limits)
       : place_(place), limits_(limits), end_(Clock::now() + limits.whole), seats_(static_cast<size_t>(place.size)),
         doors_(static_cast<size_t>(place.size)) {}
 
@@ -192,7 +192,7 @@ void warn_of_unknown(const std::string& why) {
 }
 
 /// Of this rank itself, whose name may not be known yet either.
-std::vector<Address> Meeting::await_address() const {
+std::vector<Address> Rendezvous::await_address() const {
   std::string why;
   for (milliseconds pause = kFirstPause; Clock::now() + pause < end_; pause = std::min(pause * 2, kLongestPause)) {
     bool first = why.empty();
@@ -203,7 +203,7 @@ std::vector<Address> Meeting::await_address() const {
   return resolve(place_.address, place_.port);
 }
 
-void Meeting::listen_as_first() {
+void Rendezvous::listen_as_first() {
   std::vector<Address> where = await_address();
   bool names_loopback = std::all_of(where.begin(), where.end(), [](const Address& a) { return a.loopback(); });
   std::string why;
@@ -228,7 +228,7 @@ void Meeting::listen_as_first() {
 }
 
 /// Where the connection to the first rank leaves this machine, the others come in.
-void Meeting::listen_as_other(const Socket& to_first) {
+void Rendezvous::listen_as_other(const Socket& to_first) {
   Address here = address_of(to_first, ::getsockname).with_port(0);
   if (here.loopback() && !place_.here_only()) here = any_address(here.family(), 0);
   listeners_.clear();
@@ -240,7 +240,7 @@ void Meeting::listen_as_other(const Socket& to_first) {
   port_ = address_of(listeners_[0], ::getsockname).port();
 }
 
-void Meeting::call_by_door(int rank) {
+void Rendezvous::call_by_door(int rank) {
   Door& door = doors_[static_cast<size_t>(rank)];
   door.address[sizeof door.address - 1] = '\0';
   MT_USER_CHECK(door.port > 0 && door.port <= 65535, ErrorClass::peer, cat("rank 0 names port ", door.port, " for rank ", rank),
@@ -248,7 +248,7 @@ void Meeting::call_by_door(int rank) {
   calls_.push_back({.rank = rank, .host = door.address, .port = door.port});
 }
 
-std::string Meeting::missing(int first, int end) {
+std::string Rendezvous::missing(int first, int end) {
   std::vector<std::string> names;
   int more = 0;
   for (int r = first; r < end; ++r) {
@@ -260,7 +260,7 @@ std::string Meeting::missing(int first, int end) {
   return names.empty() ? "" : cat(names.size() == 1 ? "rank " : "ranks ", join(names, ", "), more ? cat(" and ", more, " more") : "");
 }
 
-void Meeting::await_ranks(int first, int end) {
+void Rendezvous::await_ranks(int first, int end) {
   auto all_here = [&] {
     for (int r = first; r < end; ++r)
       if (r != place_.rank && !seat(r).open()) return false;
@@ -273,14 +273,14 @@ void Meeting::await_ranks(int first, int end) {
 }
 
 /// How long nothing may happen before somebody's time is over.
-milliseconds Meeting::patience(Clock::time_point now) const {
+milliseconds Rendezvous::patience(Clock::time_point now) const {
   auto next = end_;
   for (const Guest& guest : guests_) next = std::min(next, guest.until);
   for (const Call& call : calls_) next = std::min(next, call.socket.open() ? call.until : call.again);
   return std::max(milliseconds(0), std::chrono::ceil<milliseconds>(next - now));
 }
 
-void Meeting::turn() {
+void Rendezvous::turn() {
   auto now = Clock::now();
   for (Call& call : calls_) {
     if (call.socket.open() && now >= call.until) hang_up(call, "nobody answers");
@@ -314,7 +314,7 @@ void Meeting::turn() {
     MT_USER_CHECK(!ready(seats_[r]), ErrorClass::peer, cat("rank ", r, " went away before all had come"), "see what it said");
 }
 
-void Meeting::dial(Call& call, Clock::time_point now) {
+void Rendezvous::dial(Call& call, Clock::time_point now) {
   while (!call.socket.open() && now >= call.again) {
     if (call.next >= call.where.size()) {
       std::string why;
@@ -333,7 +333,7 @@ void Meeting::dial(Call& call, Clock::time_point now) {
 }
 
 /// The next address is tried, or all again after a while.
-void Meeting::hang_up(Call& call, std::string why) {
+void Rendezvous::hang_up(Call& call, std::string why) {
   call.socket.close();
   call.greeting.reset();
   call.last = std::move(why);
@@ -342,7 +342,7 @@ void Meeting::hang_up(Call& call, std::string why) {
   call.pause = std::min(call.pause * 2, kLongestPause);
 }
 
-void Meeting::serve(Call& call) {
+void Rendezvous::serve(Call& call) {
   if (!call.greeting) {
     if (int error = connection_error(call.socket)) return hang_up(call, reason_of(error));
     if (call.rank == 0 && place_.rank + 1 < place_.size) listen_as_other(call.socket);
@@ -365,14 +365,14 @@ void Meeting::serve(Call& call) {
   }
 }
 
-void Meeting::serve(Guest& guest) {
+void Rendezvous::serve(Guest& guest) {
   bool open = converse(guest.socket, guest.greeting);
   if (guest.greeting.state() == Greeting::State::proven) admit(guest);
   else if (guest.greeting.state() == Greeting::State::stranger) drop(guest, guest.greeting.reason());
   else if (!open) drop(guest, "it went away before it said who it is");
 }
 
-void Meeting::admit(Guest& guest) {
+void Rendezvous::admit(Guest& guest) {
   const Greeting::Hello& hello = guest.greeting.hello();
   char job[sizeof hello.job] = "";
   std::memcpy(job, place_.job.data(), std::min(place_.job.size(), sizeof job - 1));
@@ -396,7 +396,7 @@ void Meeting::admit(Guest& guest) {
   seat(hello.rank) = std::move(guest.socket);
 }
 
-void Meeting::let_in(const Socket& listener) {
+void Rendezvous::let_in(const Socket& listener) {
   for (size_t count = 0; count < kMostStrangers / 4; ++count) {  // the others get their turn
     Socket socket = accept_next(listener);
     if (!socket.open() && errno != EMFILE && errno != ENFILE) return;
@@ -413,14 +413,14 @@ void Meeting::let_in(const Socket& listener) {
   }
 }
 
-void Meeting::drop(Guest& guest, const std::string& why) {
+void Rendezvous::drop(Guest& guest, const std::string& why) {
   if (num_dropped_ < kMostTold) log_warn("dropped a connection from ", guest.address, " to port ", port_, ": ", why);
   if (++num_dropped_ == kMostTold) log_warn("further dropped connections are not reported");
   guest.socket.close();
 }
 
 /// Who came over this machine's loopback is reached by others where they reach this process.
-void Meeting::name_for_others() {
+void Rendezvous::name_for_others() {
   std::string here;
   for (const Socket& peer : seats_)
     if (peer.open() && !address_of(peer, ::getpeername).loopback()) here = address_of(peer, ::getsockname).text();
@@ -436,7 +436,7 @@ void Meeting::name_for_others() {
 
 std::vector<int> meet(const Place& place, const MeetingLimits& limits) {
   std::vector<Socket> peers(static_cast<size_t>(place.size));
-  if (place.size > 1) peers = Meeting(place, limits).run();
+  if (place.size > 1) peers = Rendezvous(place, limits).run();
   std::vector<int> out;
   for (Socket& peer : peers) {
     int on = 1;
