@@ -6,7 +6,7 @@
 #   tools/setup.sh --mpi      also MPI, for ranks on several processes and machines
 #   tools/setup.sh --cross arm64  also what a build for another processor needs (tools/setup_cross.sh)
 #   tools/setup.sh --check    only say what is missing (exit status 1 when something is)
-#   CXX=clang++-16 tools/setup.sh   also that compiler (or clang++, g++-13, ...), and for clang its OpenMP library
+#   CXX=clang++-16 tools/setup.sh   also that compiler (or clang++, g++-13, ...)
 set -euo pipefail
 
 check=0 corpus=0 tests=0 mpi=0 cross=
@@ -47,9 +47,7 @@ compiler=${CXX:-g++}
 compiler=${compiler##*/}
 case $compiler in
   clang++ | clang++-[0-9]*)
-    version=${compiler#clang++}
-    need "clang$version" has "$CXX"
-    need "libomp$version-dev" ;;
+    need "clang${compiler#clang++}" has "$CXX" ;;
   g++-[0-9]*) need "$compiler" has "$CXX" ;;
   *) need g++ has "${CXX:-g++}" ;;
 esac

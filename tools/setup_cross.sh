@@ -25,9 +25,9 @@ fi
 
 sysroot=$root/build/sysroot-$arch
 tools=(g++-aarch64-linux-gnu qemu-user)
-# What mtrain needs of the other architecture; apt's solver adds what these need. The C++ runtime and libgomp are named
-# because the compiler here brings them for linking, and programs need them in the sysroot to run.
-libraries=(libc6-dev libstdc++6 libgomp1 libyaml-cpp-dev libspdlog-dev libfmt-dev libicu-dev libpcre2-dev
+# What mtrain needs of the other architecture; apt's solver adds what these need. The C++ runtime is named
+# because the compiler here brings it for linking, and programs need it in the sysroot to run.
+libraries=(libc6-dev libstdc++6 libyaml-cpp-dev libspdlog-dev libfmt-dev libicu-dev libpcre2-dev
   libsimdjson-dev zlib1g-dev libzstd-dev libcli11-dev nlohmann-json3-dev doctest-dev libboost-dev)
 wanted="${libraries[*]} of $(. /etc/os-release 2> /dev/null && echo "${VERSION_CODENAME-}")"
 

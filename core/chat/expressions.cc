@@ -235,7 +235,14 @@ Expr ExpressionParser::primary() {
       e->value = Value::integer(number);
       return e;
     }
-    case Token::Kind::real: e->value = Value::real(std::stod(next().text)); return e;
+    case Token::Kind::real: {
+      double number = 0;
+      std::string digits = next().text;
+      if (std::from_chars(digits.data(), digits.data() + digits.size(), number).ec != std::errc())
+        syntax_error(name_, e->place, cat("the number ", printable(digits, 40), " is outside of a double's range"));
+      e->value = Value::real(number);
+      return e;
+    }
     default: break;
   }
   if (at_symbol("(")) return brackets();
@@ -327,7 +334,7 @@ CallArguments ExpressionParser::arguments() {
       next();
       out.named.emplace_back(std::move(name), expression());
     } else {
-      if (!out.named.empty()) fail("an argument without a name behind one with a name");
+      if (!out.named.empty()) fail("a positional argument after a named one");
       out.positional.push_back(expression());
     }
     if (!at_symbol(")")) take_symbol(",");

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "mtrain/base/doorbell.h"
 #include "mtrain/base/text.h"
 
 namespace mtrain {
@@ -9,14 +10,6 @@ namespace mtrain {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-void pause_core() {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  asm volatile("yield");
-#endif
-}
 
 class ThreadWork final : public Pending::Work {
  public:

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "mtrain/comm/communicator.h"
-#include "mtrain/comm/doorbell.h"
+#include "mtrain/base/doorbell.h"
 #include "mtrain/comm/failure.h"
 #include "mtrain/comm/rank_activity.h"
 #include "mtrain/comm/shared_call.h"

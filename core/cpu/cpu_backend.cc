@@ -39,9 +39,12 @@ class CpuBackend final : public Backend {
   std::string_view name() const override { return "cpu"; }
   Probe probe() const override { return {1, ""}; }
   Bf16Products bf16_products() const override {
+    bool slow = has_slow_bf16_pairs();
+    if (slow && isa_.name == "v4_bf16")
+      return {false, "kernels of level v4_bf16 have no bf16 arithmetic that is faster than fp32 on this CPU; those of v4_amx have"};
     if (has_bf16_products(isa_)) return {true, "this CPU has bf16 arithmetic"};
     if (processor_has_bf16_products())
-      return {false, cat("kernels of level ", isa_.name, " have no bf16 arithmetic, though this CPU has")};
+      return {false, cat("kernels of level ", isa_.name, " have no bf16 arithmetic", slow ? ", and that of v4_bf16 is slow here" : ", though this CPU has")};
     return {false, "this CPU has no bf16 arithmetic"};
   }
   void* allocate(Device device, size_t bytes) override {
@@ -94,10 +97,10 @@ std::vector<std::string> cpu_speed_notes(DType dtype, int64_t threads) {
 
 std::string cpu_level() {
   const char* cap = std::getenv("MTRAIN_ISA");
-  return cat("kernels of level ", cpu::usable_isas().front().name, cap && *cap ? cat(", as MTRAIN_ISA=", cap, " says") : "");
+  return cat("kernels of level ", cpu::chosen_isa().name, cap && *cap ? cat(", as MTRAIN_ISA=", cap, " says") : "");
 }
 
-std::string cpu_level_name() { return std::string(cpu::usable_isas().front().name); }
+std::string cpu_level_name() { return std::string(cpu::chosen_isa().name); }
 
 bool cpu_has_level(std::string_view name) {
   std::vector<cpu::Isa> levels = cpu::usable_isas("");
@@ -105,7 +108,7 @@ bool cpu_has_level(std::string_view name) {
 }
 
 std::unique_ptr<Backend> make_cpu_backend(int threads) {
-  return cpu::make_cpu_backend_at(cpu::usable_isas().front(), threads);
+  return cpu::make_cpu_backend_at(cpu::chosen_isa(), threads);
 }
 
 }  // namespace mtrain

@@ -8,7 +8,7 @@
 namespace mtrain::cpu {
 
 CpuStream::CpuStream(int threads, const KernelTable& kernels, const Isa& isa)
-    : threads_(threads), kernels_(kernels), isa_(isa) {}
+    : pool_(threads), kernels_(kernels), isa_(isa) {}
 
 CpuStream::~CpuStream() {
   deallocate_host(scratch_);

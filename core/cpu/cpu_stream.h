@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "mtrain/cpu/isa.h"
+#include "mtrain/cpu/thread_pool.h"
 #include "mtrain/tensor/backend.h"
 
 namespace mtrain::cpu {
@@ -14,7 +15,9 @@ class CpuStream final : public Stream {
   CpuStream(int threads, const KernelTable& kernels, const Isa& isa);
   ~CpuStream() override;
 
-  int threads() const { return threads_; }
+  int threads() const { return pool_.threads(); }
+  /// Where kernels run their loops.
+  ThreadPool& pool() const { return pool_; }
   const KernelTable& kernels() const { return kernels_; }
   /// The instruction-set level of the kernels.
   const Isa& isa() const { return isa_; }
@@ -23,7 +26,7 @@ class CpuStream final : public Stream {
   std::byte* scratch(size_t bytes);
 
  private:
-  int threads_;
+  mutable ThreadPool pool_;
   const KernelTable& kernels_;
   Isa isa_;
   std::byte* scratch_ = nullptr;

@@ -126,4 +126,25 @@ std::vector<Isa> usable_isas() {
   return usable_isas(cap ? cap : "");
 }
 
+bool has_slow_bf16_pairs() {
+#if defined(MT_X86_BF16)
+  // Intel's processors since Golden Cove, which are those with AVX512_FP16: 0.66 of fp32 measured (docs/benchmarks/cpu.md), since
+  // they start half an instruction per cycle. They have AMX for bf16.
+  unsigned a, b, c, d;
+  if (!has_v4_bf16() || !__builtin_cpu_is("intel") || !__get_cpuid_count(7, 0, &a, &b, &c, &d)) return false;
+  return (d & (1u << 23)) != 0;
+#else
+  return false;
+#endif
+}
+
+Isa chosen_isa(const std::vector<Isa>& usable, bool slow_pairs) {
+  return usable.size() > 1 && usable.front().name == "v4_bf16" && slow_pairs ? usable[1] : usable.front();
+}
+
+Isa chosen_isa() {
+  const char* cap = std::getenv("MTRAIN_ISA");
+  return chosen_isa(usable_isas(), (!cap || !*cap) && has_slow_bf16_pairs());
+}
+
 }  // namespace mtrain::cpu

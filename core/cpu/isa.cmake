@@ -2,7 +2,7 @@
 # run time. The plain build (level "base") runs on every CPU. FMA contraction and if-conversion are allowed there: neither
 # changes what NaN and infinity do.
 file(GLOB kernel_sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/cpu/kernels/*.cc)
-set(kernel_flags -ffp-contract=fast -fno-trapping-math $<$<NOT:$<CONFIG:Debug>>:-O3>)
+set(kernel_flags -fopenmp-simd -ffp-contract=fast -fno-trapping-math $<$<NOT:$<CONFIG:Debug>>:-O3>)
 set_source_files_properties(${kernel_sources} PROPERTIES COMPILE_OPTIONS "${kernel_flags}")
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
   set(flags_v3 -march=x86-64-v3)
@@ -22,7 +22,7 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
     target_compile_definitions(mtrain_cpu_${level} PRIVATE MT_ISA=${level})
     target_compile_options(mtrain_cpu_${level} PRIVATE ${flags_${level}})
     target_include_directories(mtrain_cpu_${level} PRIVATE ${MT_INCLUDE_ROOT}/cpu)
-    target_link_libraries(mtrain_cpu_${level} PRIVATE mtrain_options mtrain_tensor mtrain_kernel OpenMP::OpenMP_CXX)
+    target_link_libraries(mtrain_cpu_${level} PRIVATE mtrain_options mtrain_tensor mtrain_kernel)
     target_sources(mtrain_cpu PRIVATE $<TARGET_OBJECTS:mtrain_cpu_${level}>)
     set_property(GLOBAL APPEND PROPERTY MT_OBJECTS $<TARGET_OBJECTS:mtrain_cpu_${level}>)
   endforeach()

@@ -25,6 +25,14 @@ std::vector<Isa> usable_isas();
 /// The same for a given value of MTRAIN_ISA; empty: no cap.
 std::vector<Isa> usable_isas(std::string_view cap);
 
+/// The level that a process takes: the first of usable_isas(), but where MTRAIN_ISA is not set, not one whose bf16 arithmetic is
+/// slower than this CPU's fp32.
+Isa chosen_isa();
+/// The same of given levels. `slow_pairs`: AVX512_BF16 is slower than fp32.
+Isa chosen_isa(const std::vector<Isa>& usable, bool slow_pairs);
+/// Whether this CPU's AVX512_BF16 instructions do less arithmetic per second than its fp32 ones.
+bool has_slow_bf16_pairs();
+
 /// A backend at one level, for tests and benchmarks.
 std::unique_ptr<Backend> make_cpu_backend_at(const Isa& isa, int threads);
 

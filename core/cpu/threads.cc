@@ -1,6 +1,5 @@
 #include "mtrain/cpu/threads.h"
 
-#include <omp.h>
 #include <sched.h>
 #include <unistd.h>
 
@@ -35,7 +34,7 @@ int affinity_cpus() {
   cpu_set_t set;
   CPU_ZERO(&set);
   if (sched_getaffinity(0, sizeof set, &set) == 0) return std::max(1, CPU_COUNT(&set));
-  return std::max(1, omp_get_num_procs());
+  return std::max(1, static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN)));
 }
 
 }  // namespace

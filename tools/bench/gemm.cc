@@ -33,7 +33,7 @@ constexpr Direction kDirections[] = {{"NT", false, true}, {"NN", false, false}, 
 class Bench {
  public:
   explicit Bench(int threads)
-      : backend_(cpu::make_cpu_backend_at(cpu::usable_isas().front(), threads)), stream_(backend_->stream({})) {}
+      : backend_(cpu::make_cpu_backend_at(cpu::chosen_isa(), threads)), stream_(backend_->stream({})) {}
 
   void run(const Layer& layer, const Direction& direction, DType dtype) {
     int64_t m = layer.tokens, n = layer.out, k = layer.in;

@@ -33,8 +33,6 @@ if(MT_SANITIZE)
 endif()
 
 set(CMAKE_FIND_PACKAGE_PREFER_CONFIG ON)
-set(OpenMP_CXX_FIND_QUIETLY ON)
-find_package(OpenMP REQUIRED COMPONENTS CXX)
 find_package(yaml-cpp REQUIRED)
 find_package(spdlog REQUIRED)
 find_package(fmt REQUIRED)

@@ -17,8 +17,8 @@ constexpr float kSlack = 12;
 template <class Word>
 struct ForwardMemory {
   Word *keys, *values;  // `key_slots` tiles: upright, across
-  Word *q, *p;          // per thread: along; [kBlockRows, kTile / pack]
-  float *o, *s;         // per thread: [kTile, width]; [kBlockRows, kTile]
+  Word *q, *p;          // per thread: along; [kBlockRows<Word>, kTile / pack]
+  float *o, *s;         // per thread: [kTile, width]; [kBlockRows<Word>, kTile]
   int64_t tile;         // words of one tile
 
   ForwardMemory(Pieces& pieces, int64_t key_slots, int64_t threads, int64_t width, int64_t pack) {
@@ -26,9 +26,9 @@ struct ForwardMemory {
     keys = pieces.take<Word>(key_slots * tile);
     values = pieces.take<Word>(key_slots * tile);
     q = pieces.take<Word>(threads * tile);
-    p = pieces.take<Word>(threads * kBlockRows * kTile / pack);
+    p = pieces.take<Word>(threads * kBlockRows<Word> * kTile / pack);
     o = pieces.take<float>(threads * kTile * width);
-    s = pieces.take<float>(threads * kBlockRows * kTile);
+    s = pieces.take<float>(threads * kBlockRows<Word> * kTile);
   }
 };
 
@@ -45,9 +45,9 @@ struct QueryTile {
 
   QueryTile(const ForwardMemory<Word>& m, int64_t thread, int64_t row_width, int64_t pack, float scale)
       : q(m.q + thread * m.tile),
-        p(m.p + thread * kBlockRows * kTile / pack),
+        p(m.p + thread * kBlockRows<Word> * kTile / pack),
         o(m.o + thread * kTile * row_width),
-        s(m.s + thread * kBlockRows * kTile),
+        s(m.s + thread * kBlockRows<Word> * kTile),
         width(row_width),
         factor(scale * kLog2OfE) {
     for (int64_t r = 0; r < kTile; ++r) {
@@ -71,16 +71,16 @@ void raise_top(QueryTile<Word>& t, int64_t row, float top, bool first) {
 /// A block of score rows becomes exponentials, as the left operand of the product with the values.
 template <int kPack, class Word>
 void soften(QueryTile<Word>& t, int64_t row, int64_t columns, bool first) {
-  float tops[kBlockRows];
-  for (int m = 0; m < kBlockRows; ++m) {
+  float tops[kBlockRows<Word>];
+  for (int m = 0; m < kBlockRows<Word>; ++m) {
     const float* s = t.s + m * kTile;
     Vec top = load(s);
     for (int64_t c = kLanes; c < columns; c += kLanes) top = max(load(s + c), top);
     tops[m] = max_lane(top);
   }
-  for (int m = 0; m < kBlockRows; ++m)
+  for (int m = 0; m < kBlockRows<Word>; ++m)
     if ((tops[m] - t.top[row + m]) * t.factor > kSlack) raise_top(t, row + m, tops[m], first);
-  for (int m = 0; m < kBlockRows; ++m) {
+  for (int m = 0; m < kBlockRows<Word>; ++m) {
     const float* s = t.s + m * kTile;
     Word* p = t.p + m * kTile / kPack;
     Vec shift = splat(t.top[row + m] == -kInfinity ? 0.0f : t.top[row + m] * t.factor), sum = t.sum[row + m];
@@ -101,15 +101,15 @@ void add_keys(QueryTile<Word>& t, int64_t rows, const Word* keys_upright, const 
               int64_t first_seen, bool first) {
   constexpr int kPack = Unit::kPack;
   int64_t units = t.width / kPack;
-  for (int64_t r = 0; r < rows; r += kBlockRows) {
-    int64_t seen = std::min(keys, first_seen + r + kBlockRows - 1), columns = round_up(seen, kLanes);
+  for (int64_t r = 0; r < rows; r += kBlockRows<Word>) {
+    int64_t seen = std::min(keys, first_seen + r + kBlockRows<Word> - 1), columns = round_up(seen, kBlockColumns<Word>);
     if (seen <= 0) continue;
     product_rows<Unit>({t.q + r * units, units, 1}, keys_upright, kTile, t.s, kTile, columns, units, false);
-    for (int64_t m = 0; m < kBlockRows; ++m)
+    for (int64_t m = 0; m < kBlockRows<Word>; ++m)
       for (int64_t c = std::clamp<int64_t>(first_seen + r + m, 0, keys); c < columns; ++c) t.s[m * kTile + c] = -kInfinity;
     soften<kPack>(t, r, columns, first);
     product_rows<Unit>({t.p, kTile / kPack, 1}, values, t.width, t.o + r * t.width, t.width, t.width,
-                       (seen + kPack - 1) / kPack, !first);
+                       round_up(seen, kBlockTerms<Word>) / kPack, !first);
   }
 }
 
@@ -144,7 +144,7 @@ class ForwardCall {
   ForwardCall(CpuStream& cpu, const AttentionArgs& args)
       : cpu_(cpu),
         args_(args),
-        tiling_(args),
+        tiling_(args, kBlockColumns<Word>),
         width_(tiling_.width()),
         grouped_(tiling_.grouped(cpu.threads())),
         memory_(cut_scratch(cpu, [&](Pieces& pieces) {
@@ -173,6 +173,7 @@ class ForwardCall {
 
   /// Tile i of one head's queries. Its first key tile is at `slot`, each further one `apart` slots on.
   void run_queries(int64_t s, int64_t h, int64_t i, int64_t slot, int64_t apart, int64_t thread) const {
+    [[maybe_unused]] BlockSetup<Word> setup;
     int64_t token = tiling_.query(s) + i * kTile, rows = tiling_.query_rows(s, i);
     QueryTile<Word> t(memory_, thread, width_, Unit::kPack, args_.scale);
     lay_along(head_rows<const T>(args_.q, args_, token, h / tiling_.per_group(), h % tiling_.per_group(), rows, width_),

@@ -16,7 +16,7 @@ struct BackwardMemory {
   float *dk, *dv;                                     // [kTile, width] each, `sum_slots` of them
   Word *q_along, *q_across, *d_o_along, *d_o_across;  // per thread
   Word *p_across, *ds_across, *ds_along;              // per thread, [kTile, kTile] in the layout's units
-  float *p, *ds;                                      // per thread, [kBlockRows, kTile]
+  float *p, *ds;                                      // per thread, [kBlockRows<Word>, kTile]
   float* dq;                                          // per thread, [kTile, width] for each tile of the longest sequence
   int64_t tile, square, floats;                       // words of a tile of rows, of probabilities; floats of a tile
   int64_t longest;                                    // tiles of a thread's dq
@@ -33,8 +33,8 @@ struct BackwardMemory {
       *own = pieces.take<Word>(threads * tile);
     for (Word** own : {&p_across, &ds_across, &ds_along}) *own = pieces.take<Word>(threads * square);
     dq = pieces.take<float>(threads * longest * floats);
-    p = pieces.take<float>(threads * kBlockRows * kTile);
-    ds = pieces.take<float>(threads * kBlockRows * kTile);
+    p = pieces.take<float>(threads * kBlockRows<Word> * kTile);
+    ds = pieces.take<float>(threads * kBlockRows<Word> * kTile);
   }
   /// The same with the per-thread pieces moved on to one thread's.
   BackwardMemory of_thread(int64_t thread) const {
@@ -42,8 +42,8 @@ struct BackwardMemory {
     for (Word** own : {&m.q_along, &m.q_across, &m.d_o_along, &m.d_o_across}) *own += thread * tile;
     for (Word** own : {&m.p_across, &m.ds_across, &m.ds_along}) *own += thread * square;
     m.dq += thread * longest * floats;
-    m.p += thread * kBlockRows * kTile;
-    m.ds += thread * kBlockRows * kTile;
+    m.p += thread * kBlockRows<Word> * kTile;
+    m.ds += thread * kBlockRows<Word> * kTile;
     return m;
   }
 };
@@ -95,7 +95,7 @@ struct KeyRange {
 /// p = 2^(factor s - lse), ds = p (dp - delta), in place of s and dp; 0 where a row does not see the key.
 template <class Word>
 void score_gradients(GradTile<Word>& t, int64_t row, KeyRange range, int64_t columns) {
-  for (int64_t m = 0; m < kBlockRows; ++m) {
+  for (int64_t m = 0; m < kBlockRows<Word>; ++m) {
     float *p = t.m.p + m * kTile, *ds = t.m.ds + m * kTile;
     Vec shift = splat(t.lse[row + m]), delta = splat(t.delta[row + m]);
     for (int64_t c = 0; c < columns; c += kLanes) {
@@ -109,7 +109,7 @@ void score_gradients(GradTile<Word>& t, int64_t row, KeyRange range, int64_t col
 
 /// Lays a block of p and ds out for the products that use them.
 void lay_block(GradTile<float>& t, int64_t row, int64_t columns) {
-  for (int64_t m = 0; m < kBlockRows; ++m)
+  for (int64_t m = 0; m < kBlockRows<float>; ++m)
     for (int64_t c = 0; c < columns; c += kLanes) {
       store(t.m.p_across + (row + m) * kTile + c, load(t.m.p + m * kTile + c));
       store(t.m.ds_across + (row + m) * kTile + c, load(t.m.ds + m * kTile + c));
@@ -122,7 +122,7 @@ const float* ds_rows(const GradTile<float>& t, int64_t row) {
 
 #if defined(__AVX512BF16__)
 void lay_block(GradTile<uint32_t>& t, int64_t row, int64_t columns) {
-  for (int64_t m = 0; m < kBlockRows; m += 2)
+  for (int64_t m = 0; m < kBlockRows<uint32_t>; m += 2)
     for (int64_t c = 0; c < columns; c += kLanes) {
       int64_t even = m * kTile + c, odd = even + kTile, across = (row + m) / 2 * kTile + c, along = kTile / 2;
       put_across(t.m.p_across + across, load(t.m.p + even), load(t.m.p + odd));
@@ -142,9 +142,9 @@ template <class Unit, class Word>
 void add_gradients(GradTile<Word>& t, int64_t rows, const KeyTiles<Word>& keys, KeyRange range, float* dk, float* dv) {
   constexpr int64_t kPack = Unit::kPack;
   const BackwardMemory<Word>& m = t.m;
-  int64_t width = t.width, units = width / kPack, row_end = round_up(rows, kBlockRows);
-  for (int64_t r = 0; r < row_end; r += kBlockRows) {
-    int64_t seen = range.seen(r + kBlockRows - 1), columns = round_up(seen, kLanes);
+  int64_t width = t.width, units = width / kPack, row_end = round_up(rows, kBlockRows<Word>);
+  for (int64_t r = 0; r < row_end; r += kBlockRows<Word>) {
+    int64_t seen = range.seen(r + kBlockRows<Word> - 1), columns = round_up(seen, kBlockColumns<Word>);
     product_rows<Unit>({m.q_along + r * units, units, 1}, keys.k_upright, kTile, m.p, kTile, columns, units,
                        false);
     product_rows<Unit>({m.d_o_along + r * units, units, 1}, keys.v_upright, kTile, m.ds, kTile, columns,
@@ -152,10 +152,10 @@ void add_gradients(GradTile<Word>& t, int64_t rows, const KeyTiles<Word>& keys, 
     score_gradients(t, r, range, columns);
     lay_block(t, r, columns);
     product_rows<Unit>({ds_rows(t, r), kTile / kPack, 1}, keys.k_across, width, m.dq + r * width, width,
-                       width, (seen + kPack - 1) / kPack, !range.first_of_queries);
+                       width, round_up(seen, kBlockTerms<Word>) / kPack, !range.first_of_queries);
   }
-  for (int64_t c = 0; c < range.keys; c += kBlockRows) {
-    int64_t r = std::max<int64_t>(0, (c - range.first_seen + 1) / kBlockRows * kBlockRows),
+  for (int64_t c = 0; c < range.keys; c += kBlockRows<Word>) {
+    int64_t r = std::max<int64_t>(0, (c - range.first_seen + 1) / kBlockRows<Word> * kBlockRows<Word>),
             count = (row_end - r) / kPack;
     if (count <= 0) continue;
     int64_t from = r / kPack * kTile + c, other = r / kPack * width;
@@ -199,7 +199,7 @@ class BackwardCall {
       : cpu_(cpu),
         back_(back),
         args_(back.forward),
-        tiling_(args_),
+        tiling_(args_, kBlockColumns<Word>),
         width_(tiling_.width()),
         grouped_(tiling_.grouped(cpu.threads())),
         memory_(cut_scratch(cpu, [&](Pieces& pieces) {
@@ -242,6 +242,7 @@ class BackwardCall {
 
   /// Everything one head of one sequence gives: its dq is written, its dk and dv are left in `sums`.
   void run_head(const BackwardMemory<Word>& own, int64_t s, int64_t h, const KeyTiles<Word>& keys, KeySums sums) const {
+    [[maybe_unused]] BlockSetup<Word> setup;
     constexpr int64_t kBlock = 8;  // tiles of keys: with their gradients about half of a second cache
     int64_t tiles = tiling_.query_tiles(s);
     GradTile<Word> t{own, width_, args_.scale * kLog2OfE, {}, {}};

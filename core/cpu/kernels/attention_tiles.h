@@ -22,7 +22,8 @@ constexpr int64_t kTile = 64;  // queries and keys per tile
 /// The problem cut into tiles. Sequence s has consecutive ones of queries and of keys, the last one of each partly filled.
 class Tiling {
  public:
-  explicit Tiling(const AttentionArgs& args) : args_(args), width_(round_up(args.head_dim, kLanes)) {
+  /// `columns`: the multiple of which the width is.
+  Tiling(const AttentionArgs& args, int64_t columns) : args_(args), width_(round_up(args.head_dim, columns)) {
     for (int64_t s = 0; s < args.sequences; ++s) {
       int64_t squares = query_tiles(s) * key_tiles(s);
       all_queries_ += query_tiles(s);
@@ -70,7 +71,7 @@ class Tiling {
   /// Whether groups of heads in sequences keep all threads busy, each working on some alone: the longest is at most half of
   /// a thread's share of the work.
   bool grouped(int64_t threads) const { return 2 * threads * most_squares_ <= args_.groups * squares_; }
-  /// Head dim rounded up to whole vectors; the added columns are zero.
+  /// Head dim rounded up to whole blocks; the added columns are zero.
   int64_t width() const { return width_; }
   int64_t per_group() const { return args_.heads / args_.groups; }
 

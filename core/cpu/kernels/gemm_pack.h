@@ -1,5 +1,5 @@
-// Layouts of packed operands. A panel of B holds kPanel columns as [units][kPanel], a tile of transposed A kTileRows rows
-// as [units][kTileRows], in 32-bit units of terms (tile_product.h): 16-bit floats are converted to fp32 on the way, unless the
+// Layouts of packed operands. A panel of B holds kPanel columns as [units][kPanel] (for AMX as two halves, PanelLayout), a tile of
+// transposed A kTileRows rows as [units][kTileRows], in 32-bit units of terms (tile_product.h): 16-bit floats are converted to fp32 on the way, unless the
 // CPU multiplies pairs of them. Missing columns and rows are zero, and so is the second half of an odd last pair.
 #pragma once
 #include <utility>
@@ -14,6 +14,18 @@ constexpr int64_t kTermsPerWord = std::is_same_v<Word, float> ? 1 : 2;
 constexpr int kPackedTiles = 8;  // tiles of A that are packed together: 48 rows are whole vectors at every level
 constexpr int kPackedVectors = kPackedTiles * kTileRows / kLanes;
 static_assert(kPackedTiles * kTileRows % kLanes == 0);
+
+/// Where word p of vector `part` of a panel's columns is: rows of all columns, or two halves of which each has rows of its own,
+/// so that a half fills whole cache lines of a first cache that holds no more.
+struct PanelLayout {
+  int64_t row, half;  // words from row to row, from one half to the other
+  static PanelLayout whole() { return {kPanel, kPanel / 2}; }
+  static PanelLayout halves(int64_t units) { return {kPanel / 2, units * (kPanel / 2)}; }
+  int64_t at(int64_t p, int part) const {
+    constexpr int kHalf = std::max(1, kTileVectors / 2);
+    return p * row + part / kHalf * half + part % kHalf * kLanes;
+  }
+};
 
 #if defined(__AVX512F__)
 using WordVec = __m512i;
@@ -41,36 +53,9 @@ inline WordVec words_across(const T* from, int64_t ld, int64_t p, [[maybe_unused
   }
 }
 
-/// 16 x 16 words transposed in registers.
-inline void transpose_words(__m512i (&r)[16]) {
-  __m512i t[16];
-  for (int i = 0; i < 16; i += 2) {
-    t[i] = _mm512_unpacklo_epi32(r[i], r[i + 1]);
-    t[i + 1] = _mm512_unpackhi_epi32(r[i], r[i + 1]);
-  }
-  for (int i = 0; i < 16; i += 4)
-    for (int j = 0; j < 2; ++j) {
-      r[i + 2 * j] = _mm512_unpacklo_epi64(t[i + j], t[i + j + 2]);
-      r[i + 2 * j + 1] = _mm512_unpackhi_epi64(t[i + j], t[i + j + 2]);
-    }
-  // r[4g + c] now holds column c of every 128-bit lane for rows 4g … 4g+3.
-  for (int c = 0; c < 4; ++c) {
-    t[c] = _mm512_shuffle_i32x4(r[c], r[c + 4], 0x88);
-    t[c + 4] = _mm512_shuffle_i32x4(r[c], r[c + 4], 0xDD);
-    t[c + 8] = _mm512_shuffle_i32x4(r[c + 8], r[c + 12], 0x88);
-    t[c + 12] = _mm512_shuffle_i32x4(r[c + 8], r[c + 12], 0xDD);
-  }
-  for (int c = 0; c < 4; ++c) {
-    r[c] = _mm512_shuffle_i32x4(t[c], t[c + 8], 0x88);
-    r[c + 8] = _mm512_shuffle_i32x4(t[c], t[c + 8], 0xDD);
-    r[c + 4] = _mm512_shuffle_i32x4(t[c + 4], t[c + 12], 0x88);
-    r[c + 12] = _mm512_shuffle_i32x4(t[c + 4], t[c + 12], 0xDD);
-  }
-}
-
 /// A panel of B whose columns lie along rows of terms, `ld` values apart.
 template <class Word, class T>
-inline void pack_panel_upright(const T* from, int64_t ld, int64_t columns, int64_t terms, Word* to) {
+inline void pack_panel_upright(const T* from, int64_t ld, int64_t columns, int64_t terms, PanelLayout layout, Word* to) {
   constexpr int64_t kPack = kTermsPerWord<Word>;
   int64_t units = (terms + kPack - 1) / kPack;
   for (int part = 0; part < kTileVectors; ++part)
@@ -82,7 +67,7 @@ inline void pack_panel_upright(const T* from, int64_t ld, int64_t columns, int64
         r[i] = words_along<Word>(from + (there ? column : 0) * ld + p * kPack, there ? terms - p * kPack : 0);
       }
       transpose_words(r);
-      for (int i = 0; i < 16 && p + i < units; ++i) _mm512_storeu_si512(to + (p + i) * kPanel + part * kLanes, r[i]);
+      for (int i = 0; i < 16 && p + i < units; ++i) _mm512_storeu_si512(to + layout.at(p + i, part), r[i]);
     }
 }
 
@@ -116,7 +101,7 @@ inline WordVec words_across(const T* from, int64_t ld, int64_t p, int64_t /*term
 /// A panel of B whose columns lie along rows of terms, `ld` values apart: strips of terms become floats in the first
 /// cache and are transposed from there.
 template <class Word, class T>
-inline void pack_panel_upright(const T* from, int64_t ld, int64_t columns, int64_t terms, Word* to) {
+inline void pack_panel_upright(const T* from, int64_t ld, int64_t columns, int64_t terms, PanelLayout layout, Word* to) {
   typedef float Four __attribute__((vector_size(16)));
   constexpr int64_t kStrip = 64;
   alignas(64) float strip[kPanel][kStrip];
@@ -131,7 +116,7 @@ inline void pack_panel_upright(const T* from, int64_t ld, int64_t columns, int64
         for (int i = 0; i < 4; ++i) std::memcpy(&square[i], strip[c + i] + p, sizeof(Four));
         transpose_four<float>(square);
         for (int64_t i = 0; i < std::min<int64_t>(4, n - p); ++i)
-          std::memcpy(to + (first + p + i) * kPanel + c, &square[i], sizeof(Four));
+          std::memcpy(to + (first + p + i) * layout.row + c, &square[i], sizeof(Four));
       }
   }
 }
@@ -146,14 +131,14 @@ inline void put_tiles(const WordVec (&w)[kPackedVectors], int64_t tile, Word* to
 
 /// A panel of B whose terms lie in rows, `ld` values apart.
 template <class Word, class T>
-inline void pack_panel_across(const T* from, int64_t ld, int64_t columns, int64_t terms, Word* to) {
+inline void pack_panel_across(const T* from, int64_t ld, int64_t columns, int64_t terms, PanelLayout layout, Word* to) {
   int64_t units = (terms + kTermsPerWord<Word> - 1) / kTermsPerWord<Word>;
   Lanes lanes[kTileVectors];
   for (int j = 0; j < kTileVectors; ++j) lanes[j] = lanes_below(columns - j * kLanes);
   for (int64_t p = 0; p < units; ++p)
 #pragma GCC unroll 4
     for (int j = 0; j < kTileVectors; ++j)
-      put_words(to + p * kPanel + j * kLanes, words_across<Word>(from + j * kLanes, ld, p, terms, lanes[j]));
+      put_words(to + layout.at(p, j), words_across<Word>(from + j * kLanes, ld, p, terms, lanes[j]));
 }
 
 /// Eight tiles of A whose terms lie in rows, `ld` values apart; each tile follows the one before.

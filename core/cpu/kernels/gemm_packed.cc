@@ -13,8 +13,10 @@ namespace {
 /// Words of terms in one chunk: rows of A and a panel of B fit into L2 together.
 template <class Unit>
 constexpr int64_t kMaxRowWords = Unit::kPack == 1 ? 1024 : 2048;
+/// Bytes of A that one thread works on at a time: a part of L2.
+template <class Unit>
+constexpr int64_t kBlockBytes = 384 << 10;
 constexpr int64_t kMaxPanelsBytes = 6 << 20;  // of B packed at a time: a part of L3
-constexpr int64_t kBlockBytes = 384 << 10;    // of A that one thread works on at a time: a part of L2
 constexpr int64_t kRowGap = 16;               // words between packed rows, so that rows do not compete for cache sets
 constexpr int64_t kDotRows = 8;               // up to which gemm_dot.h is the faster one
 constexpr int64_t kMaxPartialBytes = 64 << 20;  // of sums over earlier chunks, where C cannot hold them
@@ -29,6 +31,10 @@ template <>
 constexpr int64_t kRows<TileUnit> = kAmxRows;
 template <>
 constexpr int64_t kStep<TileUnit> = kAmxWords;
+template <>
+constexpr int64_t kMaxRowWords<TileUnit> = 1024;
+template <>
+constexpr int64_t kBlockBytes<TileUnit> = 768 << 10;  // processors with AMX have 2 MiB of L2
 #endif
 
 /// Calls f(T{}) with the type of A's and B's values.
@@ -66,6 +72,9 @@ class PackedGemm {
       if (packs_a_) a_ = pieces.take<Word>((few_rows_ ? 1 : threads) * a_words());
       if (chunks_ > 1 && g.c_dtype != DType::f32) partial_ = pieces.take<float>(g.m * panels_at_once_ * kPanel);
       if (g.bias) bias_ = pieces.take<float>(all_panels_ * kPanel);
+#if defined(__AMX_BF16__)
+      if (kStep > 1) sums_ = pieces.take<float>(threads * amx_sums(block_rows()));
+#endif
       return 0;
     });
     if (g.bias) {
@@ -79,12 +88,12 @@ class PackedGemm {
  private:
   /// Consecutive tiles of rows and packed panels; panels are counted from `column`.
   struct Range {
-    int64_t first_tile, last_tile, first_panel, last_panel, column, chunk;
+    int64_t first_tile, last_tile, first_panel, last_panel, column, chunk, thread;
   };
 
   /// Tiles of A that one thread works on at a time.
   int64_t block_tiles() const {
-    int64_t tiles = std::max<int64_t>(1, kBlockBytes / (kRows * chunk_words() * 4));
+    int64_t tiles = std::max<int64_t>(1, kBlockBytes<Unit> / (kRows * chunk_words() * 4));
     return g_.transpose_a && kStep == 1 ? divide_up(tiles, kPackedTiles) * kPackedTiles : tiles;
   }
 
@@ -100,6 +109,8 @@ class PackedGemm {
   /// Words of a chunk's terms, which zeros fill up to whole steps.
   int64_t units(int64_t chunk) const { return round_up(divide_up(terms(chunk), kPack), kStep); }
   int64_t panels(int64_t column) const { return std::min(panels_at_once_, divide_up(g_.n - column, kPanel)); }
+  /// Rows of the largest block.
+  int64_t block_rows() const { return divide_up(tiles_, blocks_) * kRows; }
   /// Words of a packed block of A.
   int64_t a_words() const {
     int64_t tiles = divide_up(tiles_, blocks_);
@@ -118,7 +129,7 @@ class PackedGemm {
         for_uneven_tasks(stream_, blocks_ * parts_, [&](int64_t task, int thread) {
           int64_t block = task / parts_, part = task % parts_;
           Range range = {block * tiles_ / blocks_, (block + 1) * tiles_ / blocks_, part * count / parts_,
-                         (part + 1) * count / parts_, column, chunk};
+                         (part + 1) * count / parts_, column, chunk, thread};
           if (range.first_panel == range.last_panel) return;
           TileA<Word> a = operand_a(range, packs_a_ ? a_ + thread * a_words() : nullptr);
           multiply(a, b_ + range.first_panel * panel_words, range);
@@ -129,25 +140,27 @@ class PackedGemm {
   /// Few rows: each thread packs a panel and multiplies it at once, while it is in the core's cache.
   void run_panels() {
     for (int64_t chunk = 0; chunk < chunks_; ++chunk) {
-      Range all = {0, tiles_, 0, 0, 0, chunk};
+      Range all = {0, tiles_, 0, 0, 0, chunk, 0};
       TileA<Word> a = operand_a(all, a_);
       for_uneven_tasks(stream_, all_panels_, [&](int64_t panel, int thread) {
         Word* b = b_ + thread * chunk_words() * kPanel;
         pack_panel(panel * kPanel, chunk, b);
-        multiply(a, b, {0, tiles_, panel, panel + 1, 0, chunk});
+        multiply(a, b, {0, tiles_, panel, panel + 1, 0, chunk, thread});
       });
     }
   }
 
   void pack_panel(int64_t column, int64_t chunk, Word* to) {
     int64_t term = chunk * chunk_, columns = std::min<int64_t>(kPanel, g_.n - column), n = terms(chunk);
+    PanelLayout layout = kStep > 1 ? PanelLayout::halves(units(chunk)) : PanelLayout::whole();
     with_operand<Unit>(g_.dtype, [&]<class T>(T) {
       auto b = static_cast<const T*>(g_.b);
-      if (g_.transpose_b) pack_panel_upright<Word>(b + column * g_.ldb + term, g_.ldb, columns, n, to);
-      else pack_panel_across<Word>(b + term * g_.ldb + column, g_.ldb, columns, n, to);
+      if (g_.transpose_b) pack_panel_upright<Word>(b + column * g_.ldb + term, g_.ldb, columns, n, layout, to);
+      else pack_panel_across<Word>(b + term * g_.ldb + column, g_.ldb, columns, n, layout, to);
     });
     int64_t packed = divide_up(n, kPack);
-    std::memset(to + packed * kPanel, 0, sizeof(Word) * static_cast<size_t>((units(chunk) - packed) * kPanel));
+    for (int part = 0; packed < units(chunk) && part < kTileVectors; part += kTileVectors / 2)
+      std::memset(to + layout.at(packed, part), 0, sizeof(Word) * static_cast<size_t>((units(chunk) - packed) * kPanel / 2));
   }
 
   /// The range's rows of A: as they lie, or packed.
@@ -208,22 +221,23 @@ class PackedGemm {
 
   template <class C>
   void walk(TileA<Word> a, const Word* panels, const Range& range, const TileOutput<C>& out) {
-#if defined(__AMX_BF16__)
-    AmxTiles tiles(kStep > 1);
-#endif
     int64_t n = units(range.chunk), tile_words = kRows * (a.step == 1 ? a.row : n);
     for (int64_t panel = range.first_panel; panel < range.last_panel; ++panel) {
       int64_t at = panel * kPanel, cols = std::min<int64_t>(kPanel, g_.n - range.column - at);
       const Word* b = panels + (panel - range.first_panel) * n * kPanel;
-      for (int64_t t = range.first_tile; t < range.last_tile; ++t) {
-        int64_t row = t * kRows;
-        TileOutput<C> to = out;
-        to.c += row * out.ldc + at;
-        to.before += row * out.ldc + at;
-        if (out.bias) to.bias += at;
-        if (out.add) to.add += row * out.ld_add + at;
-        TileA<Word> rows = {a.data + (t - range.first_tile) * tile_words, a.row, a.step};
-        multiply_tile(rows, b, n, static_cast<int>(std::min<int64_t>(kRows, g_.m - row)), cols, to);
+#if defined(__AMX_BF16__)
+      if constexpr (kStep > 1) {
+        int64_t row = range.first_tile * kRows, rows = std::min(g_.m, range.last_tile * kRows) - row;
+        AmxProduct<C>(a.data, b, n, rows, cols, sums_ + range.thread * amx_sums(block_rows()), moved(out, row, at)).run();
+        continue;
+      }
+#endif
+      if constexpr (kStep == 1) {
+        for (int64_t t = range.first_tile; t < range.last_tile; ++t) {
+          int64_t row = t * kRows;
+          TileA<Word> rows = {a.data + (t - range.first_tile) * tile_words, a.row, a.step};
+          multiply_tile(rows, b, n, static_cast<int>(std::min<int64_t>(kRows, g_.m - row)), cols, moved(out, row, at));
+        }
       }
     }
   }
@@ -231,16 +245,8 @@ class PackedGemm {
   /// lies beyond is not read.
   template <class C>
   static void multiply_tile(TileA<Word> a, const Word* b, int64_t n, int rows, int64_t cols, const TileOutput<C>& out) {
-#if defined(__AMX_BF16__)
-    if constexpr (kStep > 1) {
-      amx_product(a.data, b, n, rows, cols, out);
-      return;
-    }
-#endif
-    if constexpr (kStep == 1) {
-      if (cols <= kPanel / 2) return multiply_rows<kTileVectors / 2>(a, b, n, rows, cols, out);
-      multiply_rows<kTileVectors>(a, b, n, rows, cols, out);
-    }
+    if (cols <= kPanel / 2) return multiply_rows<kTileVectors / 2>(a, b, n, rows, cols, out);
+    multiply_rows<kTileVectors>(a, b, n, rows, cols, out);
   }
   template <int Vectors, class C>
   static void multiply_rows(TileA<Word> a, const Word* b, int64_t n, int rows, int64_t cols, TileOutput<C> out) {
@@ -263,7 +269,7 @@ class PackedGemm {
   bool packs_a_, few_rows_;
   int64_t chunk_, chunks_, tiles_, all_panels_, panels_at_once_, blocks_, parts_;
   Word *a_ = nullptr, *b_ = nullptr;
-  float *partial_ = nullptr, *bias_ = nullptr;
+  float *partial_ = nullptr, *bias_ = nullptr, *sums_ = nullptr;
 };
 
 #if defined(__AMX_BF16__)

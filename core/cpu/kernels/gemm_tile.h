@@ -31,6 +31,16 @@ struct TileOutput {
   float alpha = 1;
 };
 
+/// `out` from this row and column on.
+template <class C>
+inline TileOutput<C> moved(TileOutput<C> out, int64_t row, int64_t column) {
+  out.c += row * out.ldc + column;
+  out.before += row * out.ldc + column;
+  if (out.bias) out.bias += column;
+  if (out.add) out.add += row * out.ld_add + column;
+  return out;
+}
+
 // The first lanes of a vector, for the last columns of a matrix: what lies behind them is neither read nor written.
 #if defined(__AVX512F__)
 using Lanes = __mmask16;

@@ -3,8 +3,6 @@
 // order in which an element is summed follows from the problem's size alone, never from the number of threads: so
 // results are the same bits at any thread count.
 #pragma once
-#include <omp.h>
-
 #include <algorithm>
 #include <limits>
 
@@ -67,28 +65,16 @@ struct SerialTeam {
   }
 };
 
-/// Calls f(task) for every task in [0, tasks), spread evenly.
+/// Calls f(task) for every task in [0, tasks), an equal share on each thread.
 template <class F>
 inline void for_tasks(const CpuStream& stream, int64_t tasks, F&& f) {
-  int threads = static_cast<int>(std::min<int64_t>(stream.threads(), tasks));
-  if (threads <= 1) {
-    for (int64_t i = 0; i < tasks; ++i) f(i);
-    return;
-  }
-#pragma omp parallel for num_threads(threads) schedule(static)
-  for (int64_t i = 0; i < tasks; ++i) f(i);
+  stream.pool().for_even(tasks, [&](int64_t task, int) { f(task); });
 }
 
 /// Calls f(task, thread) for tasks of uneven size: whoever is free takes the next.
 template <class F>
 inline void for_uneven_tasks(const CpuStream& stream, int64_t tasks, F&& f) {
-  int threads = static_cast<int>(std::min<int64_t>(stream.threads(), tasks));
-  if (threads <= 1) {
-    for (int64_t i = 0; i < tasks; ++i) f(i, 0);
-    return;
-  }
-#pragma omp parallel for num_threads(threads) schedule(dynamic, 1)
-  for (int64_t i = 0; i < tasks; ++i) f(i, omp_get_thread_num());
+  stream.pool().for_uneven(tasks, f);
 }
 
 /// Calls f(begin, end) for consecutive blocks of [0, n).

@@ -3,7 +3,9 @@
 // multiplies such pairs. B and C are row-major with N a multiple of the vector length; A may be walked in
 // either direction, so that its transpose needs no copy.
 #pragma once
-#include "mtrain/cpu/kernels/vec.h"
+#include <type_traits>
+
+#include "mtrain/cpu/kernels/amx.h"
 
 namespace mtrain::cpu::MT_ISA {
 
@@ -30,20 +32,51 @@ struct PairUnit {
 };
 #endif
 
+#if defined(__AMX_BF16__)
+/// Words as for PairUnit, multiplied by AMX.
+struct TileUnit : PairUnit {};
+#endif
+
 /// bf16 goes through pair products where the CPU has them; everything else is converted to float.
 template <class T>
 struct UnitOf {
   using Type = FloatUnit;
 };
-#if defined(__AVX512BF16__)
+#if defined(__AMX_BF16__)
+template <>
+struct UnitOf<bf16> {
+  using Type = TileUnit;
+};
+#elif defined(__AVX512BF16__)
 template <>
 struct UnitOf<bf16> {
   using Type = PairUnit;
 };
 #endif
 
-/// Rows that one block keeps in registers (beside two vectors of columns); M must be a multiple of it.
-constexpr int kBlockRows = kLanes == 16 ? 8 : 4;
+/// Rows of C that vector registers hold, with two vectors of columns.
+constexpr int kRegisterRows = kLanes == 16 ? 8 : 4;
+
+/// Products are made of blocks: so many rows, and multiples of so many columns and terms.
+template <class Word>
+constexpr int kBlockRows = kRegisterRows;
+template <class Word>
+constexpr int64_t kBlockColumns = kLanes;
+template <class Word>
+constexpr int64_t kBlockTerms = std::is_same_v<Word, float> ? 1 : 2;
+/// What a thread needs while it multiplies blocks.
+template <class Word>
+struct BlockSetup {};
+#if defined(__AMX_BF16__)
+template <>
+constexpr int kBlockRows<uint32_t> = kAmxRows;
+template <>
+constexpr int64_t kBlockColumns<uint32_t> = kAmxColumns;
+template <>
+constexpr int64_t kBlockTerms<uint32_t> = 2 * kAmxWords;
+template <>
+struct BlockSetup<uint32_t> : AmxTiles {};
+#endif
 
 /// A's unit (m, k) is at data[m * row + k * step].
 template <class Word>
@@ -56,9 +89,9 @@ struct TileA {
 template <class Unit, int Columns, int64_t Row>
 MT_HD void product_block(TileA<typename Unit::Word> a, const typename Unit::Word* b, int64_t ldb, float* c,
                          int64_t ldc, int64_t k, bool accumulate) {
-  Vec sum[kBlockRows][Columns];
+  Vec sum[kRegisterRows][Columns];
 #pragma GCC unroll 8
-  for (int m = 0; m < kBlockRows; ++m)
+  for (int m = 0; m < kRegisterRows; ++m)
 #pragma GCC unroll 2
     for (int n = 0; n < Columns; ++n) sum[m][n] = accumulate ? load(c + m * ldc + n * kLanes) : Vec{};
   for (int64_t p = 0; p < k; ++p) {
@@ -66,7 +99,7 @@ MT_HD void product_block(TileA<typename Unit::Word> a, const typename Unit::Word
 #pragma GCC unroll 2
     for (int n = 0; n < Columns; ++n) right[n] = Unit::words(b + p * ldb + n * kLanes);
 #pragma GCC unroll 8
-    for (int m = 0; m < kBlockRows; ++m) {
+    for (int m = 0; m < kRegisterRows; ++m) {
       typename Unit::Word x = a.data[m * (Row != 0 ? Row : a.row) + p * a.step];
 #pragma GCC unroll 2
       for (int n = 0; n < Columns; ++n)
@@ -74,7 +107,7 @@ MT_HD void product_block(TileA<typename Unit::Word> a, const typename Unit::Word
     }
   }
 #pragma GCC unroll 8
-  for (int m = 0; m < kBlockRows; ++m)
+  for (int m = 0; m < kRegisterRows; ++m)
 #pragma GCC unroll 2
     for (int n = 0; n < Columns; ++n) store(c + m * ldc + n * kLanes, sum[m][n]);
 }
@@ -88,7 +121,7 @@ inline void product_columns(TileA<typename Unit::Word> a, const typename Unit::W
   if (i < n) product_block<Unit, 1, Row>(a, b + i, ldb, c + i, ldc, k, accumulate);
 }
 
-/// One block of kBlockRows rows: n columns (a multiple of kLanes), k units.
+/// One block of kBlockRows rows: n columns, k units.
 template <class Unit>
 inline void product_rows(TileA<typename Unit::Word> a, const typename Unit::Word* b, int64_t ldb, float* c,
                          int64_t ldc, int64_t n, int64_t k, bool accumulate) {
@@ -97,5 +130,35 @@ inline void product_rows(TileA<typename Unit::Word> a, const typename Unit::Word
   if (a.row == kUsual) return product_columns<Unit, kUsual>(a, b, ldb, c, ldc, n, k, accumulate);
   product_columns<Unit, 0>(a, b, ldb, c, ldc, n, k, accumulate);
 }
+
+#if defined(__AMX_BF16__)
+/// 32 rows of A with `k` words of terms as AMX takes them; transposed words are copied to `to`.
+inline AmxRows amx_rows(TileA<uint32_t> a, int64_t k, uint32_t* to) {
+  if (a.step == 1) return {a.data, a.row, kAmxWords, 16 * a.row};
+  for (int64_t m = 0; m < kAmxRows; m += 16)
+    for (int64_t p = 0; p < k; p += kAmxWords) {
+      __m512i r[16];
+      for (int64_t i = 0; i < 16; ++i) r[i] = _mm512_loadu_si512(a.data + m + (p + i) * a.step);
+      transpose_words(r);
+      uint32_t* tile = to + (m / 16 * k + p) * 16;
+      for (int64_t i = 0; i < 16; ++i) _mm512_store_si512(tile + i * kAmxWords, r[i]);
+    }
+  return {to, kAmxWords, kAmxTile, k * 16};
+}
+
+template <>
+inline void product_rows<TileUnit>(TileA<uint32_t> a, const uint32_t* b, int64_t ldb, float* c, int64_t ldc, int64_t n, int64_t k,
+                                   bool accumulate) {
+  constexpr int64_t kMostWords = 32;  // of terms that run across rows: a tile of 64 of them
+  alignas(64) uint32_t transposed[kAmxRows * kMostWords];
+  AmxRows rows = amx_rows(a, k, transposed);
+  for (int64_t i = 0; i < n; i += kAmxColumns) {
+    if (accumulate) load_amx_sums(c + i, ldc);
+    else zero_amx_sums();
+    add_amx_terms(rows, b + i, ldb, k);
+    store_amx_sums(c + i, ldc);
+  }
+}
+#endif
 
 }  // namespace mtrain::cpu::MT_ISA

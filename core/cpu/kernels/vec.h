@@ -112,4 +112,33 @@ MT_HD Vec exp2(Vec x) {
 #endif
 }
 
+#if defined(__AVX512F__)
+/// 16 x 16 words transposed in registers.
+inline void transpose_words(__m512i (&r)[16]) {
+  __m512i t[16];
+  for (int i = 0; i < 16; i += 2) {
+    t[i] = _mm512_unpacklo_epi32(r[i], r[i + 1]);
+    t[i + 1] = _mm512_unpackhi_epi32(r[i], r[i + 1]);
+  }
+  for (int i = 0; i < 16; i += 4)
+    for (int j = 0; j < 2; ++j) {
+      r[i + 2 * j] = _mm512_unpacklo_epi64(t[i + j], t[i + j + 2]);
+      r[i + 2 * j + 1] = _mm512_unpackhi_epi64(t[i + j], t[i + j + 2]);
+    }
+  // r[4g + c] now holds column c of every 128-bit lane for rows 4g … 4g+3.
+  for (int c = 0; c < 4; ++c) {
+    t[c] = _mm512_shuffle_i32x4(r[c], r[c + 4], 0x88);
+    t[c + 4] = _mm512_shuffle_i32x4(r[c], r[c + 4], 0xDD);
+    t[c + 8] = _mm512_shuffle_i32x4(r[c + 8], r[c + 12], 0x88);
+    t[c + 12] = _mm512_shuffle_i32x4(r[c + 8], r[c + 12], 0xDD);
+  }
+  for (int c = 0; c < 4; ++c) {
+    r[c] = _mm512_shuffle_i32x4(t[c], t[c + 8], 0x88);
+    r[c + 8] = _mm512_shuffle_i32x4(t[c], t[c + 8], 0xDD);
+    r[c + 4] = _mm512_shuffle_i32x4(t[c + 4], t[c + 12], 0x88);
+    r[c + 12] = _mm512_shuffle_i32x4(t[c + 4], t[c + 12], 0xDD);
+  }
+}
+#endif
+
 }  // namespace mtrain::cpu::MT_ISA

@@ -108,6 +108,7 @@ TEST_CASE("faults carry Python's words and their place") {
   CHECK(failure("{% if x %}").find("no endif") != std::string::npos);
   CHECK(failure("{% endif %}").find("without its beginning") != std::string::npos);
   CHECK(failure("a {{ 'x }}").find("t:1:6: the string is not closed") != std::string::npos);
+  CHECK(failure("{{ 1e999 }}").find("t:1:4: the number 1e999 is outside of a double's range") != std::string::npos);
   CHECK(failure("{{ 1 | nosuch }}").find("No filter named 'nosuch'") != std::string::npos);
   CHECK(failure("{{ ''.__class__ }}") == "gave: ");
   CHECK(failure("{{ ''.__class__.__mro__ }}").find("has no attribute '__class__'") != std::string::npos);

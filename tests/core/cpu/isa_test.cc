@@ -67,6 +67,15 @@ TEST_CASE("the levels are ordered, best first, and end with the plain one") {
   }
 }
 
+TEST_CASE("a level whose bf16 arithmetic is slower than fp32 is not chosen") {
+  auto level = [](std::string_view name) { return cpu::Isa{name, nullptr, nullptr}; };
+  std::vector<cpu::Isa> pairs = {level("v4_bf16"), level("v4"), level("base")};
+  CHECK(cpu::chosen_isa(pairs, true).name == "v4");
+  CHECK(cpu::chosen_isa(pairs, false).name == "v4_bf16");
+  CHECK(cpu::chosen_isa({level("v4_amx"), level("v4_bf16")}, true).name == "v4_amx");
+  CHECK(cpu::chosen_isa({level("v3"), level("base")}, true).name == "v3");
+}
+
 TEST_CASE("a cap leaves out the levels above it") {
   std::vector<std::string> usable = names("");
   for (size_t i = 0; i < usable.size(); ++i) {

@@ -15,6 +15,15 @@
 
 namespace mtrain {
 
+/// Lets the core's other hardware thread go first, between two looks of one that spins.
+inline void pause_core() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
 class Doorbell {
  public:
   void ring() {
