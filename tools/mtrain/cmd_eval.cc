@@ -28,7 +28,7 @@ void evaluate(const Cli& cli, const EvalOptions& options) {
   const Settings& s = saved.recipe.settings;
   Session session(saved.recipe, plugins, {.initialise = false});
   load_state(CheckpointStore(saved.checkpoints), saved.step, session.parameters, nullptr);
-  DatasetContext context = dataset_context(session);
+  DatasetContext context = dataset_context(saved.recipe, session.tokenizer.get());
   auto dataset = plugins.make<Dataset>(s.dataset.type, saved.recipe.component("dataset"), context);
   Interpreter interpreter(*session.run, session.place(), session.parameters);
   Split split = options.split == "train" ? Split::train : options.split == "test" ? Split::test : Split::valid;

@@ -12,14 +12,6 @@
 namespace mtrain {
 namespace {
 
-/// The run that a path belongs to: its folder, its checkpoints' folder or one of them.
-fs::path run_of(fs::path path) {
-  path = path.lexically_normal();
-  if (!path.has_filename()) path = path.parent_path();
-  if (path.filename().string().starts_with("step-")) path = path.parent_path();
-  return path.filename() == "checkpoints" ? path.parent_path() : path;
-}
-
 /// "runs/first-rerun", or with the first number that is free.
 fs::path new_folder_beside(const fs::path& run) {
   std::error_code ignored;
@@ -70,7 +62,7 @@ void rerun(Cli& cli, const RecipeWords& words) {
 void add_rerun_command(CLI::App& app, Cli& cli) {
   auto* command =
       app.add_subcommand("rerun", "repeat a run from what its folder or checkpoint says, in a new folder");
-  auto words = add_recipe_words(*command, "RUN|CHECKPOINT");
+  auto words = add_recipe_words(*command, "RUN|CHECKPOINT", "a run's folder, or one of its checkpoints");
   command->footer(
       "The same program, plugins and data give the same losses, bit for bit; what differs is told.\n"
       "Examples:\n"

@@ -49,7 +49,6 @@ int run_training(const Cli& cli, Recipe& recipe, PluginHost& plugins,
   if (cli.quiet) set_log_level(LogLevel::warn);
   make_directories(recipe.run_directory());
   std::mutex building;
-  int64_t steps = recipe.settings.train.steps;
   std::atomic<bool> stopped = false;
   run_job(recipe, plugins, [&](Communicator& ranks) {
     RankMesh mesh(recipe, ranks);
@@ -57,7 +56,7 @@ int run_training(const Cli& cli, Recipe& recipe, PluginHost& plugins,
     build_in_turn(ranks, building, [&] { trainer.emplace(recipe, plugins, [&] { return signals.received() != 0; }, mesh); });
     if (ranks.rank() == 0) start_first(*trainer, recipe, cli.quiet, before_start);
     trainer->run();
-    if (trainer->state().step < steps) stopped = true;
+    if (trainer->state().step < recipe.settings.train.steps) stopped = true;
   });
   if (!stopped) return 0;
   return 128 + (signals.received() != 0 ? signals.received() : SIGTERM);  // where another rank got the signal
