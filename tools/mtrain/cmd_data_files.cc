@@ -142,7 +142,9 @@ void show_document(const std::vector<int32_t>& ids, const Tokenizer& tokenizer, 
 void show(const Cli& cli, const ShowArguments& arguments) {
   const RecordArguments& a = arguments.records;
   if (a.path.ends_with(".json") || a.path.ends_with(".jsonl"))
-    return show_records(cli, a, [&](int64_t count) { return chosen_documents(arguments.documents, count); }, arguments.tokens);
+    return show_records(
+        cli, a, [&](int64_t count) { return chosen_documents(arguments.documents, count); },
+        {.most = arguments.tokens, .ids = arguments.ids});
   IndexedFile file(a.path);
   PluginHost plugins = plugin_host(cli);
   auto tokenizer = make_tokenizer(plugins, a.tokenizer, a.settings);

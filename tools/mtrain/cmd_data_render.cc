@@ -33,7 +33,7 @@ std::tm local_time() {
   return out;
 }
 
-chat::ChatInput read_input(const std::string& line, const chat::TemplateFile& file) {
+chat::ChatInput read_input(const std::string& line, const chat::TemplateFile& file, const Tokenizer* tokenizer) {
   ordered_json json;
   try {
     json = ordered_json::parse(line);
@@ -46,6 +46,8 @@ chat::ChatInput read_input(const std::string& line, const chat::TemplateFile& fi
                 "each line is an object like {\"messages\": [{\"role\": \"user\", \"content\": \"…\"}]}");
   chat::ChatInput input;
   input.special = file.special;
+  if (tokenizer)
+    for (const auto& token : tokenizer->special_tokens()) input.special_tokens.push_back(token.text);
   input.now = local_time();
   for (const auto& [key, value] : json.items()) {
     if (key == "messages")
@@ -116,7 +118,7 @@ void render(Cli& cli, const RenderArguments& arguments) {
   for (int64_t number = 1; std::getline(in, line); ++number) {
     if (trim(line).empty()) continue;
     try {
-      render_line(chat_template, read_input(line, file), tokenizer.get());
+      render_line(chat_template, read_input(line, file, tokenizer.get()), tokenizer.get());
     } catch (const Error& e) {
       std::cout << std::flush;
       throw Error(e.error_class(),
