@@ -72,6 +72,7 @@ struct MergeArguments {
   std::vector<std::string> inputs;
   std::string output;
   IndexedWriter::Options options;
+  bool any_tokenizer = false;
 };
 
 /// Thrown by the progress callback to end the work.
@@ -86,7 +87,8 @@ void merge(Cli& cli, const MergeArguments& arguments) {
         [&](int64_t done, int64_t all) {
           if (signals.received() != 0) throw MergeInterrupted();
           if (live) std::cerr << "\r\033[K" << 100 * done / std::max<int64_t>(1, all) << "%" << std::flush;
-        });
+        },
+        arguments.any_tokenizer);
     if (live) std::cerr << "\r\033[K" << std::flush;
     if (!cli.quiet)
       std::cout << "wrote " << printable(arguments.output) << ".bin and .idx: " << report.documents << " documents, "
@@ -185,6 +187,7 @@ void add_data_merge(CLI::App& data, Cli& cli) {
   command->add_option("inputs", a->inputs, "the pairs, in the order of their documents")->required()->type_name("PREFIX");
   command->add_option("-o,--output", a->output, "prefix of the two files to write")->required()->type_name("PREFIX");
   command->add_flag("-f,--force", a->options.overwrite, "replace an existing pair");
+  command->add_flag("--any-tokenizer", a->any_tokenizer, "merge pairs that were prepared by different tokenizers, too");
   command->footer("Example:\n  mtrain data merge data/part1 data/part2 -o data/all");
   command->callback([&cli, a] { merge(cli, *a); });
 }
