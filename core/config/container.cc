@@ -137,6 +137,7 @@ void compute(Node& tree, const ConfigRequest& request, const SchemaCatalog& cata
 KeyIndex all_names(const SchemaCatalog& catalog,
                    const std::vector<std::pair<std::string, const Schema*>>& chosen) {
   KeyIndex index;
+  index.set_advisor([&catalog](std::string_view wanted) { return catalog.advice(wanted); });
   for (const char* word : {"defaults", "patch", "sweep"}) index.add(word);
   for (const auto& schema : catalog.sections()) {
     index.add(schema.name);
@@ -216,9 +217,8 @@ void unknown_section(const Node::Entry& entry, const KeyIndex& known, bool sugge
     meant = join_path(meant, at->entries()[0].key);
   auto& fault = report.error("unknown-key", meant, entry.key_where, "no such setting");
   if (!suggests) return;
-  auto near = known.suggest(meant);
-  if (near.empty()) near = known.suggest(entry.key);
-  if (!near.empty()) fault.fix("did you mean " + join(near, " or ") + "?");
+  std::string help = known.help(meant);
+  fault.fix(help.empty() ? known.help(entry.key) : std::move(help));
 }
 
 /// Writes what looks like an interpolation but is a literal text so that it stays one, and a confidential value as the expression
@@ -266,8 +266,7 @@ void check_untyped(const Schema& section, const Node& given, const KeyIndex& kno
     if (names.contains(entry.key)) continue;
     std::string path = join_path(section.name, entry.key);
     auto& fault = report.error("unknown-key", path, entry.key_where, "no such setting");
-    auto near = known.suggest(path);
-    if (!near.empty()) fault.fix("did you mean " + join(near, " or ") + "?");
+    fault.fix(known.help(path));
   }
 }
 

@@ -163,9 +163,9 @@ class SectionReader {
       fault.fix("a dot in a YAML key is part of its name: write the sections as nested maps");
       return;
     }
-    std::vector<std::string> near = names().suggest(meant);
-    if (near.empty() && meant != full(path)) near = names().suggest(full(path));
-    if (!near.empty()) fault.fix("did you mean " + join(near, " or ") + "?");
+    std::string help = names().help(meant);
+    if (help.empty() && meant != full(path)) help = names().help(full(path));
+    fault.fix(std::move(help));
   }
 
   const KeyIndex& names() {

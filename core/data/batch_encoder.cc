@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "mtrain/base/error.h"
+#include "mtrain/base/plugin_call.h"
 
 namespace mtrain {
 
@@ -87,10 +88,12 @@ void BatchEncoder::encode_texts(const Texts& texts, EncodedField& field) {
   }
   for (std::string_view piece : *pieces) {
     const size_t begin = field.ids.size();
-    if (options_.add_special)
-      tokenizer_.encode_with(piece, {.add_special = true}, field.ids, nullptr);
-    else
-      tokenizer_.encode_to(piece, field.ids);
+    call_plugin(tokenizer_, "encode()", [&] {
+      if (options_.add_special)
+        tokenizer_.encode_with(piece, {.add_special = true}, field.ids, nullptr);
+      else
+        tokenizer_.encode_to(piece, field.ids);
+    });
     const size_t length = field.ids.size() - begin;
     MT_USER_CHECK(length < INT32_MAX, ErrorClass::data,
                   cat("a sequence of ", length, " tokens; the format holds 2147483647 at most"),

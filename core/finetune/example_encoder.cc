@@ -8,6 +8,7 @@
 
 #include "mtrain/base/file.h"
 #include "mtrain/base/hash.h"
+#include "mtrain/base/plugin_call.h"
 #include "mtrain/finetune/chat_tokens.h"
 
 namespace mtrain::finetune {
@@ -110,7 +111,7 @@ TokenizedExample ExampleEncoder::prompted(const Example& example) const {
   TokenizedExample out;
   std::vector<TextSpan> spans;
   const auto special = tokenizer_.special_tokens();
-  tokenizer_.encode_with(text, {.add_special = true}, out.ids, &spans);
+  call_plugin(tokenizer_, "encode()", [&] { tokenizer_.encode_with(text, {.add_special = true}, out.ids, &spans); });
   auto is_special = [&](int32_t id) {
     return std::any_of(special.begin(), special.end(), [id](const SpecialToken& t) { return t.id == id; });
   };
@@ -132,7 +133,7 @@ TokenizedExample ExampleEncoder::prompted(const Example& example) const {
 TokenizedExample ExampleEncoder::segments(const Example& example) const {
   TokenizedExample out;
   for (const auto& segment : example.texts) {
-    tokenizer_.encode_to(segment.text, out.ids);
+    call_plugin(tokenizer_, "encode()", [&] { tokenizer_.encode_to(segment.text, out.ids); });
     out.trained.resize(out.ids.size(), segment.trained || options_.train_on == TrainOn::all ? 1 : 0);
   }
   return out;

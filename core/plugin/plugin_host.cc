@@ -9,6 +9,7 @@
 
 #include "mtrain/base/error.h"
 #include "mtrain/base/failpoint.h"
+#include "mtrain/base/plugin_call.h"
 #include "mtrain/base/text.h"
 #include "mtrain/plugin/probe.h"
 #include "mtrain/plugin/sidecar.h"
@@ -81,12 +82,15 @@ void call_entry_point(const boost::dll::shared_library& library, const PluginFil
   if (!library.has(kPluginEntryPoint))
     throw Error(ErrorClass::plugin, cat(file.path.string(), ": has no entry point ", kPluginEntryPoint),
                 "define the plugin with MT_PLUGIN of mtrain/plugin/plugin.h");
+  auto& entry_point = library.get<void(Registry&)>(kPluginEntryPoint);
+  register_plugin_code({cat(file.kind, " plugin '", file.name, "'"), file.path.string()},
+                       reinterpret_cast<const void*>(&entry_point));
   auto failed = [&](std::string_view what) {
     return Error(ErrorClass::plugin, cat(file.path.string(), ": its registration failed: ", printable(what)),
                  "this is a fault of the plugin: show this line to its author");
   };
   try {
-    library.get<void(Registry&)>(kPluginEntryPoint)(staging);
+    entry_point(staging);
   } catch (const Error& error) {
     throw Error(ErrorClass::plugin, cat(file.path.string(), ": its registration failed: ", error.message()),
                 error.hint());

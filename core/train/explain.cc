@@ -82,9 +82,11 @@ std::string present_name(const std::string& path, const std::vector<Owner>& owne
           near.push_back(found);
   std::vector<std::string> sections;
   for (const auto& schema : catalog.sections()) sections.push_back(schema.name);
+  const std::string advice = path.size() <= 256 ? catalog.advice(path) : "";
   throw Error(
       ErrorClass::config, cat("there is no setting ", visible(path, 100)),
-      near.empty() ? "sections: " + join(sections, ", ") : cat("did you mean ", join(near, " or "), "?"));
+      !advice.empty() ? advice
+      : near.empty() ? "sections: " + join(sections, ", ") : cat("did you mean ", join(near, " or "), "?"));
 }
 
 /// The settings of each owner below a path.
