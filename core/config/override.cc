@@ -75,8 +75,8 @@ TextOrigin origin_of(const OverrideText& text) {
 /// One argument on its way to an override.
 class OverrideParser {
  public:
-  OverrideParser(const OverrideText& text, bool sweeps, Report& report)
-      : text_(text), origin_(origin_of(text)), sweeps_(sweeps), report_(report) {
+  OverrideParser(const OverrideText& text, bool sweeps, const std::function<bool(const std::string&)>& is_text, Report& report)
+      : text_(text), origin_(origin_of(text)), sweeps_(sweeps), is_text_(is_text), report_(report) {
     out_.where = origin_.where;
   }
 
@@ -92,8 +92,8 @@ class OverrideParser {
     size_t offset = text_.text.size() - rest.size() + end + 1;
     TextOrigin origin = origin_;
     origin.offset += offset;
-    auto value =
-        parse_value(rest.substr(end + 1), origin, sweeps_ ? ValueUse::sweep : ValueUse::single, report_);
+    const ValueUse use = sweeps_ ? ValueUse::sweep : is_text_ && is_text_(out_.key) ? ValueUse::text : ValueUse::single;
+    auto value = parse_value(rest.substr(end + 1), origin, use, report_);
     if (!value) return std::nullopt;
     if (auto* plain = std::get_if<Node>(&*value)) {
       out_.value = std::move(*plain);
@@ -155,6 +155,7 @@ class OverrideParser {
   const OverrideText& text_;
   TextOrigin origin_;
   bool sweeps_;
+  const std::function<bool(const std::string&)>& is_text_;
   Report& report_;
   Override out_;
 };
@@ -240,8 +241,9 @@ bool looks_like_override(std::string_view argument) {
   return !key.empty() && is_key(key);
 }
 
-std::optional<Override> parse_override(const OverrideText& text, Report& report, bool sweeps) {
-  return OverrideParser(text, sweeps, report).parse();
+std::optional<Override> parse_override(const OverrideText& text, Report& report, bool sweeps,
+                                       const std::function<bool(const std::string&)>& is_text) {
+  return OverrideParser(text, sweeps, is_text, report).parse();
 }
 
 std::string override_value_text(const Node& value) {

@@ -226,7 +226,7 @@ Json& section_of(Json& root, const std::vector<std::string>& parts) {
 void add_former(Json& root, const FieldSpec& spec, const std::string& old) {
   Json former = value_schema(spec);
   former["deprecated"] = true;
-  former["description"] = "is called " + spec.path + " now";
+  former["description"] = "another name for " + spec.path;
   size_t dot = spec.path.rfind('.');
   std::vector<std::string> paths = {old};
   if (dot != std::string::npos) paths.push_back(spec.path.substr(0, dot + 1) + old);

@@ -218,7 +218,7 @@ Error PluginHost::unknown(std::string_view kind, std::string_view name) const {
   std::vector<std::string> near = nearest(name, known);
   std::string hint = near.empty() ? "" : cat("did you mean '", join(near, "' or '"), "'? ");
   hint +=
-      cat("available: ", known.empty() ? "none" : join(known, ", "), "; searched: ", join(searched, ", "));
+      cat("available: ", known.empty() ? "none" : join(known, ", "), "; searched: ", join(searched, ", "), "; add a folder by --plugin-path DIR");
   if (!ignored.empty()) hint += cat("; passed over: ", join(ignored, "; "));
   return {ErrorClass::plugin, cat("there is no ", kind, " plugin named '", printable(name, 64), "'"), hint};
 }

@@ -145,6 +145,7 @@ void add_components(const PluginHost& host, SchemaCatalog& catalog) {
   for (const auto& folder : host.folders()) folders.push_back(folder.string());
   for (const auto& [kind, reasons] : problems) {
     std::string note = cat("searched: ", join(folders, ", "));
+    note += "; the folder of a plugin of your own is given by --plugin-path DIR or MTRAIN_PLUGIN_PATH";
     if (!reasons.empty()) note += cat("; cannot be used: ", join(reasons, "; "));
     catalog.explain_kind(kind, note);
   }

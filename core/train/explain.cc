@@ -197,7 +197,7 @@ std::string explain_text(const Node& explained) {
   const std::string& path = explained.get("path")->as_text();
   std::string out;
   if (path != explained.get("asked")->as_text())
-    out += cat(explained.get("asked")->as_text(), " is called ", path, " now\n");
+    out += cat(explained.get("asked")->as_text(), " is another name for ", path, "\n");
   for (const auto& setting : explained.get("settings")->items()) {
     const std::string& owner = setting.get("owner")->as_text();
     size_t slash = owner.find('/');

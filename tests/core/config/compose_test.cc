@@ -106,7 +106,7 @@ TEST_CASE("the recipe's own body stands last unless _self_ says otherwise") {
       {"defaults:\n- db: mysql\n- db@other: sqlite\n",
        {},
        "{db: {host: my, user: root}, other: {host: lite, file: x.db}}"},
-      {"defaults:\n- _self_\n- db: mysql\n- _self_\n", {}, "_self_ is here twice"},
+      {"defaults:\n- _self_\n- db: mysql\n- _self_\n", {}, "_self_ appears twice"},
       {"defaults: []\na: 1\n", {}, "{a: 1}"},
       {"a: 1\n", {}, "{a: 1}"},
       {"defaults:\n- _self_@x\n", {}, "_self_ cannot have a package"},
@@ -195,6 +195,20 @@ TEST_CASE("choices are changed by override entries and by the command line") {
       {"defaults:\n- db: mysql\n- db: pg\n", {}, "is chosen twice: pg and mysql"},
       {"defaults:\n- db: pg\n- db: pg\n", {}, "twice"},
       {"a: 1\n", {"no/group=x"}, "cannot be overridden"},
+  });
+}
+
+TEST_CASE("an option may be named by a variable of the environment") {
+  ::setenv("MTRAIN_TEST_DB", "mysql", 1);
+  ::unsetenv("MTRAIN_TEST_ABSENT");
+  ::setenv("MTRAIN_TEST_TOKEN", "mysql", 1);
+  check({
+      {"defaults:\n- db: ${oc.env:MTRAIN_TEST_DB}\n", {}, "{db: {host: my, user: root}}"},
+      {"defaults:\n- db: ${env:MTRAIN_TEST_ABSENT,mysql}\n", {}, "{db: {host: my, user: root}}"},
+      {"defaults:\n- db@k: ${oc.env:MTRAIN_TEST_DB}\n- mix: ${db@k}_apache\n", {}, "{k: {host: my, user: root}, mix: {mixed: true}}"},
+      {"defaults:\n- db: ${oc.env:MTRAIN_TEST_ABSENT}\n", {}, "the environment variable MTRAIN_TEST_ABSENT is not set"},
+      {"defaults:\n- db: ${oc.env:MTRAIN_TEST_TOKEN}\n", {}, "may be a secret"},
+      {"defaults:\n- db: ${now:%Y}\n", {}, "configs are chosen before it has a value"},
   });
 }
 
