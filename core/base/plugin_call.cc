@@ -104,7 +104,7 @@ void rethrow_from_plugin(const void* inside, const char* call) {
   } catch (const std::exception& error) {
     throw failure(*plugin, call, error.what());
   } catch (...) {
-    throw failure(*plugin, call, "it threw something that is no std::exception");
+    throw failure(*plugin, call, "it threw something that is not a std::exception");
   }
 }
 

@@ -59,17 +59,17 @@ class ListParser {
     }
     if (text.starts_with("_self_@")) return fail(item, "_self_ cannot have a package", "write - _self_");
     if (text.find(' ') != std::string_view::npos)
-      return fail(item, cat("'", visible(text, 60), "' is no name of a config"),
+      return fail(item, cat("'", visible(text, 60), "' is not the name of a config"),
                   "'optional' and 'override' stand before group: option");
     if (text.starts_with("./")) {
       if (!is_path(text.substr(2)) || !text.ends_with(".yaml"))
-        return fail(item, cat("'", visible(text, 60), "' is no file beside this one"), "write ./NAME.yaml");
+        return fail(item, cat("'", visible(text, 60), "' is not a file next to this one"), "write ./NAME.yaml");
       out.kind = DefaultsEntry::Kind::include;
       out.name = text.substr(2);
       return out;
     }
     if (!set_group(out, text))
-      return fail(item, cat("'", visible(text, 60), "' is no name of a config"),
+      return fail(item, cat("'", visible(text, 60), "' is not the name of a config"),
                   "'..' and '\\' cannot be used; a leading '/' starts at the search path");
     size_t slash = out.group.rfind('/');
     out.name = slash == std::string::npos ? out.group : out.group.substr(slash + 1);
@@ -142,7 +142,7 @@ class ListParser {
       return fail(item.value, "an override cannot be optional",
                   "write 'optional' at the entry that is overridden");
     if (!set_group(out, key))
-      return fail(item.value, cat("'", visible(key, 60), "' is no group"),
+      return fail(item.value, cat("'", visible(key, 60), "' is not a group"),
                   "'..' and '\\' cannot be used; a leading '/' starts at the search path");
     auto option = with_environment(item.value);
     if (!option) return std::nullopt;

@@ -103,7 +103,7 @@ class OverrideParser {
       out_.sweep = std::move(*sweep);
     } else {
       out_.edit = std::move(std::get<ListEdit>(*value));
-      if (is_group_key(out_.key)) return fail("a config group is no list to edit", "write group=[a, b]");
+      if (is_group_key(out_.key)) return fail("a config group is not a list to edit", "write group=[a, b]");
     }
     return std::move(out_);
   }
@@ -131,13 +131,13 @@ class OverrideParser {
     if (no_value) return fail("wanted key=value", "write " + visible(out_.key) + "=VALUE"), false;
     if (key.empty()) return fail("there is no key before the '='", "write key=value"), false;
     if (!is_key(key))
-      return fail(cat("'", visible(key), "' is no key"), "a key is made of letters, digits, '_' and '.'"),
+      return fail(cat("'", visible(key), "' is not a key"), "a key is made of letters, digits, '_' and '.'"),
              false;
     auto path = parse_path(key);
     if (path && path->size() > YamlLimits().depth)
       return fail(cat("'", visible(key, 40), "' leads ", path->size(), " levels down, and a recipe has at most ", YamlLimits().depth), "write section.key=value"), false;
     if (!is_group_key(key) && !path)
-      return fail(cat("'", visible(key), "' is no path of a setting"), "write section.key=value"), false;
+      return fail(cat("'", visible(key), "' is not the path of a setting"), "write section.key=value"), false;
     return true;
   }
 
@@ -271,7 +271,7 @@ std::vector<OverrideText> read_override_lines(const SourcePtr& source, Report& r
     size_t indent = static_cast<size_t>(text.data() - whole.data());
     Location where{source, line, static_cast<int>(indent) + 1};
     if (!looks_like_override(text))
-      report.error("override", "", where, cat("'", visible(text, 60), "' is no override"))
+      report.error("override", "", where, cat("'", visible(text, 60), "' is not an override"))
           .fix("one key=value on each line; a comment starts with '#'");
     else
       out.push_back({std::string(text), 0, where, true, {}});

@@ -88,7 +88,7 @@ class ValueParser {
       auto* plain = std::get_if<Node>(&value);
       if (!plain) {
         at_ = 0;
-        error("a function of several values cannot stand beside further values")
+        error("a function of several values cannot be combined with further values")
             .fix("write one choice(…) with all of them");
         return std::nullopt;
       }

@@ -63,7 +63,7 @@ FieldSpec spec_from_json(const Json& object) {
   FieldSpec spec;
   object.at("path").get_to(spec.path);
   auto parts = parse_path(spec.path);
-  if (!parts || parts->empty()) refuse(cat("'", printable(spec.path), "' is no path"));
+  if (!parts || parts->empty()) refuse(cat("'", printable(spec.path), "' is not a path"));
   spec.type = by_name(object, "type", kTypes);
   take(object, "doc", spec.doc);
   take(object, "unit", spec.unit);
@@ -93,7 +93,7 @@ FieldSpec spec_from_json(const Json& object) {
   if (!spec.required) {
     Report report;
     auto source = std::make_shared<Source>(SourceKind::file, "default", spec.default_value);
-    if (!load_yaml(source, report)) refuse(cat("the default of ", printable(spec.path), " is no YAML"));
+    if (!load_yaml(source, report)) refuse(cat("the default of ", printable(spec.path), " is not YAML"));
   }
   return spec;
 }

@@ -168,7 +168,7 @@ std::optional<Quantity> parse_quantity(std::string_view text, std::string_view u
     return wrong;
   }
   if (magnitude && time) {
-    wrong.fault = cat("'", split->magnitude->suffix, "' is no unit of time");
+    wrong.fault = cat("'", split->magnitude->suffix, "' is not a unit of time");
     wrong.help = "times are written with ms s m h d";
     return wrong;
   }

@@ -40,7 +40,7 @@ bool BatchEncoder::read_line(const InputBatch& batch, const InputBatch::Item& it
     const bool mend = options_.on_bad == OnBad::replace;
     size_t at = 0;
     if (!valid_utf8(line, &at)) {
-      bad.push_back({item.line, mend, cat("is no valid UTF-8 at byte ", at, " of the line"),
+      bad.push_back({item.line, mend, cat("is not valid UTF-8 at byte ", at, " of the line"),
                      "convert the file to UTF-8, or use --bad-lines replace or --bad-lines skip"});
       if (!mend) return false;
       line = repaired_ = repair_utf8(line);

@@ -22,7 +22,7 @@ std::tm parse_date(const std::string& text) {
   std::tm normal = out;
   const bool real = !in.fail() && in.peek() == std::istringstream::traits_type::eof() && ::timegm(&normal) != -1 &&
                     normal.tm_mday == out.tm_mday && normal.tm_mon == out.tm_mon;
-  MT_USER_CHECK(real, ErrorClass::config, cat("dataset.date: '", printable(text, 40), "' is no date"), "write it as 2024-07-26");
+  MT_USER_CHECK(real, ErrorClass::config, cat("dataset.date: '", printable(text, 40), "' is not a date"), "write it as 2024-07-26");
   return normal;  // with its day of the week
 }
 

@@ -66,7 +66,7 @@ boost::dll::shared_library open_library(const fs::path& path) {
                 cat(path.string(), ": a static initialiser threw: ", printable(thrown.what())), kStaticHint);
   } catch (...) {
     throw Error(ErrorClass::plugin,
-                cat(path.string(), ": a static initialiser threw something that is no std::exception"),
+                cat(path.string(), ": a static initialiser threw something that is not a std::exception"),
                 kStaticHint);
   }
   if (!library.is_loaded()) {
@@ -97,7 +97,7 @@ void call_entry_point(const boost::dll::shared_library& library, const PluginFil
   } catch (const std::exception& error) {
     throw failed(error.what());
   } catch (...) {
-    throw failed("it threw something that is no std::exception");
+    throw failed("it threw something that is not a std::exception");
   }
 }
 

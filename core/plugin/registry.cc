@@ -70,7 +70,7 @@ void* Registry::make_erased(std::string_view kind, std::string_view name, const 
   } catch (const std::exception& error) {
     throw failed_component(*entry, error.what());
   } catch (...) {
-    throw failed_component(*entry, "its constructor threw something that is no std::exception");
+    throw failed_component(*entry, "its constructor threw something that is not a std::exception");
   }
 }
 

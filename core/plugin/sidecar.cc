@@ -103,7 +103,7 @@ Schema read_sidecar(const PluginFileInfo& file) {
         path, cat("is missing: the settings of ", file.kind, " '", file.name, "' are not known"), file.path);
   Json json = parse_sidecar(path, file.path);
   if (json.value("mtrain_sidecar", Json()) != kSidecarVersion)
-    throw bad_sidecar(path, "is no sidecar of this version of mtrain", file.path);
+    throw bad_sidecar(path, "is not a sidecar of this version of mtrain", file.path);
   if (text_at(json, "kind") != file.kind || text_at(json, "name") != file.name)
     throw bad_sidecar(path,
                       cat("describes ", printable(text_at(json, "kind"), 64), " '",

@@ -142,7 +142,7 @@ std::string setting_text(const Node& setting) {
   out += cat("  ", setting.get("doc")->as_text(), "\n");
   line("type", setting.get("describe")->as_text());
   line("default", setting.get("required")->as_bool()
-                      ? "none: a recipe must say it"
+                      ? "none: a recipe must set it"
                       : default_text(setting).substr(std::string("default ").size()));
   if (const Node* example = setting.get("example")) line("example", example->as_text());
   if (const Node* plugin = setting.get("plugin"))

@@ -126,7 +126,7 @@ void Trainer::build() {
   dataset_ = plugins.make<Dataset>(s.dataset.type, recipe_.component("dataset"), data);
   // Both are losses of single places; which of them the model learns is a rule's to check.
   MT_USER_CHECK(dataset_->objective() == Dataset::kNextToken || dataset_->objective() == Dataset::kMaskedToken, ErrorClass::config,
-                cat("dataset.type=", s.dataset.type, " is to be trained by ", dataset_->objective(), ", which this build has not"),
+                cat("dataset.type=", s.dataset.type, " is to be trained by ", dataset_->objective(), ", which this build does not support"),
                 "models here learn the next token or masked ones: choose such a dataset, gpt, sft, bert, t5 or mock");
   train_source_ = call_plugin(
       *dataset_, "split()", [&] { return dataset_->split(Split::train, std::max<int64_t>(1, s.train.steps) * s.global_batch()); });

@@ -57,7 +57,7 @@ chat::ChatInput read_input(const std::string& line, const chat::TemplateFile& fi
   try {
     json = ordered_json::parse(line);
   } catch (const nlohmann::json::parse_error& e) {
-    throw Error(ErrorClass::data, cat("is no valid JSON at byte ", e.byte), "each line is an object like {\"messages\": […]}");
+    throw Error(ErrorClass::data, cat("is not valid JSON at byte ", e.byte), "each line is an object like {\"messages\": […]}");
   } catch (const nlohmann::json::exception& e) {  // a number beyond all types: 1e400
     throw Error(ErrorClass::data, cat("cannot be read: ", printable(e.what())), "each line is an object like {\"messages\": […]}");
   }

@@ -51,11 +51,11 @@ std::string read_text(const std::string& line, const TokenizeArguments& argument
   try {
     json = nlohmann::json::parse(line);
   } catch (const nlohmann::json::parse_error& e) {
-    fail(cat("is no valid JSON at byte ", e.byte));
+    fail(cat("is not valid JSON at byte ", e.byte));
   } catch (const nlohmann::json::exception& e) {  // a number beyond all types: 1e400
     fail(cat("cannot be read: ", printable(e.what())));
   }
-  if (!json.is_object()) fail("is no object");
+  if (!json.is_object()) fail("is not an object");
   auto at = json.find(arguments.key);
   if (at == json.end() || !at->is_string())
     fail(cat("has no text in the field '", printable(arguments.key), "'"));

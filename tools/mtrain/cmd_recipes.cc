@@ -156,7 +156,7 @@ void add_copy(CLI::App& recipes, Cli& cli) {
   command->add_option("recipe", *said, "a name or a file")->required()->type_name("RECIPE");
   command->add_option("file", *file, "the new file")->required()->type_name("FILE");
   command->footer(
-      "Relative paths in a recipe start at its own folder: mend them after copying to another.\n"
+      "Relative paths in a recipe start at its own folder: adapt them after copying to another.\n"
       "Example:\n  mtrain recipes cp quickstart recipes/mine.yaml");
   command->callback([&cli, said, file] { create(cli, *file, read_file(file_of(cli, *said), kMaxRecipe)); });
 }

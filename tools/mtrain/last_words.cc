@@ -60,7 +60,7 @@ bool no_memory() {
     say(error.what());
     say("\n");
   } catch (...) {
-    say("mtrain: error[internal]: something was thrown that is no std::exception\n");
+    say("mtrain: error[internal]: something was thrown that is not a std::exception\n");
   }
   if (!PluginCall::current()) say(kDefect);  // otherwise the handler of SIGABRT names the plugin
   flush_standard_error();  // what a slow reader has not taken yet: after the message, as this takes a lock

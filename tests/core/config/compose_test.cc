@@ -136,7 +136,7 @@ TEST_CASE("packages say where a config lands") {
       {"defaults:\n- g: late_header\n", {}, "{g: {v: 1}}"},
       {"defaults:\n- server@admin: apache\n", {}, "{admin: {db: {kind: server-mysql}, port: 80}}"},
       {"defaults:\n- server/apache@admin\n", {}, "{admin: {db: {kind: server-mysql}, port: 80}}"},
-      {"defaults:\n- db@.x: mysql\n", {}, "is no group"},
+      {"defaults:\n- db@.x: mysql\n", {}, "is not a group"},
   });
 }
 
@@ -244,13 +244,13 @@ TEST_CASE("malformed lists and files are refused where they stand") {
       {"defaults:\n- null\n", {}, "wanted a name"},
       {"defaults:\n- db: {a: 1}\n", {}, "wanted an option"},
       {"defaults:\n- db: ../x\n", {}, "wanted an option"},
-      {"defaults:\n- ../db/mysql\n", {}, "is no name"},
-      {"defaults:\n- 'db\\mysql'\n", {}, "is no name"},
+      {"defaults:\n- ../db/mysql\n", {}, "is not the name"},
+      {"defaults:\n- 'db\\mysql'\n", {}, "is not the name"},
       {"defaults:\n- optionl db: mysql\n", {}, "unknown word 'optionl'"},
       {"defaults:\n- optional override db: mysql\n", {}, "cannot be optional"},
-      {"defaults:\n- override common\n", {}, "is no name"},
+      {"defaults:\n- override common\n", {}, "is not the name"},
       {"defaults:\n- ./missing.yaml\n", {}, "there is no file"},
-      {"defaults:\n- ./../x.yaml\n", {}, "is no file beside"},
+      {"defaults:\n- ./../x.yaml\n", {}, "is not a file next to"},
       {"defaults:\n- loop/one\n", {}, "include one another"},
       {"defaults:\n- bad: syntax\n", {}, "syntax.yaml:"},
       {"defaults:\n- nothing/here\n", {}, "there is no config nothing/here"},

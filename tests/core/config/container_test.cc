@@ -235,7 +235,7 @@ TEST_CASE("a literal interpolation and a secret survive or vanish as they should
 TEST_CASE("faults of YAML, overrides and settings share one report") {
   std::string broken = faults("train: {steps: 1\n", {"a b=1", "optimizer.lr=[1"});
   CHECK(broken.find("yaml-syntax") != std::string::npos);
-  CHECK(broken.find("is no key") != std::string::npos);
+  CHECK(broken.find("is not a key") != std::string::npos);
   CHECK(broken.find("without its ']'") != std::string::npos);
   std::string empty = faults("");
   CHECK(empty.find("error[empty]") != std::string::npos);

@@ -151,7 +151,7 @@ TEST_CASE("stats, merge and show tell of pairs") {
   auto stats = run(scratch, "data stats x --duplicates");
   CHECK(stats.status == 0);
   for (const char* part :
-       {"shortest 4, median 4, longest 6", "4-7         3  ####", "1 documents have been there before"})
+       {"shortest 4, median 4, longest 6", "4-7         3  ####", "1 document repeats an earlier one token for token"})
     CHECK_MESSAGE(stats.out.find(part) != std::string::npos, stats.out);
   CHECK(nlohmann::json::parse(run(scratch, "data stats x --json").out)["histogram"][3]["tokens"] == 14);
   auto merged = run(scratch, "data merge x x -o xx");

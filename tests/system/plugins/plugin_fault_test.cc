@@ -43,7 +43,7 @@ void check_named(const Outcome& outcome, std::string_view kind, std::string_view
 TEST_CASE("an exception out of an optimizer, a dataset or a tokenizer names plugin and call") {
   Scratch folder("plugin-throws");
   check_named(train(folder, "optimizer", "throw"), "optimizer", "failed in update(): the bearing is worn");
-  check_named(train(folder, "optimizer", "int"), "optimizer", "failed in update(): it threw something that is no std::exception");
+  check_named(train(folder, "optimizer", "int"), "optimizer", "failed in update(): it threw something that is not a std::exception");
   check_named(train(folder, "dataset", "throw"), "dataset", "failed in get(): the bearing is worn");
   check_named(testing::cli({"--plugin-path", kFixtures, "data", "tokenize", "-t", "faulty", "some text"}), "tokenizer",
               "failed in encode(): the bearing is worn");
@@ -72,7 +72,7 @@ TEST_CASE("errors of mtrain's class and the end of memory pass unchanged") {
   INFO(outcome.err);
   CHECK(outcome.status == 11);
   CHECK(has(outcome.err, "error[data]: the belt is torn"));
-  CHECK(has(outcome.err, "help: mend it"));
+  CHECK(has(outcome.err, "help: correct it"));
   outcome = train(folder, "optimizer", "memory");
   CHECK(outcome.status == 10);
   CHECK(has(outcome.err, "out of memory"));
