@@ -8,6 +8,7 @@
 
 #include "mtrain/base/file.h"
 #include "mtrain/base/hash.h"
+#include "mtrain/base/plugin_call.h"
 #include "mtrain/finetune/chat_tokens.h"
 
 namespace mtrain::finetune {
@@ -21,7 +22,7 @@ std::tm parse_date(const std::string& text) {
   std::tm normal = out;
   const bool real = !in.fail() && in.peek() == std::istringstream::traits_type::eof() && ::timegm(&normal) != -1 &&
                     normal.tm_mday == out.tm_mday && normal.tm_mon == out.tm_mon;
-  MT_USER_CHECK(real, ErrorClass::config, cat("dataset.date: '", printable(text, 40), "' is no date"), "write it as 2024-07-26");
+  MT_USER_CHECK(real, ErrorClass::config, cat("dataset.date: '", printable(text, 40), "' is not a date"), "write it as 2024-07-26");
   return normal;  // with its day of the week
 }
 
@@ -53,6 +54,7 @@ ExampleEncoder::ExampleEncoder(const Tokenizer& tokenizer, const EncoderOptions&
   if (options.template_path.empty() && !has_template_file(path)) return;
   file_ = chat::read_template(path, options.template_name);
   add_special_names(tokenizer, file_.special);
+  for (const auto& token : tokenizer.special_tokens()) special_tokens_.push_back(token.text);
   template_ = std::make_unique<const chat::ChatTemplate>(file_.source, file_.name);
 }
 
@@ -62,6 +64,24 @@ std::string ExampleEncoder::identity() const {
   for (const auto& [name, text] : file_.special) special += cat(name, '=', text, '\n');
   return cat("template ", template_ ? sha256(cat(file_.source, '\n', special)) : "none", ", date ", options_.date, ", train_on ",
              kNames[static_cast<size_t>(options_.train_on)]);
+}
+
+std::vector<std::string> ExampleEncoder::missing_special_tokens() const {
+  if (!template_) return {};
+  chat::ChatInput input;
+  input.messages =
+      chat::messages_from_json(R"([{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}])");
+  input.special = file_.special;
+  input.now = date_;
+  std::vector<std::string> out;
+  try {
+    for (std::string& mark : chat::special_marks(template_->render(input).text)) {
+      const bool known = std::find(special_tokens_.begin(), special_tokens_.end(), mark) != special_tokens_.end();
+      if (!known && tokenizer_.encode(mark).size() != 1) out.push_back(std::move(mark));
+    }
+  } catch (const Error&) {  // a template for other conversations: its faults are those of the records
+  }
+  return out;
 }
 
 /// Which bytes are learnt: the assistant's stretches, less the words of messages that must not be.
@@ -91,6 +111,7 @@ TokenizedExample ExampleEncoder::chat(const Example& example) const {
   input.messages = chat::messages_from_json(example.messages);
   if (!example.tools.empty()) input.tools = chat::from_json(example.tools);
   input.special = file_.special;
+  input.special_tokens = special_tokens_;
   input.now = date_;
   const chat::RenderedChat rendered = template_->render_masked(input);
   std::vector<uint8_t> learnt;
@@ -110,7 +131,7 @@ TokenizedExample ExampleEncoder::prompted(const Example& example) const {
   TokenizedExample out;
   std::vector<TextSpan> spans;
   const auto special = tokenizer_.special_tokens();
-  tokenizer_.encode_with(text, {.add_special = true}, out.ids, &spans);
+  call_plugin(tokenizer_, "encode()", [&] { tokenizer_.encode_with(text, {.add_special = true}, out.ids, &spans); });
   auto is_special = [&](int32_t id) {
     return std::any_of(special.begin(), special.end(), [id](const SpecialToken& t) { return t.id == id; });
   };
@@ -132,7 +153,7 @@ TokenizedExample ExampleEncoder::prompted(const Example& example) const {
 TokenizedExample ExampleEncoder::segments(const Example& example) const {
   TokenizedExample out;
   for (const auto& segment : example.texts) {
-    tokenizer_.encode_to(segment.text, out.ids);
+    call_plugin(tokenizer_, "encode()", [&] { tokenizer_.encode_to(segment.text, out.ids); });
     out.trained.resize(out.ids.size(), segment.trained || options_.train_on == TrainOn::all ? 1 : 0);
   }
   return out;

@@ -64,7 +64,7 @@ void add_rerun_command(CLI::App& app, Cli& cli) {
       app.add_subcommand("rerun", "repeat a run from what its folder or checkpoint says, in a new folder");
   auto words = add_recipe_words(*command, "RUN|CHECKPOINT", "a run's folder, or one of its checkpoints");
   command->footer(
-      "The same program, plugins and data give the same losses, bit for bit; what differs is told.\n"
+      "The same program, plugins and data give the same losses, bit for bit; differences are reported.\n"
       "Examples:\n"
       "  mtrain rerun runs/quickstart\n"
       "  mtrain rerun runs/quickstart rng.seed=2 run.dir=runs/other-seed");

@@ -145,6 +145,8 @@ TEST_CASE("what does not fit or teaches nothing is cut or left out, and told") {
                     "1 left out because nothing in them is learnt"),
                 shown.out);
   CHECK(has(shown.out, "x.jsonl:1, 5 tokens, 2 learnt:\n0|0|0|[a]|[<|endoftext|>]\n"));
+  shown = mtrain_in(scratch, "data show x.jsonl -t byte --seq-length 16 -d 0 --ids");
+  CHECK(has(shown.out, "\n0=48|0=48|0=48|[a=97]|[<|endoftext|>=256]\n"));
   auto count = [&](const char* more) {
     return datasets.make(scratch, cat("{path: x.jsonl", more, "}"))->split(Split::train, Dataset::kOneEpoch)->size();
   };
@@ -175,9 +177,9 @@ TEST_CASE("sft tells what is wrong and what to do") {
         {"path: chat.jsonl", ErrorClass::config, {"chat.jsonl:1", "no chat template", "dataset.template_path"}},
         {"path: mute.jsonl", ErrorClass::data, {"nothing to learn is left of", "mute.jsonl", "data show"}},
         {"{path: x.jsonl, columns: {promt: x}}", ErrorClass::config, {"promt", "did you mean 'prompt'"}},
-        {"{path: x.jsonl, columns: [a]}", ErrorClass::config, {"dataset.columns", "no map"}},
+        {"{path: x.jsonl, columns: [a]}", ErrorClass::config, {"dataset.columns", "not a map"}},
         {"{path: x.jsonl, packed_length: 99}", ErrorClass::config, {"99", "model.seq_length 16"}},
-        {"{path: x.jsonl, split: abc}", ErrorClass::config, {"'abc' is no share"}},
+        {"{path: x.jsonl, split: abc}", ErrorClass::config, {"'abc' is not a share"}},
         {"{path: x.jsonl, date: soon}", ErrorClass::config, {"dataset.date"}},
         {"{path: x.jsonl, train_on: nobody}", ErrorClass::config, {"train_on", "assistant"}}}) {
     CAPTURE(fault.yaml);
@@ -256,7 +258,7 @@ TEST_CASE("preferences are read, laid out and shown, and training on them is ref
   auto refused = mtrain_in(scratch, "r.yaml run.dir=r");
   CHECK(refused.status == 10);
   CHECK_MESSAGE(
-      has(refused.err, "dataset.type=preference is to be trained by preferences between answers, which this build has not"),
+      has(refused.err, "dataset.type=preference is to be trained by preferences between answers, which this build does not support"),
       refused.err);
 }
 
