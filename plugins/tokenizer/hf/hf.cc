@@ -19,7 +19,7 @@ struct HfConfig {
         .example("/models/Llama-3.2-1B")
         .resume(ResumeClass::impossible)
         .renamed_from({"tokenizer_model"});
-    f("eod", eod, "text of the token that ends a document; empty: what the files beside it say")
+    f("eod", eod, "text of the token that ends a document; empty: what the files next to it say")
         .example("<|endoftext|>")
         .resume(ResumeClass::impossible);
   }
