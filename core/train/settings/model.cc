@@ -49,6 +49,8 @@ void ModelSection::bind(Fields& f) {
   f("init_from", init_from, "what gives the start values: a Hugging Face folder (config.json, *.safetensors), or a run's folder or checkpoint")
       .example("/models/Llama-3.2-1B")
       .renamed_from({"pretrained_checkpoint"});
+  f("init_ignore", init_ignore, "keys of config.json in init_from's folder that the model plugin does not honour, and training goes on without")
+      .example("[sliding_window]");
   bind_recompute(*this, f);
 }
 
