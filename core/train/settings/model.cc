@@ -48,7 +48,8 @@ void ModelSection::bind(Fields& f) {
       .renamed_from({"make_vocab_size_divisible_by"});
   f("init_from", init_from, "what gives the start values: a Hugging Face folder (config.json, *.safetensors), or a run's folder or checkpoint")
       .example("/models/Llama-3.2-1B")
-      .renamed_from({"pretrained_checkpoint"});
+      .renamed_from({"pretrained_checkpoint"})
+      .input_path();
   bind_recompute(*this, f);
 }
 
