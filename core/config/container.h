@@ -35,6 +35,11 @@ class MT_API SchemaCatalog {
   /// that failed.
   void explain_kind(const std::string& kind, std::string note) { notes_[kind] = std::move(note); }
 
+  /// What to do about settings that do not exist but whose names are known, e.g. from other programs; empty for the rest.
+  using Advisor = std::function<std::string(std::string_view path, const SchemaCatalog& catalog)>;
+  void set_advisor(Advisor advisor) { advisor_ = std::move(advisor); }
+  std::string advice(std::string_view path) const { return advisor_ ? advisor_(path, *this) : std::string(); }
+
   /// A component whose plugin is there but cannot be used. A recipe that names it is at fault.
   void add_unusable(const std::string& kind, const std::string& name, std::string reason, std::string remedy);
   /// Why and what to do about it; null for any other component.
@@ -67,6 +72,7 @@ class MT_API SchemaCatalog {
   std::map<std::string, std::map<std::string, Schema>> components_;
   std::map<std::string, std::string> notes_;
   std::map<std::pair<std::string, std::string>, Unusable> unusable_;
+  Advisor advisor_;
 };
 
 struct ConfigRequest {

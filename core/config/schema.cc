@@ -8,6 +8,7 @@
 #include "mtrain/base/text.h"
 #include "mtrain/config/value.h"
 #include "mtrain/config/yaml_load.h"
+#include "mtrain/config/yaml_mistakes.h"
 #include "mtrain/config/yaml_write.h"
 
 namespace mtrain {
@@ -61,8 +62,9 @@ class SectionReader {
     if (section.is_map())
       walk(section, "");
     else if (!section.is_null())
-      report_.error("wrong-type", options_.path, section.loc(),
-                    cat("wanted a map of settings, got ", describe(section.kind())));
+      report_
+          .error("wrong-type", options_.path, section.loc(), cat("wanted a map of settings, got ", describe(section.kind())))
+          .fix(map_instead_of(section));
     std::vector<Node> out;
     bool usable = section.is_map() || section.is_null();
     for (size_t s = 0; s < schemas_.size(); ++s) {
@@ -92,6 +94,13 @@ class SectionReader {
     }
   }
 
+  static std::string map_instead_of(const Node& given) {
+    if (given.is_list()) return "write its settings as lines `key: value`, without '-' or '[ ]'";
+    std::string entry = given.is(NodeKind::string) && !given.quoted() ? meant_entry(given.as_text()) : "";
+    return entry.empty() ? "write its settings as lines `key: value`, indented below it"
+                         : cat("write `", entry, "`: a ':' and a space stand between a key and its value");
+  }
+
   std::string full(const std::string& path) const {
     return options_.path.empty() ? path : path.empty() ? options_.path : options_.path + "." + path;
   }
@@ -106,12 +115,13 @@ class SectionReader {
         if (entry.value.is_map())
           walk(entry.value, child);
         else if (!entry.value.is_null())
-          report_.error("wrong-type", full(child), entry.value.loc(),
-                        cat("wanted a map of settings, got ", describe(entry.value.kind()), " (",
-                            brief(entry.value), ")"));
+          report_
+              .error("wrong-type", full(child), entry.value.loc(),
+                     cat("wanted a map of settings, got ", describe(entry.value.kind()), " (", brief(entry.value), ")"))
+              .fix(map_instead_of(entry.value));
       } else if (auto old = renamed_.find(child); old != renamed_.end()) {
         if (!give(slots_.at(old->second), entry, child)) continue;
-        report_.warning("renamed", full(child), entry.key_where, cat("is called ", full(old->second), " now"))
+        report_.warning("renamed", full(child), entry.key_where, cat("is another name for ", full(old->second)))
             .fix(cat("write ", full(old->second)));
       } else if (!options_.allow_unknown) {
         unknown(entry, child);
@@ -152,9 +162,8 @@ class SectionReader {
       meant = join_path(meant, at->entries()[0].key);
     auto& fault = report_.error("unknown-key", full(path), entry.key_where, "no such setting");
     if (report_.errors() > kMaxSuggestions) return;
-    if (size_t colon = entry.key.find(':'); colon != std::string::npos && entry.value.is_null()) {
-      fault.fix(cat("write a blank behind the ':': ", entry.key.substr(0, colon), ": ",
-                    entry.key.substr(colon + 1)));
+    if (std::string entry_text = entry.value.is_null() ? meant_entry(entry.key) : ""; !entry_text.empty()) {
+      fault.fix(cat("write `", entry_text, "`: a ':' and a space stand between a key and its value"));
       return;
     }
     std::string unescaped = path;
@@ -163,9 +172,9 @@ class SectionReader {
       fault.fix("a dot in a YAML key is part of its name: write the sections as nested maps");
       return;
     }
-    std::vector<std::string> near = names().suggest(meant);
-    if (near.empty() && meant != full(path)) near = names().suggest(full(path));
-    if (!near.empty()) fault.fix("did you mean " + join(near, " or ") + "?");
+    std::string help = names().help(meant);
+    if (help.empty() && meant != full(path)) help = names().help(full(path));
+    fault.fix(std::move(help));
   }
 
   const KeyIndex& names() {

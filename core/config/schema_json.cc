@@ -64,7 +64,7 @@ FieldSpec spec_from_json(const Json& object) {
   FieldSpec spec;
   object.at("path").get_to(spec.path);
   auto parts = parse_path(spec.path);
-  if (!parts || parts->empty()) refuse(cat("'", printable(spec.path), "' is no path"));
+  if (!parts || parts->empty()) refuse(cat("'", printable(spec.path), "' is not a path"));
   spec.type = by_name(object, "type", kTypes);
   take(object, "doc", spec.doc);
   take(object, "unit", spec.unit);
@@ -95,7 +95,7 @@ FieldSpec spec_from_json(const Json& object) {
   if (!spec.required) {
     Report report;
     auto source = std::make_shared<Source>(SourceKind::file, "default", spec.default_value);
-    if (!load_yaml(source, report)) refuse(cat("the default of ", printable(spec.path), " is no YAML"));
+    if (!load_yaml(source, report)) refuse(cat("the default of ", printable(spec.path), " is not YAML"));
   }
   return spec;
 }
@@ -228,7 +228,7 @@ Json& section_of(Json& root, const std::vector<std::string>& parts) {
 void add_former(Json& root, const FieldSpec& spec, const std::string& old) {
   Json former = value_schema(spec);
   former["deprecated"] = true;
-  former["description"] = "is called " + spec.path + " now";
+  former["description"] = "another name for " + spec.path;
   size_t dot = spec.path.rfind('.');
   std::vector<std::string> paths = {old};
   if (dot != std::string::npos) paths.push_back(spec.path.substr(0, dot + 1) + old);

@@ -123,14 +123,14 @@ std::vector<BlendPhase> PreparedData::read_phases() const {
   if (settings_.phases.is_null()) return out;
   const std::string hint = "write a list like [{samples: 64000, weights: [0.9, 0.1]}], one weight for each of dataset.paths";
   MT_USER_CHECK(settings_.phases.is_list() && open_order() && !settings_.weights.empty(), ErrorClass::config,
-                !settings_.phases.is_list() ? cat("dataset.phases is no list: ", brief(settings_.phases))
+                !settings_.phases.is_list() ? cat("dataset.phases is not a list: ", brief(settings_.phases))
                                             : "dataset.phases needs dataset.order=open and dataset.weights",
                 hint);
   for (const auto& item : settings_.phases.items()) {
     const Node *samples = item.get("samples"), *weights = item.get("weights");
     const std::string place = item.loc() ? cat(item.loc().text(), ": ") : "";
     MT_USER_CHECK(samples && weights && weights->is_list() && weights->size() == settings_.paths.size() && item.size() == 2,
-                  ErrorClass::config, cat(place, "dataset.phases: ", brief(item), " is no phase"), hint);
+                  ErrorClass::config, cat(place, "dataset.phases: ", brief(item), " is not a phase"), hint);
     BlendPhase phase{samples->as_int(), {}};
     MT_USER_CHECK(phase.samples > 0, ErrorClass::config, cat(place, "dataset.phases: a phase of ", phase.samples, " samples"),
                   hint);
@@ -276,7 +276,7 @@ int32_t special_token_id(const Tokenizer& tokenizer, const std::string& text, co
   auto near = nearest(text, known, 3);
   const std::string more = known.size() > kShown ? cat(" and ", known.size() - kShown, " more") : "";
   if (known.size() > kShown) known.resize(kShown);
-  throw Error(ErrorClass::config, cat(setting, ": '", printable(text, 60), "' is no special token of the tokenizer"),
+  throw Error(ErrorClass::config, cat(setting, ": '", printable(text, 60), "' is not a special token of the tokenizer"),
               !near.empty()   ? cat("did you mean ", join(near, " or "), "?")
               : known.empty() ? std::string("it has none: choose another tokenizer")
                               : cat("it has ", printable(join(known, " "), 400), more));

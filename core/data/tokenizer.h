@@ -75,11 +75,7 @@ class MT_API Tokenizer {
   /// Text that changes when the mapping changes: kept in checkpoints and compared at resume.
   virtual std::string identity() const = 0;
 
-  std::vector<int32_t> encode(std::string_view text) const {
-    std::vector<int32_t> ids;
-    encode_to(text, ids);
-    return ids;
-  }
+  std::vector<int32_t> encode(std::string_view text) const;
   /// The ids of each text, on `threads` threads (0: one for each core). The result does not depend on how
   /// many.
   std::vector<std::vector<int32_t>> encode_batch(std::span<const std::string_view> texts,

@@ -1,5 +1,7 @@
 #include "mtrain/finetune/chat_tokens.h"
 
+#include "mtrain/base/plugin_call.h"
+
 namespace mtrain::finetune {
 
 ChatTokens encode_chat(const chat::Text& text, const Tokenizer& tokenizer) {
@@ -16,7 +18,7 @@ ChatTokens encode_chat(const chat::Text& text, const Tokenizer& tokenizer) {
     }
     spans.clear();
     auto part = std::string_view(text.bytes).substr(piece.bytes.begin, piece.bytes.end - piece.bytes.begin);
-    tokenizer.encode_with(part, {}, out.ids, &spans);
+    call_plugin(tokenizer, "encode()", [&] { tokenizer.encode_with(part, {}, out.ids, &spans); });
     for (const auto& span : spans) out.first_byte.push_back(piece.bytes.begin + span.begin);
   }
   return out;

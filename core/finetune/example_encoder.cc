@@ -8,6 +8,7 @@
 
 #include "mtrain/base/file.h"
 #include "mtrain/base/hash.h"
+#include "mtrain/base/plugin_call.h"
 #include "mtrain/finetune/chat_tokens.h"
 
 namespace mtrain::finetune {
@@ -21,7 +22,7 @@ std::tm parse_date(const std::string& text) {
   std::tm normal = out;
   const bool real = !in.fail() && in.peek() == std::istringstream::traits_type::eof() && ::timegm(&normal) != -1 &&
                     normal.tm_mday == out.tm_mday && normal.tm_mon == out.tm_mon;
-  MT_USER_CHECK(real, ErrorClass::config, cat("dataset.date: '", printable(text, 40), "' is no date"), "write it as 2024-07-26");
+  MT_USER_CHECK(real, ErrorClass::config, cat("dataset.date: '", printable(text, 40), "' is not a date"), "write it as 2024-07-26");
   return normal;  // with its day of the week
 }
 
@@ -110,7 +111,7 @@ TokenizedExample ExampleEncoder::prompted(const Example& example) const {
   TokenizedExample out;
   std::vector<TextSpan> spans;
   const auto special = tokenizer_.special_tokens();
-  tokenizer_.encode_with(text, {.add_special = true}, out.ids, &spans);
+  call_plugin(tokenizer_, "encode()", [&] { tokenizer_.encode_with(text, {.add_special = true}, out.ids, &spans); });
   auto is_special = [&](int32_t id) {
     return std::any_of(special.begin(), special.end(), [id](const SpecialToken& t) { return t.id == id; });
   };
@@ -132,7 +133,7 @@ TokenizedExample ExampleEncoder::prompted(const Example& example) const {
 TokenizedExample ExampleEncoder::segments(const Example& example) const {
   TokenizedExample out;
   for (const auto& segment : example.texts) {
-    tokenizer_.encode_to(segment.text, out.ids);
+    call_plugin(tokenizer_, "encode()", [&] { tokenizer_.encode_to(segment.text, out.ids); });
     out.trained.resize(out.ids.size(), segment.trained || options_.train_on == TrainOn::all ? 1 : 0);
   }
   return out;

@@ -9,11 +9,11 @@ namespace {
 std::map<std::string, std::string> names_of(const Node& tree, const char* setting) {
   std::map<std::string, std::string> out;
   if (tree.is_null()) return out;
-  MT_USER_CHECK(tree.is_map(), ErrorClass::config, cat(setting, " is no map: ", brief(tree)),
+  MT_USER_CHECK(tree.is_map(), ErrorClass::config, cat(setting, " is not a map: ", brief(tree)),
                 "wanted {our_name: name in the file}");
   for (const auto& entry : tree.entries()) {
     MT_USER_CHECK(entry.value.is_scalar() && !entry.value.is_null(), ErrorClass::config,
-                  cat(setting, ".", entry.key, " is no name: ", brief(entry.value)), "wanted a text");
+                  cat(setting, ".", entry.key, " is not a name: ", brief(entry.value)), "wanted a text");
     out[entry.key] = entry.value.as_text();
   }
   return out;
@@ -37,7 +37,7 @@ void RecordSettings::bind(Fields& f) {
       .example("{prompt: question, completion: answer}");
   f("roles", roles, "what the file calls those who speak: {theirs: ours}").example("{customer: user, agent: assistant}");
   f("template_path", template_path,
-    "chat template: a file of Jinja, a tokenizer_config.json, or a folder with either; empty: what lies beside the tokenizer's "
+    "chat template: a file of Jinja, a tokenizer_config.json, or a folder with either; empty: what is next to the tokenizer's "
     "files")
       .renamed_from({"chat_template"})
       .input_path();

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "mtrain/base/plugin_call.h"
 #include "mtrain/base/rng.h"
 
 namespace mtrain {
@@ -51,7 +52,8 @@ std::vector<float> Generator::logits(std::span<const int32_t> tokens) {
   batch.positions.resize(tokens.size());
   std::iota(batch.positions.begin(), batch.positions.end(), 0);
   batch.cu_seqlens = {0, count};
-  Tensor out = session_.model->forward(to_device(run, batch, false), {});
+  Model& model = *session_.model;
+  Tensor out = call_plugin(model, "forward()", [&] { return model.forward(to_device(run, batch, false), {}); });
   run.training = before;
   Tensor floats = run.empty(out.shape(), DType::f32);
   run.copy(floats, out);

@@ -5,6 +5,7 @@
 #include "mtrain/base/error.h"
 #include "mtrain/checkpoint/hf_dir.h"
 #include "mtrain/plugin/sidecar.h"
+#include "mtrain/train/foreign_names.h"
 #include "mtrain/train/hf_import.h"
 #include "mtrain/train/launcher.h"
 #include "mtrain/train/pipeline_plan.h"
@@ -196,6 +197,7 @@ SchemaCatalog schema_catalog(const PluginHost& plugins) {
   });
   add_components(plugins, catalog);
   add_planned(catalog);
+  catalog.set_advisor(foreign_name_help);
   return catalog;
 }
 

@@ -4,6 +4,7 @@
 #include "mtrain/base/log.h"
 #include "mtrain/config/diff.h"
 #include "mtrain/cpu/cpu_backend.h"
+#include "mtrain/train/data_changes.h"
 #include "mtrain/train/saved_config.h"
 
 namespace mtrain {
@@ -69,8 +70,7 @@ void check_resume(const Recipe& recipe, const PluginHost& plugins, const Checkpo
   Changes changes = compare(recipe, schema_catalog(plugins), old, origins_of(saved));
   if (before.tokenizer != now.tokenizer)
     changes.impossible.push_back(cat("tokenizer: ", before.tokenizer, " -> ", now.tokenizer));
-  if (before.data != now.data)
-    changes.impossible.push_back(cat("dataset files: ", printable(before.data), " -> ", printable(now.data)));
+  for (const std::string& change : data_changes(before.data, now.data)) changes.impossible.push_back(cat("data: ", change));
   const std::string arithmetic = identity_of(saved).arithmetic, here = identity_of(saved_config_from_json(now.saved, "this run")).arithmetic;
   // The checkpoint has rank 0's arithmetic, which other machines of the job need not share.
   if (!quiet && !arithmetic.empty() && arithmetic != here) {

@@ -76,7 +76,7 @@ bool is_saved_run(const fs::path& path) {
 SavedStep find_saved_step(const fs::path& given, const std::string& asked_by) {
   fs::path path = fs::absolute(given).lexically_normal();
   if (!path.has_filename()) path = path.parent_path();
-  MT_USER_CHECK(fs::is_directory(path), ErrorClass::checkpoint, cat(given.string(), " is no folder"),
+  MT_USER_CHECK(fs::is_directory(path), ErrorClass::checkpoint, cat(given.string(), " is not a folder"),
                 cat("point ", asked_by, " at a run's folder or at one of its checkpoints"));
   const int64_t step = step_of(path);
   fs::path folder = step >= 0                                ? path.parent_path()

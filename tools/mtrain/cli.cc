@@ -128,7 +128,7 @@ int parse_and_run(CLI::App& app, Cli& cli, std::vector<std::string> arguments) {
     return report("internal", error.what(), "this is a defect of mtrain: please report it with this line",
                   70);
   } catch (...) {
-    return report("internal", "something was thrown that is no std::exception", "a plugin may be at fault",
+    return report("internal", "something was thrown that is not a std::exception", "a plugin may be at fault",
                   70);
   }
   return cli.status;

@@ -69,7 +69,7 @@ void add_config_show(CLI::App& config, Cli& cli) {
 
 void add_config_why(CLI::App& config, Cli& cli) {
   auto* command =
-      config.add_subcommand("why", "tell who set a setting, from what, and which values that replaced");
+      config.add_subcommand("why", "show who set a setting, from what, and which values that replaced");
   auto words = add_recipe_words(*command, "KEY RECIPE");
   auto json = add_json_format(*command);
   command->footer(

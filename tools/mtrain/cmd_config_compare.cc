@@ -99,7 +99,7 @@ void diff(Cli& cli, const RecipeWords& words, bool json) {
 
 void add_config_explain(CLI::App& config, Cli& cli) {
   auto* command =
-      config.add_subcommand("explain", "tell what a setting means: type, range, default, names, users");
+      config.add_subcommand("explain", "explain what a setting means: type, range, default, names, users");
   auto key = std::make_shared<std::string>();
   command->add_option("key", *key, "a setting or a section; a former name will do")
       ->required()

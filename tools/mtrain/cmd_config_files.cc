@@ -70,7 +70,7 @@ void migrate(Cli& cli, const std::string& path, bool write) {
   for (const auto& left : migration.by_hand)
     report
         .error("renamed", left.before, left.where,
-               cat("is called ", left.now, " now and cannot be moved without a hand"))
+               cat("is another name for ", left.now, ", to be moved by hand"))
         .fix(cat("write ", left.now));
   report.throw_if_errors();
 }

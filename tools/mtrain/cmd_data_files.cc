@@ -65,7 +65,8 @@ void stats(const StatsArguments& arguments) {
             << ", longest " << summary.longest << " tokens\n";
   print_histogram(classes, summary.documents, summary.tokens);
   if (arguments.duplicates)
-    std::cout << copies.documents << " documents have been there before, token for token (" << copies.tokens << " tokens)\n";
+    std::cout << copies.documents << (copies.documents == 1 ? " document repeats" : " documents repeat")
+              << " an earlier one token for token (" << copies.tokens << " tokens)\n";
 }
 
 struct MergeArguments {
@@ -171,7 +172,7 @@ void add_data_stats(CLI::App& data, Cli& /*cli*/) {
   auto* command = data.add_subcommand("stats", "how long the documents of a .bin/.idx pair are");
   auto a = std::make_shared<StatsArguments>();
   command->add_option("prefix", a->prefix, "the pair, with or without .bin or .idx")->required()->type_name("PREFIX");
-  command->add_flag("--duplicates", a->duplicates, "read every token, and count documents that are there twice");
+  command->add_flag("--duplicates", a->duplicates, "read every token, and count documents that appear twice");
   command->add_flag("--json", a->json, "print as JSON");
   command->footer("Example:\n  mtrain data stats data/web --duplicates");
   command->callback([a] { stats(*a); });

@@ -167,7 +167,7 @@ void add_text_options(CLI::App& command, PrepareArguments& a) {
       ->capture_default_str();
   command.add_flag("--split-sentences", o.split_sentences,
                    "make each sentence of a document a sequence of its own");
-  add_choice(command, "--bad-lines", a.on_bad, kOnBad, "at a broken line; replace mends broken UTF-8 only")
+  add_choice(command, "--bad-lines", a.on_bad, kOnBad, "at a broken line; replace repairs broken UTF-8 only")
       ->capture_default_str();
   command.add_option("--max-bad", o.max_bad, "more broken lines than this are an error")
       ->capture_default_str();

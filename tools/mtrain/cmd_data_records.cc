@@ -177,7 +177,7 @@ void add_data_pack(CLI::App& data, Cli& cli) {
   auto a = std::make_shared<PackArguments>();
   command->add_option("file", a->records.path, "a .json or .jsonl file of records")->required()->type_name("FILE");
   add_record_options(*command, a->records);
-  command->add_option("-o,--output", a->output, "write the packs to PREFIX.bin, .idx and beside them, for dataset.path")
+  command->add_option("-o,--output", a->output, "write the packs to PREFIX.bin, .idx and next to them, for dataset.path")
       ->type_name("PREFIX");
   command->add_flag("--force", a->force, "replace files that exist");
   command->add_flag("--json", a->json, "print as JSON");

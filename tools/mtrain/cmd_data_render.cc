@@ -15,6 +15,7 @@
 #include "mtrain/chat/chat_template.h"
 #include "mtrain/chat/template_file.h"
 #include "mtrain/finetune/chat_tokens.h"
+#include "mtrain/finetune/record_format.h"
 
 namespace mtrain {
 namespace {
@@ -33,20 +34,41 @@ std::tm local_time() {
   return out;
 }
 
+constexpr const char* kWanted =
+    "each line is an object like {\"messages\": [{\"role\": \"user\", \"content\": \"…\"}]}, or a conversation in another format that "
+    "dataset.type=sft reads: sharegpt, alpaca or prompt_completion";
+
+/// A record of another format than OpenAI's, as training reads it.
+void take_record(const ordered_json& json, chat::ChatInput& input) {
+  const finetune::RecordFormat format = finetune::detect_format(std::span(&json, 1), {}, "this line");
+  try {
+    const finetune::Example example = finetune::RecordReader(format, {.chat_prompts = true}).read(json, "");
+    MT_USER_CHECK(example.kind == finetune::Example::Kind::chat, ErrorClass::data,
+                  cat("is a record of the format ", finetune::name(format), ", which is not a conversation"), kWanted);
+    input.messages = chat::messages_from_json(example.messages);
+    if (!example.tools.empty()) input.tools = chat::from_json(example.tools);
+  } catch (const finetune::RecordFault& fault) {
+    throw Error(ErrorClass::data, fault.what, fault.hint);
+  }
+}
+
 chat::ChatInput read_input(const std::string& line, const chat::TemplateFile& file) {
   ordered_json json;
   try {
     json = ordered_json::parse(line);
   } catch (const nlohmann::json::parse_error& e) {
-    throw Error(ErrorClass::data, cat("is no valid JSON at byte ", e.byte), "each line is an object like {\"messages\": […]}");
+    throw Error(ErrorClass::data, cat("is not valid JSON at byte ", e.byte), "each line is an object like {\"messages\": […]}");
   } catch (const nlohmann::json::exception& e) {  // a number beyond all types: 1e400
     throw Error(ErrorClass::data, cat("cannot be read: ", printable(e.what())), "each line is an object like {\"messages\": […]}");
   }
-  MT_USER_CHECK(json.is_object() && json.contains("messages"), ErrorClass::data, "has no messages",
-                "each line is an object like {\"messages\": [{\"role\": \"user\", \"content\": \"…\"}]}");
+  MT_USER_CHECK(json.is_object(), ErrorClass::data, "is not an object", kWanted);
   chat::ChatInput input;
   input.special = file.special;
   input.now = local_time();
+  if (!json.contains("messages")) {
+    take_record(json, input);
+    return input;
+  }
   for (const auto& [key, value] : json.items()) {
     if (key == "messages")
       input.messages = chat::messages_from_json(value.dump());
@@ -131,7 +153,7 @@ void render(Cli& cli, const RenderArguments& arguments) {
 void add_data_render(CLI::App& data, Cli& cli) {
   auto* command = data.add_subcommand("render", "conversations as the text and tokens that a model is trained on");
   auto a = std::make_shared<RenderArguments>();
-  command->add_option("input", a->input, "JSON lines with messages, and tools and add_generation_prompt; -: standard input")
+  command->add_option("input", a->input, "JSON lines: messages, tools and add_generation_prompt, or records in another format of conversations; -: standard input")
       ->capture_default_str()
       ->type_name("FILE");
   command

@@ -320,7 +320,7 @@ void doctor(Cli& cli, bool json) {
 }  // namespace
 
 void add_doctor_command(CLI::App& app, Cli& cli) {
-  auto* command = app.add_subcommand("doctor", "check this machine and say how to mend what is wrong");
+  auto* command = app.add_subcommand("doctor", "check this machine and say how to fix what is wrong");
   auto json = std::make_shared<bool>(false);
   command->add_flag("--json", *json, "print the findings as JSON");
   command->footer(

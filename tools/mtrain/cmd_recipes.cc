@@ -92,13 +92,25 @@ fs::path file_of(const Cli& cli, const std::string& said) {
               near.empty() ? "list them with `mtrain recipes ls`" : cat("did you mean ", near[0], "?"));
 }
 
+/// Where an editor finds the schema: relative to the recipe when both are in one project, which then can be moved or shared;
+/// otherwise, for an mtrain that is installed elsewhere, absolute.
+std::string schema_reference(const fs::path& recipe) {
+  const fs::path schema = shared_folder("schemas") / "recipe.schema.json";
+  const fs::path folder = fs::weakly_canonical(fs::absolute(recipe)).parent_path();
+  const fs::path relative = fs::weakly_canonical(schema).lexically_relative(folder);
+  fs::path up;  // to the root
+  for (const auto& part : folder.relative_path()) up /= part.empty() ? "" : "..";
+  const bool apart = relative.empty() || relative.string().starts_with(up.string());
+  return (apart ? schema : relative).string();
+}
+
 /// Writes a recipe that was not there.
 void create(const Cli& cli, const std::string& file, const std::string& text) {
   std::error_code ignored;
   MT_USER_CHECK(!fs::exists(fs::symlink_status(file, ignored)), ErrorClass::usage,
                 cat(printable(file), " is there already"), "choose another name, or remove it first");
   if (fs::path(file).has_parent_path()) make_directories(fs::path(file).parent_path());
-  write_file_atomic(file, with_modeline(text, (shared_folder("schemas") / "recipe.schema.json").string()));
+  write_file_atomic(file, with_modeline(text, schema_reference(file)));
   if (!cli.quiet) std::cout << file << ": check it with `mtrain check " << file << "`\n";
 }
 

@@ -85,7 +85,7 @@ RecipeRequest sorted_words(const Cli& cli, const RecipeWords& said, size_t most,
   }
   for (auto& [at, override] : overrides) request.overrides.push_back(std::move(override));
   if (others.empty())
-    throw Error(ErrorClass::usage, "no recipe is said, only settings",
+    throw Error(ErrorClass::usage, "no recipe is given, only settings",
                 "write mtrain COMMAND RECIPE key=value …");
   return request;
 }

@@ -166,7 +166,7 @@ void MixedPrecisionSection::bind_fp8(Fields& f) {
   f("last_bf16_layers", last_bf16_layers, "FP8 and FP4: this many blocks at the end stay in dtype")
       .min(0).max(kLargestDimension)
       .renamed_from({"num_layers_at_end_in_bf16"});
-  f("reuse_grad_buffer", reuse_grad_buffer, "mxfp8: gathered parameters lie in the gradient's memory")
+  f("reuse_grad_buffer", reuse_grad_buffer, "mxfp8: gathered parameters use the gradient's memory")
       .needs("parameters in the gradient's memory")
       .resume(safe)
       .renamed_from({"reuse_grad_buf_for_mxfp8_param_ag"});

@@ -242,7 +242,7 @@ TEST_CASE("the four forms change the tree") {
       {"a: [1]", {"a=replace(2,3)"}, "not in the list"},
       {"a: null", {"a=append(1)"}, "{a: [1]}"},
       {"b: 1", {"a=append(1)"}, "{b: 1, a: [1]}"},
-      {"a: 1", {"a=append(1)"}, "is no list"},
+      {"a: 1", {"a=append(1)"}, "is not a list"},
       {"a: ${b}", {"a=append(1)"}, "is computed"},
       {"a: {b: [1]}", {"a.b=append({c: 2})"}, "{a: {b: [1, {c: 2}]}}"},
       {"a: [1]", {"a=append(2)", "a=append(3)"}, "{a: [1, 2, 3]}"},
@@ -252,7 +252,7 @@ TEST_CASE("the four forms change the tree") {
       {"h: [{m: x}, {m: w}]", {"h[m=a b].lr=1"}, "m is one of: x, w"},
       {"h: [{m: x}, {m: x}]", {"h[m=x].lr=1"}, "two items"},
       {"h: [{m: x}]", {"h[m=x].l=[]", "h[m=x].l=append(1)"}, "{h: [{m: x, l: [1]}]}"},
-      {"h: {a: 1}", {"h[m=x].lr=1"}, "no list"},
+      {"h: {a: 1}", {"h[m=x].lr=1"}, "not a list"},
       {"h: [{m: 'a/b'}]", {"h[m=a/b].v=1"}, "{h: [{m: a/b, v: 1}]}"},
       {"h: [[{m: x}]]", {"h.0[m=x].v=1"}, "{h: [[{m: x, v: 1}]]}"},
   };

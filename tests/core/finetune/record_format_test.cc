@@ -112,7 +112,7 @@ TEST_CASE("conversations of any make become messages with tools and weights") {
   Example split = read(prompt_completion, R"({"prompt":[{"role":"user","content":"q"},{"role":"assistant","content":"0"},
       {"role":"user","content":"r"}],"completion":[{"role":"assistant","content":"a"}]})");
   CHECK(split.spoken == std::vector<bool>{false, false, false, true});
-  expect_fault("who speaks", [] { read(openai, R"({"messages":[{"content":"x"}]})"); });
+  expect_fault("without a role", [] { read(openai, R"({"messages":[{"content":"x"}]})"); });
   expect_fault("without content", [] { read(openai, R"({"messages":[{"role":"user"}]})"); });
   expect_fault("of type 'image_url'", [] { read(openai, R"({"messages":[{"role":"user","content":[{"type":"image_url"}]}]})"); });
   expect_fault("no list", [] { read(openai, R"({"messages":"x"})"); });

@@ -118,7 +118,7 @@ TEST_CASE("config explain") {
   CHECK_MESSAGE(has(text, "peak learning rate"), text);
   CHECK_MESSAGE(has(text, "number >= 0"), text);
   std::string old = ok({"config", "explain", "train.train_iters"});
-  CHECK_MESSAGE(has(old, "train.train_iters is called train.steps now"), old);
+  CHECK_MESSAGE(has(old, "train.train_iters is another name for train.steps"), old);
   CHECK_MESSAGE(has(ok({"config", "explain", "scheduler.min_lr"}), "rule        min-lr: "), text);
   json answer = json::parse(ok({"config", "explain", "model.seq_length", "--format", "json"}));
   CHECK(answer.at("settings").at(0).at("resume") == "changes_result");

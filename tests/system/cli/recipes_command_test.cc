@@ -64,6 +64,18 @@ TEST_CASE("recipes cp and new: a modeline, nothing overwritten, a recipe that is
   CHECK(cli_in(scratch.path(), "recipes new --model lama x.yaml").status == 10);
 }
 
+TEST_CASE("in a project that holds mtrain, too, the schema's path is relative, so that the project can be moved") {
+  const fs::path folder = build_root() / "tests" / ("modeline-" + std::to_string(::getpid()));
+  fs::create_directories(folder);
+  Outcome copied = cli({"recipes", "cp", "quickstart", (folder / "one.yaml").string()});
+  std::string text = slurp(folder / "one.yaml");
+  CHECK_MESSAGE(copied.status == 0, copied.err);
+  CHECK(text.starts_with("# yaml-language-server: $schema=../"));
+  std::string schema = text.substr(text.find('=') + 1, text.find('\n') - text.find('=') - 1);
+  CHECK(json::parse(slurp(folder / schema)).at("title") == "mtrain recipe");
+  fs::remove_all(folder);
+}
+
 TEST_CASE("recipes verify: a table, and status 10 for a faulty one") {
   Scratch scratch("mtrain-verify");
   std::string good = scratch.write("good.yaml", tiny_recipe()),

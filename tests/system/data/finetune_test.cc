@@ -175,9 +175,9 @@ TEST_CASE("sft tells what is wrong and what to do") {
         {"path: chat.jsonl", ErrorClass::config, {"chat.jsonl:1", "no chat template", "dataset.template_path"}},
         {"path: mute.jsonl", ErrorClass::data, {"nothing to learn is left of", "mute.jsonl", "data show"}},
         {"{path: x.jsonl, columns: {promt: x}}", ErrorClass::config, {"promt", "did you mean 'prompt'"}},
-        {"{path: x.jsonl, columns: [a]}", ErrorClass::config, {"dataset.columns", "no map"}},
+        {"{path: x.jsonl, columns: [a]}", ErrorClass::config, {"dataset.columns", "not a map"}},
         {"{path: x.jsonl, packed_length: 99}", ErrorClass::config, {"99", "model.seq_length 16"}},
-        {"{path: x.jsonl, split: abc}", ErrorClass::config, {"'abc' is no share"}},
+        {"{path: x.jsonl, split: abc}", ErrorClass::config, {"'abc' is not a share"}},
         {"{path: x.jsonl, date: soon}", ErrorClass::config, {"dataset.date"}},
         {"{path: x.jsonl, train_on: nobody}", ErrorClass::config, {"train_on", "assistant"}}}) {
     CAPTURE(fault.yaml);
@@ -256,7 +256,7 @@ TEST_CASE("preferences are read, laid out and shown, and training on them is ref
   auto refused = mtrain_in(scratch, "r.yaml run.dir=r");
   CHECK(refused.status == 10);
   CHECK_MESSAGE(
-      has(refused.err, "dataset.type=preference is to be trained by preferences between answers, which this build has not"),
+      has(refused.err, "dataset.type=preference is to be trained by preferences between answers, which this build does not support"),
       refused.err);
 }
 
