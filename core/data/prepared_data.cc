@@ -4,7 +4,8 @@
 #include <numeric>
 
 #include "mtrain/base/error.h"
-#include "mtrain/data/tokenizer.h"
+#include "mtrain/base/log.h"
+#include "mtrain/data/tokenizer_record.h"
 
 namespace mtrain {
 
@@ -20,6 +21,7 @@ void PreparedSettings::bind(Fields& f) {
   f("phases", phases, "order open: other weights for the first samples of the run, phase by phase; then come those of weights")
       .example("[{samples: 64000, weights: [0.9, 0.1]}]")
       .merge_replace();
+  f("any_tokenizer", any_tokenizer, "take pairs that say they were prepared by another tokenizer, too");
   f("split", split, "shares of the documents for train, valid and test").example("969,30,1");
   f("valid_path", valid_path, "a pair for validation; then split is not applied").input_path();
   f("valid_paths", valid_paths, "several pairs for validation, blended as paths are, instead of valid_path")
@@ -163,7 +165,11 @@ PreparedData::File PreparedData::open(const std::string& text) const {
                     context_.tokenizer ? context_.tokenizer->name() : "NAME", " --append-eod",
                     extension == ".txt" ? " --split-on blank-lines" : "", "\nand set dataset.path=", prefix.string()));
   }
-  return std::make_shared<IndexedFile>(path);
+  auto file = std::make_shared<IndexedFile>(path);
+  if (context_.tokenizer && !settings_.any_tokenizer && !check_tokenizer(*file, *context_.tokenizer) && context_.tell)
+    log_info(printable(file->prefix().string()), " does not say which tokenizer made it: its ids are taken for those of ",
+             context_.tokenizer->name());
+  return file;
 }
 
 SequenceRange PreparedData::range_of(const File& file, Split which) const {

@@ -20,6 +20,7 @@ struct MT_API PreparedSettings {
   std::vector<std::string> paths, valid_paths, test_paths;
   std::vector<double> weights, valid_weights, test_weights;
   std::string order = "megatron";
+  bool any_tokenizer = false;
   Node phases;
   void bind(Fields& f);
 };

@@ -54,6 +54,7 @@ ExampleEncoder::ExampleEncoder(const Tokenizer& tokenizer, const EncoderOptions&
   if (options.template_path.empty() && !has_template_file(path)) return;
   file_ = chat::read_template(path, options.template_name);
   add_special_names(tokenizer, file_.special);
+  for (const auto& token : tokenizer.special_tokens()) special_tokens_.push_back(token.text);
   template_ = std::make_unique<const chat::ChatTemplate>(file_.source, file_.name);
 }
 
@@ -63,6 +64,24 @@ std::string ExampleEncoder::identity() const {
   for (const auto& [name, text] : file_.special) special += cat(name, '=', text, '\n');
   return cat("template ", template_ ? sha256(cat(file_.source, '\n', special)) : "none", ", date ", options_.date, ", train_on ",
              kNames[static_cast<size_t>(options_.train_on)]);
+}
+
+std::vector<std::string> ExampleEncoder::missing_special_tokens() const {
+  if (!template_) return {};
+  chat::ChatInput input;
+  input.messages =
+      chat::messages_from_json(R"([{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}])");
+  input.special = file_.special;
+  input.now = date_;
+  std::vector<std::string> out;
+  try {
+    for (std::string& mark : chat::special_marks(template_->render(input).text)) {
+      const bool known = std::find(special_tokens_.begin(), special_tokens_.end(), mark) != special_tokens_.end();
+      if (!known && tokenizer_.encode(mark).size() != 1) out.push_back(std::move(mark));
+    }
+  } catch (const Error&) {  // a template for other conversations: its faults are those of the records
+  }
+  return out;
 }
 
 /// Which bytes are learnt: the assistant's stretches, less the words of messages that must not be.
@@ -92,6 +111,7 @@ TokenizedExample ExampleEncoder::chat(const Example& example) const {
   input.messages = chat::messages_from_json(example.messages);
   if (!example.tools.empty()) input.tools = chat::from_json(example.tools);
   input.special = file_.special;
+  input.special_tokens = special_tokens_;
   input.now = date_;
   const chat::RenderedChat rendered = template_->render_masked(input);
   std::vector<uint8_t> learnt;

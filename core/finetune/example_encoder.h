@@ -44,6 +44,8 @@ class MT_API ExampleEncoder {
                                            const std::function<void(const Example&, const Error&)>& rejected,
                                            int threads = 0) const;
   bool has_template() const { return template_ != nullptr; }
+  /// Tokens that the template writes, "<|im_end|>", and the tokenizer spells with several: it belongs to another model then.
+  std::vector<std::string> missing_special_tokens() const;
   /// Text that changes when the encoding does.
   std::string identity() const;
 
@@ -57,6 +59,7 @@ class MT_API ExampleEncoder {
   const Tokenizer& tokenizer_;
   EncoderOptions options_;
   chat::TemplateFile file_;
+  std::vector<std::string> special_tokens_;  // of the tokenizer
   std::unique_ptr<const chat::ChatTemplate> template_;
   std::tm date_{};
 };

@@ -6,7 +6,7 @@
 #include "mtrain/checkpoint/hf_dir.h"
 #include "mtrain/plugin/sidecar.h"
 #include "mtrain/train/foreign_names.h"
-#include "mtrain/train/hf_import.h"
+#include "mtrain/train/hf_config.h"
 #include "mtrain/train/launcher.h"
 #include "mtrain/train/pipeline_plan.h"
 #include "mtrain/train/planned.h"
@@ -41,8 +41,22 @@ void load_config(const ConfigRequest& request, const SchemaCatalog& catalog, con
   recipe.inputs = resolve_input_paths(recipe.config, catalog, bases);
 }
 
+/// What config.json of model.init_from says, for the model of the recipe.
+HfFolderConfig read_folder(const Recipe& recipe, const SchemaCatalog& catalog, const fs::path& folder, const std::string& file) {
+  const Node& root = recipe.config.root();
+  HfTarget target{.plugin = root.find("model.type")->as_text(), .schemas = {catalog.section("model")}};
+  if (const Schema* model = catalog.component("model", target.plugin)) target.schemas.push_back(model);
+  const Node* length = root.find("model.seq_length");
+  if (length && length->is(NodeKind::integer)) target.seq_length = length->as_int();
+  if (const Node* ignored = root.find("model.init_ignore"); ignored && ignored->is_list())
+    for (const Node& key : ignored->items())
+      if (key.is_scalar()) target.ignored.push_back(key.as_text());
+  return read_hf_config(HfDir(folder).config_text(), file, target);
+}
+
 // What config.json of model.init_from says becomes the value of settings that the recipe leaves alone; one
-// that the recipe sets to something else is an error there.
+// that the recipe sets to something else is an error there, but for settings that only training uses. What the model plugin does
+// not compute is an error, or a warning where only training would use it.
 void apply_hf_settings(ConfigRequest request, const SchemaCatalog& catalog, const PluginHost& plugins, Recipe& recipe) {
   const Node* from = recipe.config.root().find("model.init_from");
   const Node* type = recipe.config.root().find("model.type");
@@ -50,20 +64,24 @@ void apply_hf_settings(ConfigRequest request, const SchemaCatalog& catalog, cons
   fs::path folder = recipe.resolve(from->as_text());
   if (is_saved_run(folder)) return;
   std::string file = (folder / "config.json").string();
-  std::vector<const Schema*> schemas = {catalog.section("model")};
-  if (const Schema* model = catalog.component("model", type->as_text())) schemas.push_back(model);
   Location written{std::make_shared<Source>(SourceKind::file, file, ""), 0, 0};
   Report differing;
   try {
-    const std::string text = with_path_origins(recipe.inputs, [&] { return HfDir(folder).config_text(); });
-    for (const auto& setting : hf_settings(text, file, schemas)) {
+    const HfFolderConfig config = with_path_origins(recipe.inputs, [&] { return read_folder(recipe, catalog, folder, file); });
+    for (const auto& refusal : config.refused)
+      differing.error("hf-config", "model.init_from", from->loc(), cat(file, ": ", refusal.what)).fix(refusal.fix);
+    if (!config.dropouts.empty())
+      differing.warning("hf-dropout", "model.init_from", from->loc(),
+                        cat(file, " has ", join(config.dropouts, ", "), ", which the model plugin ", type->as_text(),
+                            " does not have: training goes on without"));
+    for (const auto& setting : config.settings) {
       const Node* ours = recipe.config.root().find(setting.path);
       if (!ours) continue;
       bool said = ours->loc() && ours->loc().source->kind() != SourceKind::built_in;
       if (!said)
         request.overrides.push_back(
             {cat("++", setting.path, "=", override_value_text(setting.value)), 0, written});
-      else if (brief(*ours) != brief(setting.value) &&
+      else if (!setting.training && brief(*ours) != brief(setting.value) &&
                !(ours->is_scalar() && same_number(*ours, setting.value)))
         differing
             .error("hf-config", setting.path, ours->loc(),

@@ -73,6 +73,7 @@ struct MergeArguments {
   std::vector<std::string> inputs;
   std::string output;
   IndexedWriter::Options options;
+  bool any_tokenizer = false;
 };
 
 /// Thrown by the progress callback to end the work.
@@ -87,7 +88,8 @@ void merge(Cli& cli, const MergeArguments& arguments) {
         [&](int64_t done, int64_t all) {
           if (signals.received() != 0) throw MergeInterrupted();
           if (live) std::cerr << "\r\033[K" << 100 * done / std::max<int64_t>(1, all) << "%" << std::flush;
-        });
+        },
+        arguments.any_tokenizer);
     if (live) std::cerr << "\r\033[K" << std::flush;
     if (!cli.quiet)
       std::cout << "wrote " << printable(arguments.output) << ".bin and .idx: " << report.documents << " documents, "
@@ -143,7 +145,9 @@ void show_document(const std::vector<int32_t>& ids, const Tokenizer& tokenizer, 
 void show(const Cli& cli, const ShowArguments& arguments) {
   const RecordArguments& a = arguments.records;
   if (a.path.ends_with(".json") || a.path.ends_with(".jsonl"))
-    return show_records(cli, a, [&](int64_t count) { return chosen_documents(arguments.documents, count); }, arguments.tokens);
+    return show_records(
+        cli, a, [&](int64_t count) { return chosen_documents(arguments.documents, count); },
+        {.most = arguments.tokens, .ids = arguments.ids});
   IndexedFile file(a.path);
   PluginHost plugins = plugin_host(cli);
   auto tokenizer = make_tokenizer(plugins, a.tokenizer, a.settings);
@@ -184,6 +188,7 @@ void add_data_merge(CLI::App& data, Cli& cli) {
   command->add_option("inputs", a->inputs, "the pairs, in the order of their documents")->required()->type_name("PREFIX");
   command->add_option("-o,--output", a->output, "prefix of the two files to write")->required()->type_name("PREFIX");
   command->add_flag("-f,--force", a->options.overwrite, "replace an existing pair");
+  command->add_flag("--any-tokenizer", a->any_tokenizer, "merge pairs that were prepared by different tokenizers, too");
   command->footer("Example:\n  mtrain data merge data/part1 data/part2 -o data/all");
   command->callback([&cli, a] { merge(cli, *a); });
 }

@@ -33,15 +33,19 @@ Opened open(PluginHost& plugins, const RecordArguments& arguments) {
 }
 
 /// Runs of learnt tokens in green, or in brackets; the others plainly.
-void print_tokens(std::span<const int32_t> ids, std::span<const uint8_t> trained, const Tokenizer& tokenizer, int64_t most) {
+void print_tokens(std::span<const int32_t> ids, std::span<const uint8_t> trained, const Tokenizer& tokenizer,
+                  const ShownTokens& shown) {
   const bool colours = ::isatty(STDOUT_FILENO) != 0;
   const auto special = tokenizer.special_tokens();
-  const size_t count = std::min(ids.size(), static_cast<size_t>(most));
+  const size_t count = std::min(ids.size(), static_cast<size_t>(shown.most));
   for (size_t i = 0; i < count; ++i) {
     std::string text = printable(tokenizer.decode(ids.subspan(i, 1)), 400);
     for (const auto& token : special)
       if (token.id == ids[i]) text = token.text;
-    if (text.empty()) text = cat("<", ids[i], ">");
+    if (text.empty())
+      text = cat("<", ids[i], ">");
+    else if (shown.ids)
+      text += cat("=", ids[i]);
     const char* tint = trained[i] ? (i % 2 == 0 ? "\033[30;42m" : "\033[30;102m") : (i % 2 == 0 ? "\033[2m" : "\033[22m");
     if (colours)
       std::cout << tint << text << "\033[0m";
@@ -52,15 +56,15 @@ void print_tokens(std::span<const int32_t> ids, std::span<const uint8_t> trained
 }
 
 void print_example(const std::string& title, const ExampleStore& store, int64_t example, const Tokenizer& tokenizer,
-                   int64_t most) {
+                   const ShownTokens& shown) {
   auto trained = store.trained(example);
   std::cout << title << ", " << trained.size() << " tokens, " << std::count(trained.begin() + 1, trained.end(), 1)
             << " learnt:\n";
-  print_tokens(store.ids(example), trained, tokenizer, most);
+  print_tokens(store.ids(example), trained, tokenizer, shown);
 }
 
 void show_preferences(const RecordArguments& arguments, const Opened& opened,
-                      const std::function<std::pair<int64_t, int64_t>(int64_t)>& range, int64_t most) {
+                      const std::function<std::pair<int64_t, int64_t>(int64_t)>& range, const ShownTokens& shown) {
   auto settings = read_config<PreferenceSettings>(settings_tree(arguments.data, "dataset"));
   const ExampleEncoder encoder = make_encoder({.records = settings.records}, opened.context);
   PreferenceFile file = load_preference_file(arguments.path, settings, encoder, arguments.seq_length);
@@ -70,11 +74,11 @@ void show_preferences(const RecordArguments& arguments, const Opened& opened,
     const std::string& place = file.places[static_cast<size_t>(i)];
     if (!file.pairs) {
       print_example(cat(place, file.good[static_cast<size_t>(i)] ? ", good" : ", bad"), *file.answers, i, *opened.tokenizer,
-                    most);
+                    shown);
       continue;
     }
-    print_example(cat(place, ", chosen"), *file.answers, 2 * i, *opened.tokenizer, most);
-    print_example(cat(place, ", rejected"), *file.answers, 2 * i + 1, *opened.tokenizer, most);
+    print_example(cat(place, ", chosen"), *file.answers, 2 * i, *opened.tokenizer, shown);
+    print_example(cat(place, ", rejected"), *file.answers, 2 * i + 1, *opened.tokenizer, shown);
   }
 }
 
@@ -159,17 +163,17 @@ void add_record_options(CLI::App& command, RecordArguments& a) {
 }
 
 void show_records(const Cli& cli, const RecordArguments& arguments,
-                  const std::function<std::pair<int64_t, int64_t>(int64_t)>& range, int64_t most_tokens) {
+                  const std::function<std::pair<int64_t, int64_t>(int64_t)>& range, const ShownTokens& shown) {
   PluginHost plugins = plugin_host(cli);
   Opened opened = open(plugins, arguments);
-  if (arguments.type == "preference") return show_preferences(arguments, opened, range, most_tokens);
+  if (arguments.type == "preference") return show_preferences(arguments, opened, range, shown);
   auto settings = read_config<SftSettings>(settings_tree(arguments.data, "dataset"));
   const SftFile file =
       load_sft_file(arguments.path, settings, make_encoder(settings, opened.context), arguments.seq_length, true);
   std::cout << file.summary(arguments.seq_length) << '\n';
   auto [first, last] = range(file.examples->size());
   for (int64_t i = first; i < last; ++i)
-    print_example(file.places[static_cast<size_t>(i)], *file.examples, i, *opened.tokenizer, most_tokens);
+    print_example(file.places[static_cast<size_t>(i)], *file.examples, i, *opened.tokenizer, shown);
 }
 
 void add_data_pack(CLI::App& data, Cli& cli) {

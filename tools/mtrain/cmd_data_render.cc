@@ -52,7 +52,7 @@ void take_record(const ordered_json& json, chat::ChatInput& input) {
   }
 }
 
-chat::ChatInput read_input(const std::string& line, const chat::TemplateFile& file) {
+chat::ChatInput read_input(const std::string& line, const chat::TemplateFile& file, const Tokenizer* tokenizer) {
   ordered_json json;
   try {
     json = ordered_json::parse(line);
@@ -64,6 +64,8 @@ chat::ChatInput read_input(const std::string& line, const chat::TemplateFile& fi
   MT_USER_CHECK(json.is_object(), ErrorClass::data, "is not an object", kWanted);
   chat::ChatInput input;
   input.special = file.special;
+  if (tokenizer)
+    for (const auto& token : tokenizer->special_tokens()) input.special_tokens.push_back(token.text);
   input.now = local_time();
   if (!json.contains("messages")) {
     take_record(json, input);
@@ -138,7 +140,7 @@ void render(Cli& cli, const RenderArguments& arguments) {
   for (int64_t number = 1; std::getline(in, line); ++number) {
     if (trim(line).empty()) continue;
     try {
-      render_line(chat_template, read_input(line, file), tokenizer.get());
+      render_line(chat_template, read_input(line, file, tokenizer.get()), tokenizer.get());
     } catch (const Error& e) {
       std::cout << std::flush;
       throw Error(e.error_class(),

@@ -26,9 +26,14 @@ struct RecordArguments {
 };
 /// Options that `data show` and `data pack` share.
 void add_record_options(CLI::App& command, RecordArguments& arguments);
+/// How tokens are shown.
+struct ShownTokens {
+  int64_t most = 256;  // of each record
+  bool ids = false;    // each with its id: "and=290"
+};
 /// Shows what records [first, last) become: `range` gets their number. Learnt tokens stand out.
 void show_records(const Cli& cli, const RecordArguments& arguments,
-                  const std::function<std::pair<int64_t, int64_t>(int64_t)>& range, int64_t most_tokens);
+                  const std::function<std::pair<int64_t, int64_t>(int64_t)>& range, const ShownTokens& shown);
 
 /// Each adds the command under `mtrain data` that it is named after.
 void add_data_prepare(CLI::App& data, Cli& cli);

@@ -50,6 +50,8 @@ void ModelSection::bind(Fields& f) {
       .example("/models/Llama-3.2-1B")
       .renamed_from({"pretrained_checkpoint"})
       .input_path();
+  f("init_ignore", init_ignore, "keys of config.json in init_from's folder that the model plugin does not honour, and training goes on without")
+      .example("[sliding_window]");
   bind_recompute(*this, f);
 }
 

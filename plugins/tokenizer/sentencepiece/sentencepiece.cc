@@ -146,8 +146,8 @@ LoadedModel read(const SentencePieceConfig& config, const TokenizerContext& cont
     parts.after.push_back(*parts.eod);
   parts.name = "sentencepiece";
   parts.folder = path.parent_path();
-  parts.identity = cat("sentencepiece: ", file.pieces.size(), " pieces, file ", std::hex, hash_bytes(bytes),
-                       std::dec, config.extra_ids ? cat(", ", config.extra_ids, " extra") : "");
+  parts.text_identity = cat("sentencepiece: ", file.pieces.size(), " pieces, file ", std::hex, hash_bytes(bytes));
+  parts.identity = cat(parts.text_identity, config.extra_ids ? cat(", ", config.extra_ids, " extra") : "");
   return out;
 }
 

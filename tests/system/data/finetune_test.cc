@@ -145,6 +145,8 @@ TEST_CASE("what does not fit or teaches nothing is cut or left out, and told") {
                     "1 left out because nothing in them is learnt"),
                 shown.out);
   CHECK(has(shown.out, "x.jsonl:1, 5 tokens, 2 learnt:\n0|0|0|[a]|[<|endoftext|>]\n"));
+  shown = mtrain_in(scratch, "data show x.jsonl -t byte --seq-length 16 -d 0 --ids");
+  CHECK(has(shown.out, "\n0=48|0=48|0=48|[a=97]|[<|endoftext|>=256]\n"));
   auto count = [&](const char* more) {
     return datasets.make(scratch, cat("{path: x.jsonl", more, "}"))->split(Split::train, Dataset::kOneEpoch)->size();
   };
