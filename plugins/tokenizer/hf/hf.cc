@@ -20,7 +20,7 @@ struct HfConfig {
         .resume(ResumeClass::impossible)
         .renamed_from({"tokenizer_model"})
         .input_path();
-    f("eod", eod, "text of the token that ends a document; empty: what the files beside it say")
+    f("eod", eod, "text of the token that ends a document; empty: what the files next to it say")
         .example("<|endoftext|>")
         .resume(ResumeClass::impossible);
   }
