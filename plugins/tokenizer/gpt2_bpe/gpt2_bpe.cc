@@ -22,10 +22,12 @@ struct Gpt2Config {
         .required()
         .example("/models/gpt2")
         .resume(ResumeClass::impossible)
-        .renamed_from({"vocab_file"});
+        .renamed_from({"vocab_file"})
+        .input_path();
     f("merges", merges, "merges.txt; empty: the one next to the vocabulary")
         .resume(ResumeClass::impossible)
-        .renamed_from({"merge_file"});
+        .renamed_from({"merge_file"})
+        .input_path();
     f("eod", eod, "text of the token that ends a document").resume(ResumeClass::impossible);
   }
 };

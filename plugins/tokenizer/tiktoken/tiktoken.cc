@@ -24,7 +24,8 @@ struct TiktokenConfig {
         .required()
         .example("/models/Llama-3/tokenizer.model")
         .resume(ResumeClass::impossible)
-        .renamed_from({"tokenizer_model"});
+        .renamed_from({"tokenizer_model"})
+        .input_path();
     f("pattern", pattern,
       "how text is cut into words: gpt2, llama3 (also cl100k), qwen2, o200k, or a regular expression")
         .resume(ResumeClass::impossible)
