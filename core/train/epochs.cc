@@ -6,6 +6,7 @@
 #include "mtrain/base/log.h"
 #include "mtrain/data/dataset.h"
 #include "mtrain/data/tokenizer.h"
+#include "mtrain/train/input_paths.h"
 #include "mtrain/train/rules/rules.h"
 
 namespace mtrain {
@@ -16,12 +17,14 @@ constexpr const char *kEpochs = "train.epochs", *kSteps = "train.steps";
 /// Samples that one pass over the training data has.
 int64_t epoch_size(const Recipe& recipe, PluginHost& plugins) {
   const Settings& s = recipe.settings;
-  TokenizerContext of_tokenizer{recipe.directory};
-  auto tokenizer = plugins.make<Tokenizer>(s.tokenizer.type, recipe.component("tokenizer"), of_tokenizer);
-  DatasetContext context = dataset_context(recipe, tokenizer.get());
-  context.tell = false;  // the trainer opens it again, and tells then
-  auto dataset = plugins.make<Dataset>(s.dataset.type, recipe.component("dataset"), context);
-  return dataset->split(Split::train, Dataset::kOneEpoch)->size();
+  return with_path_origins(recipe.inputs, [&] {
+    TokenizerContext of_tokenizer{recipe.directory};
+    auto tokenizer = plugins.make<Tokenizer>(s.tokenizer.type, recipe.component("tokenizer"), of_tokenizer);
+    DatasetContext context = dataset_context(recipe, tokenizer.get());
+    context.tell = false;  // the trainer opens it again, and tells then
+    auto dataset = plugins.make<Dataset>(s.dataset.type, recipe.component("dataset"), context);
+    return dataset->split(Split::train, Dataset::kOneEpoch)->size();
+  });
 }
 
 /// The last step may take samples of one pass more, so that each sample is seen as often as was asked for.

@@ -27,13 +27,6 @@ bool mpi_launched() {
 
 std::string host_comm() { return !mpi_launched() && has_meeting_place() ? "tcp" : "mpi"; }
 
-int64_t launched_rank() {
-  for (const char* variable : {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK"})
-    if (std::getenv(variable)) return number(variable);
-  if (!has_meeting_place()) return 0;
-  return std::getenv("RANK") ? number("RANK") : number("SLURM_PROCID");
-}
-
 int64_t launched_ranks() {
   for (const char* variable : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"})
     if (int64_t ranks = number(variable); ranks > 0) return ranks;
@@ -42,6 +35,13 @@ int64_t launched_ranks() {
   if (std::getenv("PMIX_RANK")) return std::max<int64_t>(1, number("SLURM_STEP_NUM_TASKS"));
   if (!has_meeting_place()) return 1;
   return std::max<int64_t>(1, std::getenv("RANK") ? number("WORLD_SIZE") : number("SLURM_STEP_NUM_TASKS"));
+}
+
+int64_t launched_rank() {
+  for (const char* variable : {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK"})
+    if (std::getenv(variable)) return number(variable);
+  if (!has_meeting_place()) return 0;
+  return number(std::getenv("RANK") ? "RANK" : "SLURM_PROCID");
 }
 
 }  // namespace mtrain

@@ -12,7 +12,7 @@ namespace mtrain {
 /// by torchrun and whoever speaks like it. 1 without a launcher.
 MT_API int64_t launched_ranks();
 
-/// Which of them this process is; 0 without a launcher.
+/// Which of them this process is, by the same sources; 0 without a launcher.
 MT_API int64_t launched_rank();
 
 /// How processes of this launcher exchange host memory: "mpi" where it is MPI's, "tcp" where it tells a place to meet

@@ -11,6 +11,7 @@
 #include "mtrain/data/dataset.h"
 #include "mtrain/data/tokenizer.h"
 #include "mtrain/train/epochs.h"
+#include "mtrain/train/input_paths.h"
 
 namespace mtrain {
 namespace {
@@ -47,7 +48,7 @@ class DataChecker {
   template <class Work>
   void attempt(const std::string& section, const Work& work) {
     try {
-      work();
+      with_path_origins(recipe_.inputs, work);
     } catch (const Error& error) {
       const std::string setting = setting_of(recipe_, section, error.message());
       recipe_.report.error(name(error.error_class()), setting, recipe_.config.root().at(setting).loc(), error.message()).fix(error.hint());
