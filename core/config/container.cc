@@ -435,6 +435,14 @@ void ConfigContainer::settle(std::string_view path, Node value) {
   root_.set(path, std::move(value));
 }
 
+void ConfigContainer::rewrite(std::string_view path, Node value) {
+  const std::string_view section = path.substr(0, path.find('.')), own = path.substr(section.size() + 1);
+  auto part = parts_.find(section);
+  MT_CHECK(part != parts_.end(), "no setting ", path);
+  for (Node* there : {part->second.core.find(own), part->second.component.find(own), root_.find(path)})
+    if (there) *there = value;
+}
+
 std::string ConfigContainer::type_of(std::string_view name) const {
   const Node* type = section(name).get("type");
   return type && !type->is_null() ? type->as_text() : "";

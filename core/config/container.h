@@ -113,6 +113,10 @@ class MT_API ConfigContainer {
   /// setting of the core's own part of a section, and `value` one of its values.
   void settle(std::string_view path, Node value);
 
+  /// Gives a setting, whoever owns it, the value that its text stands for, such as the absolute path of a relative one. The value
+  /// brings its own place and history.
+  void rewrite(std::string_view path, Node value);
+
   /// The resolved configuration as YAML; loading it again gives the same one. Secrets are left out.
   std::string to_yaml() const;
   /// Tells of each fault of a report what the value at its place replaced.

@@ -56,6 +56,7 @@ struct FieldSpec {
   int64_t list_size = -1;                 // exact length of a list; -1: any
   int bits = 64;                          // of the bound variable: 32 for int and float
   bool required = false, nullable = false, secret = false;
+  bool input_path = false;  // names files to read: where a relative one starts depends on where it is written
   ResumeClass resume = ResumeClass::changes_result;
 };
 
@@ -112,6 +113,8 @@ struct MT_API Field {
   /// Has no default: the recipe must say it.
   Field& required() { return spec.required = true, spec.default_value.clear(), *this; }
   Field& secret() { return spec.secret = true, *this; }
+  /// A path, or a list of them, of files to read; see core/train/input_paths.h.
+  Field& input_path() { return spec.input_path = true, *this; }
   Field& resume(ResumeClass value) { return spec.resume = value, *this; }
 };
 

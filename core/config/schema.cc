@@ -202,7 +202,7 @@ class SectionReader {
       value = spec.type == FieldType::tree ? *slot.given : write_value(*read, spec);
       value.at_location(slot.given->loc()).adopt_provenance(*slot.given);
       for (size_t i = 0; value.is_list() && i < value.size() && value.size() == slot.given->size(); ++i)
-        value.items()[i].adopt_provenance(slot.given->items()[i]);
+        value.items()[i].at_location(slot.given->items()[i].loc()).adopt_provenance(slot.given->items()[i]);
       if (slot.shadowed) value.shadow(*slot.shadowed);
     } else if (spec.required) {
       if (&spec == slot.owners.front().spec) missing(spec, section);

@@ -37,6 +37,7 @@ Json to_json(const FieldSpec& spec) {
   if (spec.bits != 64) out["bits"] = spec.bits;
   if (spec.nullable) out["nullable"] = true;
   if (spec.secret) out["secret"] = true;
+  if (spec.input_path) out["input_path"] = true;
   if (spec.resume != ResumeClass::changes_result) out["resume"] = name(spec.resume);
   return out;
 }
@@ -89,6 +90,7 @@ FieldSpec spec_from_json(const Json& object) {
   take(object, "bits", spec.bits);
   take(object, "nullable", spec.nullable);
   take(object, "secret", spec.secret);
+  take(object, "input_path", spec.input_path);
   if (object.contains("resume")) spec.resume = by_name(object, "resume", kResumes);
   if (!spec.required) {
     Report report;

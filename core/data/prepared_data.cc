@@ -10,8 +10,8 @@
 namespace mtrain {
 
 void PreparedSettings::bind(Fields& f) {
-  f("path", path, "prepared tokens: the prefix of a .bin/.idx pair").example("data/bible").renamed_from({"data_path"});
-  f("paths", paths, "several prefixes to blend, instead of path").example("[data/books, data/web]");
+  f("path", path, "prepared tokens: the prefix of a .bin/.idx pair").example("data/bible").renamed_from({"data_path"}).input_path();
+  f("paths", paths, "several prefixes to blend, instead of path").example("[data/books, data/web]").input_path();
   f("weights", weights, "the share of each of paths; without it they are mixed by their sizes, each sample once")
       .example("[0.3, 0.7]");
   f("order", order,
@@ -23,13 +23,15 @@ void PreparedSettings::bind(Fields& f) {
       .merge_replace();
   f("any_tokenizer", any_tokenizer, "take pairs that say they were prepared by another tokenizer, too");
   f("split", split, "shares of the documents for train, valid and test").example("969,30,1");
-  f("valid_path", valid_path, "a pair for validation; then split is not applied");
+  f("valid_path", valid_path, "a pair for validation; then split is not applied").input_path();
   f("valid_paths", valid_paths, "several pairs for validation, blended as paths are, instead of valid_path")
-      .example("[data/books_valid, data/web_valid]");
+      .example("[data/books_valid, data/web_valid]")
+      .input_path();
   f("valid_weights", valid_weights, "the share of each of valid_paths").example("[0.5, 0.5]");
-  f("test_path", test_path, "a pair for testing; then split is not applied");
+  f("test_path", test_path, "a pair for testing; then split is not applied").input_path();
   f("test_paths", test_paths, "several pairs for testing, blended as paths are, instead of test_path")
-      .example("[data/books_test, data/web_test]");
+      .example("[data/books_test, data/web_test]")
+      .input_path();
   f("test_weights", test_weights, "the share of each of test_paths").example("[0.5, 0.5]");
 }
 

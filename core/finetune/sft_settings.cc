@@ -28,9 +28,11 @@ constexpr std::initializer_list<const char*> kFields = {
 }  // namespace
 
 void RecordSettings::bind(Fields& f) {
-  f("path", path, "records: a file of JSON lines, or of one JSON list; of sft also the prefix that data pack wrote to").example("data/chats.jsonl");
-  f("valid_path", valid_path, "the same for validation; then split is not applied");
-  f("test_path", test_path, "the same for testing; then split is not applied");
+  f("path", path, "records: a file of JSON lines, or of one JSON list; of sft also the prefix that data pack wrote to")
+      .example("data/chats.jsonl")
+      .input_path();
+  f("valid_path", valid_path, "the same for validation; then split is not applied").input_path();
+  f("test_path", test_path, "the same for testing; then split is not applied").input_path();
   f("split", split, "shares of the records for train, valid and test, drawn at random").example("95,5,0");
   f("columns", columns, "what the file calls the fields of its format: {ours: theirs}")
       .example("{prompt: question, completion: answer}");
@@ -42,7 +44,8 @@ void RecordSettings::bind(Fields& f) {
       .example("chatml");
   f("template_path", template_path,
     "chat template: a file of Jinja, a tokenizer_config.json, or a folder with either; empty, without chat_template: what is next to "
-    "the tokenizer's files");
+    "the tokenizer's files")
+      .input_path();
   f("template_name", template_name, "which of several templates of a tokenizer_config.json");
   f("date", date, "what templates take for today, so that the same data give the same tokens on any day").example("2024-07-26");
   f("prompt", prompt, "alpaca without chat_template and template_path: the text before an answer; empty: Stanford's")

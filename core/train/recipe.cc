@@ -32,6 +32,15 @@ bool same_number(const Node& a, const Node& b) {
   return numeric(a) && numeric(b) && a.as_double() == b.as_double();
 }
 
+/// Reads and checks the configuration, and finds the files that it names.
+void load_config(const ConfigRequest& request, const SchemaCatalog& catalog, const PluginHost& plugins, Recipe& recipe) {
+  recipe.report = Report();
+  recipe.config = ConfigContainer::load(request, catalog, recipe.report);
+  if (!recipe.config.root().is_map()) return;
+  const PathBases bases(recipe.config.composition().file, recipe.directory, search_folders(plugins.folders()));
+  recipe.inputs = resolve_input_paths(recipe.config, catalog, bases);
+}
+
 /// What config.json of model.init_from says, for the model of the recipe.
 HfFolderConfig read_folder(const Recipe& recipe, const SchemaCatalog& catalog, const fs::path& folder, const std::string& file) {
   const Node& root = recipe.config.root();
@@ -48,7 +57,7 @@ HfFolderConfig read_folder(const Recipe& recipe, const SchemaCatalog& catalog, c
 // What config.json of model.init_from says becomes the value of settings that the recipe leaves alone; one
 // that the recipe sets to something else is an error there, but for settings that only training uses. What the model plugin does
 // not compute is an error, or a warning where only training would use it.
-void apply_hf_settings(ConfigRequest request, const SchemaCatalog& catalog, Recipe& recipe) {
+void apply_hf_settings(ConfigRequest request, const SchemaCatalog& catalog, const PluginHost& plugins, Recipe& recipe) {
   const Node* from = recipe.config.root().find("model.init_from");
   const Node* type = recipe.config.root().find("model.type");
   if (!from || from->as_text().empty() || !type) return;
@@ -58,7 +67,7 @@ void apply_hf_settings(ConfigRequest request, const SchemaCatalog& catalog, Reci
   Location written{std::make_shared<Source>(SourceKind::file, file, ""), 0, 0};
   Report differing;
   try {
-    const HfFolderConfig config = read_folder(recipe, catalog, folder, file);
+    const HfFolderConfig config = with_path_origins(recipe.inputs, [&] { return read_folder(recipe, catalog, folder, file); });
     for (const auto& refusal : config.refused)
       differing.error("hf-config", "model.init_from", from->loc(), cat(file, ": ", refusal.what)).fix(refusal.fix);
     if (!config.dropouts.empty())
@@ -84,15 +93,14 @@ void apply_hf_settings(ConfigRequest request, const SchemaCatalog& catalog, Reci
     if (recipe.report.ok()) throw;
     return;  // the recipe's own faults are told first
   }
-  recipe.report = Report();
-  recipe.config = ConfigContainer::load(request, catalog, recipe.report);
+  load_config(request, catalog, plugins, recipe);
   recipe.report.add(std::move(differing));
 }
 
 // What depends on the number of ranks: dist.nproc itself, where a launcher decided it, and what ${world_size:} says.
 // `asked`: a value of the recipe asks for it.
-void apply_ranks(ConfigRequest& request, const RecipeRequest& wanted, const SchemaCatalog& catalog, const bool& asked,
-                 Recipe& recipe) {
+void apply_ranks(ConfigRequest& request, const RecipeRequest& wanted, const SchemaCatalog& catalog, const PluginHost& plugins,
+                 const bool& asked, Recipe& recipe) {
   bool again = false;
   auto said = [&](const char* path) {
     const Node* node = recipe.config.root().find(path);
@@ -116,9 +124,7 @@ void apply_ranks(ConfigRequest& request, const RecipeRequest& wanted, const Sche
     add_resolvers(request, {recipe.name, recipe.directory, cluster, wanted.trial});
     again = true;
   }
-  if (!again) return;
-  recipe.report = Report();
-  recipe.config = ConfigContainer::load(request, catalog, recipe.report);
+  if (again) load_config(request, catalog, plugins, recipe);
 }
 
 // Fills the core's own settings; those that are faulty keep their defaults, and the report has them already.
@@ -171,10 +177,8 @@ ConfigRequest located(const RecipeRequest& wanted, const PluginHost& plugins, Re
   } else {
     auto found = find_recipe(wanted.recipe, folders);
     fs::path file = fs::absolute(found ? found->file : fs::path(wanted.recipe));
-    bool foreign = found && found->by_name && *found->by_name != SearchFolder::Kind::project;
     if (found) request.recipe = found->file.string();
-    // A recipe that came with the program cannot mean files beside itself.
-    recipe.directory = foreign ? fs::current_path() : file.parent_path();
+    recipe.directory = is_installed(file, folders) ? fs::current_path() : file.parent_path();  // input_paths.h
     recipe.name = file.stem().string();
   }
   return request;
@@ -226,10 +230,10 @@ Recipe read_recipe(const RecipeRequest& wanted, const PluginHost& plugins) {
     return answer(arguments);
   };
   SchemaCatalog catalog = schema_catalog(plugins);
-  recipe.config = ConfigContainer::load(request, catalog, recipe.report);
+  load_config(request, catalog, plugins, recipe);
   if (!recipe.config.root().is_map()) return recipe;
-  apply_ranks(request, wanted, catalog, *asked, recipe);
-  apply_hf_settings(request, catalog, recipe);
+  apply_ranks(request, wanted, catalog, plugins, *asked, recipe);
+  apply_hf_settings(request, catalog, plugins, recipe);
   read_settings(recipe.config, recipe.settings);
   check_rules(recipe.config, catalog, wanted.cluster, recipe.report);
   recipe.config.add_shadows(recipe.report);

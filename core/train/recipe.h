@@ -10,6 +10,7 @@
 #include "mtrain/config/container.h"
 #include "mtrain/plugin/plugin_host.h"
 #include "mtrain/train/cluster.h"
+#include "mtrain/train/input_paths.h"
 #include "mtrain/train/settings.h"
 
 namespace mtrain {
@@ -29,6 +30,7 @@ struct MT_API Recipe {
   ConfigContainer config;
   std::string name;    // of the recipe: its file's stem
   fs::path directory;  // relative paths in the recipe start here
+  std::vector<InputPath> inputs;  // the files that it names, and who named them
   Report report;       // of reading it; only warnings once it is loaded
   std::string dtype_reason;  // why mixed_precision.dtype=auto took its type (dtype_choice.h); empty where the recipe names it
 

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <charconv>
 
 #include "mtrain/base/log.h"
@@ -36,9 +37,34 @@ int64_t step_of(const fs::path& folder) {
 
 }  // namespace
 
-void write_run_folder(const Recipe& recipe, const SavedConfig& saved) {
-  write_saved_config(saved, recipe.run_directory());
+Invocation write_run_folder(const Recipe& recipe, const SavedConfig& saved, int64_t first_step) {
+  Invocation out = begin_invocation(saved, recipe.run_directory(), first_step, recipe.settings.train.steps);
   point_latest_at(recipe.run_directory());
+  return out;
+}
+
+NewRunFolders::NewRunFolders(const Recipe& recipe) {
+  note(recipe.run_directory());
+  note(recipe.checkpoint_directory());
+}
+
+void NewRunFolders::note(fs::path folder) {
+  std::error_code ignored;
+  folder = fs::absolute(folder).lexically_normal();
+  if (!folder.has_filename()) folder = folder.parent_path();
+  for (fs::path at = folder; !fs::exists(fs::symlink_status(at, ignored)) && at.has_relative_path(); at = at.parent_path()) {
+    if (at == folder) whole_.push_back(at);
+    made_.push_back(at);
+  }
+}
+
+NewRunFolders::~NewRunFolders() {
+  std::error_code ignored;
+  for (const auto& folder : made_)
+    if (std::find(whole_.begin(), whole_.end(), folder) != whole_.end())
+      fs::remove_all(folder, ignored);
+    else
+      fs::remove(folder, ignored);  // a parent, where it is empty
 }
 
 bool is_saved_run(const fs::path& path) {

@@ -123,13 +123,14 @@ void Trainer::build() {
     for (const auto& note : cpu_speed_notes(s.mixed_precision.compute_type(), s.run.threads)) log_warn(note);
   DatasetContext data = dataset_context(session_);
   data.tell = first();
-  dataset_ = plugins.make<Dataset>(s.dataset.type, recipe_.component("dataset"), data);
+  dataset_ = with_path_origins(
+      recipe_.inputs, [&] { return plugins.make<Dataset>(s.dataset.type, recipe_.component("dataset"), data); });
   // Both are losses of single places; which of them the model learns is a rule's to check.
   MT_USER_CHECK(dataset_->objective() == Dataset::kNextToken || dataset_->objective() == Dataset::kMaskedToken, ErrorClass::config,
                 cat("dataset.type=", s.dataset.type, " is to be trained by ", dataset_->objective(), ", which this build does not support"),
                 "models here learn the next token or masked ones: choose such a dataset, gpt, sft, bert, t5 or mock");
-  train_source_ = call_plugin(
-      *dataset_, "split()", [&] { return dataset_->split(Split::train, std::max<int64_t>(1, s.train.steps) * s.global_batch()); });
+  auto train_split = [&] { return dataset_->split(Split::train, std::max<int64_t>(1, s.train.steps) * s.global_batch()); };
+  train_source_ = with_path_origins(recipe_.inputs, [&] { return call_plugin(*dataset_, "split()", train_split); });
 
   OptimizerContext context{*session_.run};
   optimizer_ = plugins.make<Optimizer>(s.optimizer.type, recipe_.component("optimizer"), context);
@@ -174,7 +175,9 @@ void Trainer::run() {
   const Settings& s = recipe_.settings;
   require_agreement();
   if (s.validation.steps > 0 && state_.step < s.train.steps)  // data that is not there is told now, not after the last step
-    call_plugin(*dataset_, "split()", [&] { dataset_->split(Split::valid, s.validation.steps * s.global_batch()); });
+    with_path_origins(recipe_.inputs, [&] {
+      call_plugin(*dataset_, "split()", [&] { dataset_->split(Split::valid, s.validation.steps * s.global_batch()); });
+    });
   auto due = [&](int64_t interval) { return interval > 0 && state_.step % interval == 0; };
   if (!observers_.empty())  // who else would look at it; it takes a while
     info_.peak_flops = ranks_.size() * peak_rate(s, session_.device, *session_.backend, session_.run->device()).flops;

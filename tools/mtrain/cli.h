@@ -36,6 +36,7 @@ int run_cli(CLI::App& app, Cli& cli, std::vector<std::string> arguments);
 void add_train_command(CLI::App& app, Cli& cli);
 void add_check_command(CLI::App& app, Cli& cli);
 void add_rerun_command(CLI::App& app, Cli& cli);
+void add_runs_command(CLI::App& app, Cli& cli);
 void add_recipes_command(CLI::App& app, Cli& cli);
 void add_completion_command(CLI::App& app, Cli& cli);
 void add_bench_command(CLI::App& app, Cli& cli);

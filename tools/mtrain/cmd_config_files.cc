@@ -50,12 +50,6 @@ std::string searchpath_text(const Node& folders) {
   return out;
 }
 
-/// Where the settings of a file belong: below its group when it lies in a folder of that name.
-std::string package_of(const fs::path& file, const SchemaCatalog& catalog) {
-  std::string folder = fs::absolute(file).lexically_normal().parent_path().filename().string();
-  return catalog.section(folder) ? folder : "";
-}
-
 void migrate(Cli& cli, const std::string& path, bool write) {
   std::error_code ignored;
   MT_USER_CHECK(fs::is_regular_file(path, ignored), ErrorClass::config,
@@ -82,6 +76,11 @@ void migrate(Cli& cli, const std::string& path, bool write) {
 }
 
 }  // namespace
+
+std::string package_of(const fs::path& file, const SchemaCatalog& catalog) {
+  std::string folder = fs::absolute(file).lexically_normal().parent_path().filename().string();
+  return catalog.section(folder) ? folder : "";
+}
 
 void print_tree(Cli& cli, const RecipeRequest& request, bool json, bool files_only) {
   PluginHost plugins = plugin_host(cli);

@@ -29,7 +29,9 @@ void evaluate(const Cli& cli, const EvalOptions& options) {
   Session session(saved.recipe, plugins, {.initialise = false});
   load_state(CheckpointStore(saved.checkpoints), saved.step, session.parameters, nullptr);
   DatasetContext context = dataset_context(session);
-  auto dataset = plugins.make<Dataset>(s.dataset.type, saved.recipe.component("dataset"), context);
+  auto dataset = with_path_origins(saved.recipe.inputs, [&] {
+    return plugins.make<Dataset>(s.dataset.type, saved.recipe.component("dataset"), context);
+  });
   Interpreter interpreter(*session.run, session.place(), session.parameters);
   Split split = options.split == "train" ? Split::train : options.split == "test" ? Split::test : Split::valid;
   int64_t batches = options.batches > 0 ? options.batches : std::max<int64_t>(1, s.validation.steps);

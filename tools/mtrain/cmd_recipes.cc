@@ -4,7 +4,9 @@
 
 #include "config_commands.h"
 #include "mtrain/base/error.h"
+#include "mtrain/base/log.h"
 #include "mtrain/config/json_write.h"
+#include "mtrain/train/copy_recipe.h"
 #include "mtrain/train/new_recipe.h"
 #include "mtrain/train/recipe_list.h"
 #include "mtrain/train/recipe_state.h"
@@ -112,6 +114,25 @@ void create(const Cli& cli, const std::string& file, const std::string& text) {
   if (!cli.quiet) std::cout << file << ": check it with `mtrain check " << file << "`\n";
 }
 
+/// Where relative paths of a file start.
+fs::path paths_start(const fs::path& file, const std::vector<SearchFolder>& folders) {
+  return is_installed(fs::absolute(file), folders) ? fs::current_path() : fs::absolute(file).parent_path();
+}
+
+void copy(const Cli& cli, const std::string& said, const std::string& to) {
+  PluginHost plugins = plugin_host(cli);
+  const auto folders = search_folders(plugins.folders());
+  const fs::path file = file_of(cli, said);
+  SchemaCatalog catalog = schema_catalog(plugins);
+  auto source = std::make_shared<Source>(SourceKind::file, file.string(), read_file(file, kMaxRecipe));
+  Report report;
+  CopiedRecipe copied = copy_recipe(source, package_of(file, catalog), paths_start(file, folders), paths_start(to, folders), catalog, report);
+  report.throw_if_errors();
+  create(cli, to, copied.text);
+  for (const Location& where : copied.by_hand)
+    log_warn(where.text(), ": this path is relative to ", paths_start(file, folders).string(), " and was copied as it is; change it in ", to);
+}
+
 void verify(Cli& cli, const std::vector<std::string>& files, bool json) {
   PluginHost plugins = plugin_host(cli);
   std::vector<Row> rows;
@@ -156,9 +177,9 @@ void add_copy(CLI::App& recipes, Cli& cli) {
   command->add_option("recipe", *said, "a name or a file")->required()->type_name("RECIPE");
   command->add_option("file", *file, "the new file")->required()->type_name("FILE");
   command->footer(
-      "Relative paths in a recipe start at its own folder: adapt them after copying to another.\n"
+      "Relative paths of input files are rewritten so that the copy reads the same files.\n"
       "Example:\n  mtrain recipes cp quickstart recipes/mine.yaml");
-  command->callback([&cli, said, file] { create(cli, *file, read_file(file_of(cli, *said), kMaxRecipe)); });
+  command->callback([&cli, said, file] { copy(cli, *said, *file); });
 }
 
 void add_new(CLI::App& recipes, Cli& cli) {

@@ -120,6 +120,7 @@ const char* kinds_of(const std::string& spelled) {
                                                                {"recipes new", "f"},
                                                                {"recipes verify", "r"},
                                                                {"rerun", "uo"},
+                                                               {"runs show", "u"},
                                                                {"checkpoint ls", "u"},
                                                                {"checkpoint verify", "u"},
                                                                {"checkpoint digest", "u"},

@@ -23,6 +23,9 @@ std::shared_ptr<bool> add_json_format(CLI::App& command);
 /// Prints a tree as JSON, or what `text` makes of it.
 void print_answer(bool json, const Node& answer, const std::string& text);
 
+/// Where the settings of a file belong: below its group when it lies in a folder of that name.
+std::string package_of(const fs::path& file, const SchemaCatalog& catalog);
+
 /// What train --cfg and --info print, by the same code as the subcommands.
 void print_config(Cli& cli, const RecipeRequest& request, const ShowOptions& options);
 void print_tree(Cli& cli, const RecipeRequest& request, bool json, bool files_only);

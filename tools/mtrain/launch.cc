@@ -114,7 +114,8 @@ int await(pid_t child, int& told) {
   for (;;) {
     int status = 0;
     if (::waitpid(child, &status, WNOHANG) == child) return status;
-    int signal = sigwaitinfo(&set, nullptr);
+    int signal = sigtimedwait(&set, nullptr, &StopRequests::kTick);
+    if (signal <= 0) requests.tick();
     if (signal <= 0 || signal == SIGCHLD) continue;
     // mpirun hands SIGUSR1 on as it is; at SIGTERM it gives the ranks a second.
     StopRequests::Meaning meaning = requests.take(signal);

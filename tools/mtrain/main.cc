@@ -6,6 +6,7 @@
 #include "cli.h"
 #include "completion.h"
 #include "mtrain/plugin/probe.h"
+#include "mtrain/train/input_paths.h"
 
 int main(int argc, char** argv) {
   if (argc == 3 && std::string_view(argv[1]) == mtrain::kProbeCommand) mtrain::answer_probe(argv[2]);
@@ -27,11 +28,13 @@ int main(int argc, char** argv) {
       "  mtrain plugins ls                              list the models, tokenizers, datasets and "
       "optimizers\n"
       "  mtrain doctor                                  check this machine\n"
-      "Run `mtrain COMMAND --help` for the options of a command.");
+      "Run `mtrain COMMAND --help` for the options of a command.\n" +
+      std::string(mtrain::kPathRule));
 
   mtrain::add_train_command(app, cli);
   mtrain::add_check_command(app, cli);
   mtrain::add_rerun_command(app, cli);
+  mtrain::add_runs_command(app, cli);
   mtrain::add_bench_command(app, cli);
   mtrain::add_eval_command(app, cli);
   mtrain::add_generate_command(app, cli);

@@ -48,7 +48,8 @@ void ModelSection::bind(Fields& f) {
       .renamed_from({"make_vocab_size_divisible_by"});
   f("init_from", init_from, "what gives the start values: a Hugging Face folder (config.json, *.safetensors), or a run's folder or checkpoint")
       .example("/models/Llama-3.2-1B")
-      .renamed_from({"pretrained_checkpoint"});
+      .renamed_from({"pretrained_checkpoint"})
+      .input_path();
   f("init_ignore", init_ignore, "keys of config.json in init_from's folder that the model plugin does not honour, and training goes on without")
       .example("[sliding_window]");
   bind_recompute(*this, f);

@@ -78,7 +78,8 @@ void DistSection::bind_pipeline(Fields& f) {
       .resume(safe);
   f("schedule_file", schedule_file, "a schedule written down, one line per pipeline rank; empty: dist.schedule")
       .example("zb.txt")
-      .resume(safe);
+      .resume(safe)
+      .input_path();
   f("layout", layout,
     "what each stage holds: E embedding, t block, m multi-token prediction, L loss, | ends a stage, (…)*n "
     "repeats; "

@@ -29,7 +29,8 @@ struct SentencePieceConfig {
         .required()
         .example("/models/Llama-2-7b-hf")
         .resume(ResumeClass::impossible)
-        .renamed_from({"tokenizer_model"});
+        .renamed_from({"tokenizer_model"})
+        .input_path();
     f("extra_ids", extra_ids,
       "special tokens <extra_id_0>, <extra_id_1>, … behind the file's, the first with the largest id")
         .min(0)

@@ -132,7 +132,7 @@ TEST_CASE("segments and tokens say themselves what is learnt") {
   CHECK(read(tokens, R"({"input_ids":[5]})").trained == std::vector<uint8_t>{1});
   expect_fault("labels[1] is 7 where input_ids has 6", [] { read(tokens, R"({"input_ids":[5,6],"labels":[5,7]})"); });
   expect_fault("2 input_ids but 1 labels", [] { read(tokens, R"({"input_ids":[5,6],"labels":[5]})"); });
-  expect_fault("no integer", [] { read(tokens, R"({"input_ids":[5.5]})"); });
+  expect_fault("not an integer", [] { read(tokens, R"({"input_ids":[5.5]})"); });
   expect_fault("beyond 32 bits", [] { read(tokens, R"({"input_ids":[18446744073709551615]})"); });
 }
 
