@@ -163,7 +163,12 @@ YamlMistake explained(const std::string& complaint, size_t offset) {
   return {offset, complaint, ""};
 }
 
-bool is_flow_fault(std::string_view complaint) { return complaint.find("flow") != std::string_view::npos; }
+/// Whether the parser stopped because of what is open, not because of what stands at the place itself.
+bool may_be_unclosed(std::string_view complaint) {
+  for (std::string_view part : {"flow", "not found", "illegal map value", "illegal block entry"})
+    if (complaint.find(part) != std::string_view::npos) return true;
+  return false;
+}
 
 /// An unquoted ${…} inside { } or [ ], or a bracket that is never closed.
 std::optional<YamlMistake> flow_mistake(const TextIndex& text, const Scanner& scan) {
@@ -258,7 +263,7 @@ std::string meant_entry(std::string_view line) {
 YamlMistake find_yaml_mistake(const TextIndex& text, const std::string& complaint, size_t offset) {
   if (auto tab = text.tab_in_indentation(offset)) return {*tab, "a tab in the indentation", kTabHelp};
   const Scanner scan(text, offset);
-  auto found = is_flow_fault(complaint) || !scan.open.empty() ? flow_mistake(text, scan) : std::nullopt;
+  auto found = may_be_unclosed(complaint) ? flow_mistake(text, scan) : std::nullopt;
   if (!found) found = quote_mistake(text, scan, offset);
   if (found) return *found;
   if (complaint.find("illegal map value") != std::string::npos) found = colon_mistake(text, offset);

@@ -135,9 +135,9 @@ TEST_CASE("what is no override is refused where it goes wrong") {
   const Row rows[] = {
       {"k", "argument 7: k", "key=value"},
       {"=1", "argument 7: =1", "no key"},
-      {"a b=1", "argument 7: a b=1", "no key"},
-      {"a..b=1", "argument 7: a..b=1", "no path"},
-      {"a.=1", "", "no path"},
+      {"a b=1", "argument 7: a b=1", "not a key"},
+      {"a..b=1", "argument 7: a..b=1", "not the path"},
+      {"a.=1", "", "not the path"},
       {"k=1,2", "argument 7\n", "[1,2]"},
       {"k=a,b=c", "argument 7\n", "several values"},
       {"k=[1", "argument 7\n", "']'"},

@@ -141,7 +141,7 @@ TEST_CASE("what no sweep can be is refused with its fix") {
       {{"a=zip(b=1)"}, "needs a choice"},
       {{"a=zip(b=interval(1,2))"}, "needs a choice"},
       {{"a=zip(1)"}, "each member"},
-      {{"a=zip(.=choice(1))"}, "no path of a setting"},
+      {{"a=zip(.=choice(1))"}, "not the path of a setting"},
       {{"a=1,2", "a=3,4"}, "varies twice"},
       {{"a=1,2", "z=zip(a=choice(1,2))"}, "varies twice"},
       {{"~a=1,2"}, "one value"},

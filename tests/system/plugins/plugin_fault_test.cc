@@ -45,7 +45,7 @@ TEST_CASE("an exception out of an optimizer, a dataset or a tokenizer names plug
   check_named(train(folder, "optimizer", "throw"), "optimizer", "failed in update(): the bearing is worn");
   check_named(train(folder, "optimizer", "int"), "optimizer", "failed in update(): it threw something that is not a std::exception");
   check_named(train(folder, "dataset", "throw"), "dataset", "failed in get(): the bearing is worn");
-  check_named(testing::cli({"--plugin-path", kFixtures, "data", "tokenize", "-t", "faulty", "some text"}), "tokenizer",
+  check_named(testing::cli({"--plugin-path", kFixtures, "data", "tokenize", "-t", "faulty", "-i", folder.write("x.jsonl", "{\"text\": \"x\"}\n")}), "tokenizer",
               "failed in encode(): the bearing is worn");
 }
 

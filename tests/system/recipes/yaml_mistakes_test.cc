@@ -104,7 +104,7 @@ TEST_CASE("an interpolation inside { } or [ ]") {
 TEST_CASE("a list for a map, a map for a list, a value for a list") {
   check({{"train:\n  - steps: 5\n", "5:3", "wanted a map of settings, got a list", "without '-'"},
          {"train: [steps, 5]\n", "4:8", "wanted a map of settings, got a list", "lines `key: value`"},
-         {"train: {steps: 5, batch_schedule: 0:4}\n", "4:35", "wanted a list of strings", "write [0:4]"},
+         {"train: {steps: 5, batch_schedule: 0:4}\n", "4:35", "wanted a list of strings", "write [\"0:4\"]"},
          {"train:\n  steps: 5\n  batch_schedule:\n    -0:4\n    -2:8\n", "7:5", "wanted a list of strings", "start each item with '-' and a space"},
          {"train: {steps: {a: 1}}\n", "4:16", "wanted an integer, got a map", ""}});
 }
