@@ -2,6 +2,10 @@
 
 #include <algorithm>
 #include <iterator>
+#include <string_view>
+
+#include "mtrain/base/error.h"
+#include "mtrain/base/text.h"
 
 namespace mtrain::chat {
 namespace {
@@ -9,7 +13,12 @@ namespace {
 struct ReadyMade {
   std::string_view name;
   const char* source;
+  bool ends_by_eos = false;  // answers end with the tokenizer's end of text
 };
+
+constexpr const char* kNeedsEos =
+    "{%- if not eos_token -%}{{- raise_exception('this template ends answers with the end of text, and the tokenizer has none') -}}"
+    "{%- endif -%}\n";
 
 constexpr const char* kAlpaca = R"({%- set intro = namespace(text='Below is an instruction that describes a task. Write a response that appropriately completes the request.') -%}
 {%- for m in messages -%}
@@ -29,7 +38,7 @@ constexpr const char* kDeepSeek = R"({%- set ns = namespace(system='') -%}
 {%- for m in messages -%}
   {%- if m.role == 'system' -%}{%- set ns.system = ns.system + ('\n\n' if ns.system else '') + m.content -%}{%- endif -%}
 {%- endfor -%}
-{{- bos_token + ns.system -}}
+{{- (bos_token or '') + ns.system -}}
 {%- for m in messages -%}
   {%- if m.role == 'user' -%}{{- '<｜User｜>' + m.content -}}
   {%- elif m.role == 'assistant' -%}{{- '<｜Assistant｜>' + m.content + '<｜end▁of▁sentence｜>' -}}
@@ -38,7 +47,7 @@ constexpr const char* kDeepSeek = R"({%- set ns = namespace(system='') -%}
 {%- endfor -%}
 {%- if add_generation_prompt -%}{{- '<｜Assistant｜>' -}}{%- endif -%})";
 
-constexpr const char* kGemma = R"({{- bos_token -}}
+constexpr const char* kGemma = R"({{- bos_token or '' -}}
 {%- for m in messages -%}
   {%- if (m.role == 'user') != (loop.index0 % 2 == 0) -%}{{- raise_exception('gemma has no system role, and user and model take turns') -}}{%- endif -%}
   {{- '<start_of_turn>' + ('model' if m.role == 'assistant' else m.role) + '\n' + m.content | trim + '<end_of_turn>\n' -}}
@@ -48,13 +57,13 @@ constexpr const char* kGemma = R"({{- bos_token -}}
 constexpr const char* kLlama2 = R"({%- set ns = namespace(system='') -%}
 {%- for m in messages -%}
   {%- if m.role == 'system' -%}{%- set ns.system = '<<SYS>>\n' + m.content + '\n<</SYS>>\n\n' -%}
-  {%- elif m.role == 'user' -%}{{- bos_token + '[INST] ' + ns.system + m.content | trim + ' [/INST]' -}}{%- set ns.system = '' -%}
+  {%- elif m.role == 'user' -%}{{- (bos_token or '') + '[INST] ' + ns.system + m.content | trim + ' [/INST]' -}}{%- set ns.system = '' -%}
   {%- elif m.role == 'assistant' -%}{{- ' ' + m.content | trim + ' ' + eos_token -}}
   {%- else -%}{{- raise_exception('llama2 has no role ' + m.role) -}}
   {%- endif -%}
 {%- endfor -%})";
 
-constexpr const char* kLlama3 = R"({{- bos_token -}}
+constexpr const char* kLlama3 = R"({{- bos_token or '' -}}
 {%- for m in messages -%}
   {{- '<|start_header_id|>' + m.role + '<|end_header_id|>\n\n' + m.content | trim + '<|eot_id|>' -}}
 {%- endfor -%}
@@ -65,7 +74,7 @@ constexpr const char* kMistral = R"({%- set ns = namespace(system='', last=0) -%
   {%- if m.role == 'system' -%}{%- set ns.system = m.content + '\n\n' -%}{%- endif -%}
   {%- set ns.last = loop.index0 -%}
 {%- endfor -%}
-{{- bos_token -}}
+{{- bos_token or '' -}}
 {%- for m in messages -%}
   {%- if m.role == 'user' -%}{{- '[INST]' + (ns.system if loop.index0 == ns.last else '') + m.content + '[/INST]' -}}
   {%- elif m.role == 'assistant' -%}{{- m.content + eos_token -}}
@@ -102,9 +111,9 @@ constexpr const char* kZephyr = R"({%- for m in messages -%}
 {%- endfor -%}
 {%- if add_generation_prompt -%}{{- '<|assistant|>\n' -}}{%- endif -%})";
 
-constexpr ReadyMade kAll[] = {{"alpaca", kAlpaca},   {"chatml", kChatMl}, {"deepseek", kDeepSeek}, {"gemma", kGemma},
-                              {"llama2", kLlama2},   {"llama3", kLlama3}, {"mistral", kMistral},   {"phi", kPhi},
-                              {"qwen", kQwen},       {"vicuna", kVicuna}, {"zephyr", kZephyr}};
+constexpr ReadyMade kAll[] = {{"alpaca", kAlpaca, true}, {"chatml", kChatMl},        {"deepseek", kDeepSeek}, {"gemma", kGemma},
+                              {"llama2", kLlama2, true}, {"llama3", kLlama3},        {"mistral", kMistral, true}, {"phi", kPhi, true},
+                              {"qwen", kQwen},           {"vicuna", kVicuna, true}, {"zephyr", kZephyr, true}};
 
 }  // namespace
 
@@ -114,14 +123,14 @@ std::vector<std::string> ready_made_names() {
   return out;
 }
 
-const char* ready_made_template(std::string_view name) {
+TemplateFile ready_made(const std::string& name) {
   auto found = std::find_if(std::begin(kAll), std::end(kAll), [&](const ReadyMade& t) { return t.name == name; });
-  return found == std::end(kAll) ? nullptr : found->source;
-}
-
-std::vector<std::string> ready_made_text_marks(std::string_view name) {
-  if (name == "zephyr") return {"<|system|>", "<|user|>", "<|assistant|>"};
-  return {};
+  MT_USER_CHECK(found != std::end(kAll), ErrorClass::config, cat("no chat template '", printable(name, 60), "' comes with mtrain"),
+                cat("there are ", join(ready_made_names(), ", ")));
+  TemplateFile out{
+      .name = name, .source = cat(found->ends_by_eos ? kNeedsEos : "", found->source), .special = {}, .text_marks = {}};
+  if (name == "zephyr") out.text_marks = {"<|system|>", "<|user|>", "<|assistant|>"};  // its tokenizer has them not, either
+  return out;
 }
 
 }  // namespace mtrain::chat

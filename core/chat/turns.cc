@@ -206,7 +206,8 @@ class Turns {
         if (!after.starts_with(before) || !text().starts_with(after)) return false;
         Stretch turn{before.size(), after.size()};
         if (!asked_ && prompt_.empty()) {
-          const std::string header = header_of_answer(m, before);
+          std::string header = header_of_answer(m, before);
+          while (header.ends_with(' ')) header.pop_back();  // the blank is of the answer's first token
           if (text().substr(turn.begin).starts_with(header)) turn.begin += header.size();
         }
         const size_t words_end = std::max(words_[m].end, turn.begin);

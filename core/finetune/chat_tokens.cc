@@ -2,7 +2,20 @@
 
 #include "mtrain/base/plugin_call.h"
 
+#include <optional>
+
 namespace mtrain::finetune {
+
+void add_special_names(const Tokenizer& tokenizer, std::map<std::string, std::string>& special) {
+  const auto tokens = tokenizer.special_tokens();
+  auto add = [&](const char* name, std::optional<int32_t> id) {
+    for (const auto& token : tokens)
+      if (id && token.id == *id) special.emplace(name, token.text);
+  };
+  add("bos_token", tokenizer.bos());
+  add("eos_token", tokenizer.eod());
+  add("pad_token", tokenizer.pad());
+}
 
 ChatTokens encode_chat(const chat::Text& text, const Tokenizer& tokenizer) {
   std::vector<std::string> texts;

@@ -8,6 +8,7 @@
 
 #include "mtrain/base/file.h"
 #include "mtrain/base/hash.h"
+#include "mtrain/chat/ready_made.h"
 #include "mtrain/base/plugin_call.h"
 #include "mtrain/finetune/chat_tokens.h"
 
@@ -26,18 +27,6 @@ std::tm parse_date(const std::string& text) {
   return normal;  // with its day of the week
 }
 
-/// "bos_token" and its kin by the tokenizer's own ids, where the template's files do not say.
-void add_special_names(const Tokenizer& tokenizer, std::map<std::string, std::string>& special) {
-  const auto tokens = tokenizer.special_tokens();
-  auto add = [&](const char* name, std::optional<int32_t> id) {
-    for (const auto& token : tokens)
-      if (id && token.id == *id) special.emplace(name, token.text);
-  };
-  add("bos_token", tokenizer.bos());
-  add("eos_token", tokenizer.eod());
-  add("pad_token", tokenizer.pad());
-}
-
 bool has_template_file(const fs::path& folder) {
   std::error_code ignored;
   if (folder.empty()) return false;
@@ -50,9 +39,15 @@ bool has_template_file(const fs::path& folder) {
 
 ExampleEncoder::ExampleEncoder(const Tokenizer& tokenizer, const EncoderOptions& options)
     : tokenizer_(tokenizer), options_(options), date_(parse_date(options.date)) {
-  fs::path path = options.template_path.empty() ? tokenizer.folder() : options.base_directory / options.template_path;
-  if (options.template_path.empty() && !has_template_file(path)) return;
-  file_ = chat::read_template(path, options.template_name);
+  if (!options.chat_template.empty()) {
+    MT_USER_CHECK(options.template_path.empty(), ErrorClass::config, "dataset.chat_template and dataset.template_path are both set",
+                  "chat_template names one that comes with mtrain, template_path a file of your own: leave one out, e.g. by dataset.chat_template=''");
+    file_ = chat::ready_made(options.chat_template);
+  } else {
+    fs::path path = options.template_path.empty() ? tokenizer.folder() : options.base_directory / options.template_path;
+    if (options.template_path.empty() && !has_template_file(path)) return;
+    file_ = chat::read_template(path, options.template_name);
+  }
   add_special_names(tokenizer, file_.special);
   for (const auto& token : tokenizer.special_tokens()) special_tokens_.push_back(token.text);
   template_ = std::make_unique<const chat::ChatTemplate>(file_.source, file_.name);
@@ -77,7 +72,8 @@ std::vector<std::string> ExampleEncoder::missing_special_tokens() const {
   try {
     for (std::string& mark : chat::special_marks(template_->render(input).text)) {
       const bool known = std::find(special_tokens_.begin(), special_tokens_.end(), mark) != special_tokens_.end();
-      if (!known && tokenizer_.encode(mark).size() != 1) out.push_back(std::move(mark));
+      const bool plain = std::find(file_.text_marks.begin(), file_.text_marks.end(), mark) != file_.text_marks.end();
+      if (!known && !plain && tokenizer_.encode(mark).size() != 1) out.push_back(std::move(mark));
     }
   } catch (const Error&) {  // a template for other conversations: its faults are those of the records
   }
@@ -106,7 +102,8 @@ void ExampleEncoder::mark_learnt(const chat::RenderedChat& chat, const Example& 
 
 TokenizedExample ExampleEncoder::chat(const Example& example) const {
   MT_USER_CHECK(template_, ErrorClass::config, cat(example.place, ": is a conversation, and there is no chat template"),
-                "set dataset.template_path: a file of Jinja, a tokenizer_config.json, or a model's folder with either");
+                cat("set dataset.chat_template to one that comes with mtrain (", join(chat::ready_made_names(), ", "),
+                    "), or dataset.template_path: a file of Jinja, a tokenizer_config.json, or a model's folder with either"));
   chat::ChatInput input;
   input.messages = chat::messages_from_json(example.messages);
   if (!example.tools.empty()) input.tools = chat::from_json(example.tools);

@@ -165,7 +165,7 @@ Example RecordReader::alpaca(const Json& record) const {
   if (options_.chat_prompts) return alpaca_chat(record);
   const Json* history = find(record, "history");
   if (history && !history->empty())
-    throw RecordFault{"has a history", "earlier turns need a chat template: set dataset.template_path"};
+    throw RecordFault{"has a history", "earlier turns need a chat template: set dataset.chat_template or dataset.template_path"};
   std::string system = text_or(record, "system");
   std::string prompt = alpaca_prompt(text_of(record, "instruction"), text_or(record, "input"), options_.prompt);
   Example out;

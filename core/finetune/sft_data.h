@@ -19,7 +19,7 @@ namespace mtrain::finetune {
 struct MT_API RecordSettings {
   std::string path, valid_path, test_path, split = "95,5,0";
   Node columns, roles;
-  std::string template_path, template_name = "default", date = "2024-07-26", prompt, on_bad = "fail";
+  std::string chat_template, template_path, template_name = "default", date = "2024-07-26", prompt, on_bad = "fail";
   int64_t max_bad = 1000;
   void bind(Fields& f);
   FormatOptions format_options() const;

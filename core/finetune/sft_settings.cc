@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "mtrain/base/error.h"
+#include "mtrain/chat/ready_made.h"
 #include "mtrain/finetune/sft_data.h"
 
 namespace mtrain::finetune {
@@ -36,14 +37,18 @@ void RecordSettings::bind(Fields& f) {
   f("columns", columns, "what the file calls the fields of its format: {ours: theirs}")
       .example("{prompt: question, completion: answer}");
   f("roles", roles, "what the file calls those who speak: {theirs: ours}").example("{customer: user, agent: assistant}");
+  std::vector<std::string> ready_made = chat::ready_made_names();
+  ready_made.insert(ready_made.begin(), "");
+  f("chat_template", chat_template, "a chat template that comes with mtrain, by name; one of your own: template_path")
+      .one_of(std::move(ready_made))
+      .example("chatml");
   f("template_path", template_path,
-    "chat template: a file of Jinja, a tokenizer_config.json, or a folder with either; empty: what is next to the tokenizer's "
-    "files")
-      .renamed_from({"chat_template"})
+    "chat template: a file of Jinja, a tokenizer_config.json, or a folder with either; empty, without chat_template: what is next to "
+    "the tokenizer's files")
       .input_path();
   f("template_name", template_name, "which of several templates of a tokenizer_config.json");
   f("date", date, "what templates take for today, so that the same data give the same tokens on any day").example("2024-07-26");
-  f("prompt", prompt, "alpaca without template_path: the text before an answer; empty: Stanford's")
+  f("prompt", prompt, "alpaca without chat_template and template_path: the text before an answer; empty: Stanford's")
       .example("\"{instruction}\\n{input}\\n\"");
   f("on_bad", on_bad, "at a record that cannot be read or rendered").one_of({"fail", "skip"});
   f("max_bad", max_bad, "more such records than this are an error").min(0);
@@ -52,7 +57,7 @@ void RecordSettings::bind(Fields& f) {
 FormatOptions RecordSettings::format_options() const {
   FormatOptions out{.columns = names_of(columns, "dataset.columns"),
                     .roles = names_of(roles, "dataset.roles"),
-                    .chat_prompts = !template_path.empty(),
+                    .chat_prompts = !template_path.empty() || !chat_template.empty(),
                     .prompt = prompt};
   for (const auto& [ours, theirs] : out.columns) {
     std::vector<std::string> known(kFields.begin(), kFields.end());
@@ -65,7 +70,11 @@ FormatOptions RecordSettings::format_options() const {
 }
 
 EncoderOptions RecordSettings::encoder_options(const fs::path& base_directory) const {
-  return {.template_path = template_path, .template_name = template_name, .base_directory = base_directory, .date = date};
+  return {.chat_template = chat_template,
+          .template_path = template_path,
+          .template_name = template_name,
+          .base_directory = base_directory,
+          .date = date};
 }
 
 void SftSettings::bind(Fields& f) {

@@ -13,6 +13,7 @@
 #include "mtrain/base/error.h"
 #include "mtrain/base/text.h"
 #include "mtrain/chat/chat_template.h"
+#include "mtrain/chat/ready_made.h"
 #include "mtrain/chat/template_file.h"
 #include "mtrain/finetune/chat_tokens.h"
 #include "mtrain/finetune/record_format.h"
@@ -123,12 +124,26 @@ void render_line(const chat::ChatTemplate& chat_template, const chat::ChatInput&
   std::cout << out.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << '\n';
 }
 
+/// A file or folder, or a name without any of these.
+chat::TemplateFile template_of(const RenderArguments& arguments) {
+  const auto names = chat::ready_made_names();
+  std::error_code ignored;
+  if (!fs::exists(arguments.template_path, ignored) &&
+      std::find(names.begin(), names.end(), arguments.template_path) != names.end()) {
+    chat::TemplateFile file = chat::ready_made(arguments.template_path);
+    if (arguments.tokenizer.empty()) file.special = {{"bos_token", "<s>"}, {"eos_token", "</s>"}};  // to show something
+    return file;
+  }
+  return chat::read_template(arguments.template_path, arguments.which);
+}
+
 void render(Cli& cli, const RenderArguments& arguments) {
-  chat::TemplateFile file = chat::read_template(arguments.template_path, arguments.which);
+  chat::TemplateFile file = template_of(arguments);
   chat::ChatTemplate chat_template(file.source, file.name);
   PluginHost plugins = plugin_host(cli);
   std::unique_ptr<Tokenizer> tokenizer;
   if (!arguments.tokenizer.empty()) tokenizer = make_tokenizer(plugins, arguments.tokenizer, arguments.settings);
+  if (tokenizer) finetune::add_special_names(*tokenizer, file.special);
   std::ifstream opened;
   if (arguments.input != "-") {
     if (std::error_code ignored; fs::exists(arguments.input, ignored)) ::close(open_regular_file(arguments.input));
@@ -162,7 +177,8 @@ void add_data_render(CLI::App& data, Cli& cli) {
       ->type_name("FILE KEY=VALUE");
   command
       ->add_option("--template", a->template_path,
-                   "a file of Jinja, a tokenizer_config.json, or a model's folder that has either")
+                   "a file of Jinja, a tokenizer_config.json, a model's folder that has either, or the name of a template that\n"
+                   "comes with mtrain: chatml, llama3 …")
       ->required()
       ->type_name("PATH");
   command->add_option("--name", a->which, "which of several templates of a tokenizer_config.json")->capture_default_str();

@@ -130,7 +130,7 @@ void copy(const Cli& cli, const std::string& said, const std::string& to) {
   report.throw_if_errors();
   create(cli, to, copied.text);
   for (const Location& where : copied.by_hand)
-    log_warn(where.text(), ": this path is relative to ", paths_start(file, folders).string(), " and was copied as it is; change it in ", to);
+    log_warn(where.text(), ": this path was copied as it is; where it is a relative one, adapt it in ", to);
 }
 
 void verify(Cli& cli, const std::vector<std::string>& files, bool json) {

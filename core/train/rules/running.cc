@@ -59,6 +59,10 @@ constexpr Rule kRules[] = {
      "dataset.packed_length <= model.seq_length",
      "{dataset.packed_length} tokens do not fit a sample of {model.seq_length}", "",
      "dataset.packed_length=model.seq_length; model.seq_length=dataset.packed_length"},
+    {"chat-template", "dataset.chat_template", "dataset.format in ['openai', 'sharegpt'] and tokenizer.type in ['byte', 'null']",
+     "dataset.chat_template != '' or dataset.template_path != ''",
+     "{dataset.format} records are conversations, and the tokenizer {tokenizer.type} brings no chat template",
+     "one that comes with mtrain by name, or a file: dataset.template_path", "dataset.chat_template='vicuna'"},
 };
 
 }  // namespace
