@@ -103,6 +103,7 @@ class LocalJob {
   void set_environment(size_t rank) const;
   void follow();
   void take_signals();
+  void tick();
   void collect_ended();
   void read_errors(size_t rank);
   void show(const std::string& text) const;
@@ -117,6 +118,7 @@ class LocalJob {
   std::vector<Rank> ranks_;
   CommonLines lines_;
   StopRequests requests_;
+  Clock::time_point ticked_ = Clock::now();
   Descriptor signals_;
   std::string port_, secret_;
   int told_ = 0;                             // the signal that asked for a stop
@@ -229,13 +231,22 @@ void LocalJob::follow() {
       if (ranks_[r].errors.get() >= 0) wait.push_back({ranks_[r].errors.get(), POLLIN, 0}), of.push_back(r);
     // What a rank left behind may hold its pipe open: the ranks' ends are what counts.
     const bool over = !any_running();
-    int ready = ::poll(wait.data(), wait.size(), over ? 0 : 1000);
+    int ready = ::poll(wait.data(), wait.size(), over ? 0 : 100);
     for (size_t i = 0; i < of.size() && ready > 0; ++i)
       if (wait[i + 1].revents != 0) read_errors(of[i]);
     if (over && ready <= 0) return;
     take_signals();
     collect_ended();
+    tick();
   }
+}
+
+/// Lets time pass for requests_, also while ranks write without a pause.
+void LocalJob::tick() {
+  const auto now = Clock::now();
+  if (now - ticked_ < std::chrono::nanoseconds(StopRequests::kTick.tv_nsec)) return;
+  ticked_ = now;
+  requests_.tick();
 }
 
 std::string LocalJob::ended_by_signal() const {
