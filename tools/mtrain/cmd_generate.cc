@@ -60,7 +60,7 @@ chat::TemplateFile template_of(const GenerateOptions& options, const Session& se
 
 void talk(Session& session, const GenerateOptions& options) {
   Conversation conversation(*session.tokenizer, template_of(options, session));
-  if (!options.system.empty()) conversation.system(options.system);
+  if (!options.system.empty()) conversation.begin_with(options.system);
   Generator generator(session);
   SamplingOptions sampling = options.sampling;
   sampling.stop = conversation.ends();

@@ -17,7 +17,7 @@ class Conversation {
  public:
   /// Throws Error(data) for a template that cannot be used.
   Conversation(const Tokenizer& tokenizer, chat::TemplateFile file);
-  void system(const std::string& text) { say("system", text); }
+  void begin_with(const std::string& text) { say("system", text); }
   /// Adds the user's turn; the ids up to where the model's own words begin.
   std::vector<int32_t> ask(const std::string& text);
   /// Adds the model's turn; its words without what ends it.
