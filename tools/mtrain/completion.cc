@@ -85,7 +85,7 @@ std::vector<Candidate> option_values(const CLI::Option& option, const std::strin
     return complete_file(typed, "/");
   else if (type == "PREFIX")
     return complete_pair(typed);
-  else if (type == "FILE" || (type == "PATH" && option.get_group() == "Options"))
+  else if (type == "FILE" || (type.ends_with("PATH") && option.get_group() == "Options"))
     return complete_path(typed);
   else if (type == "NAME")
     for (const char* kind : {"tokenizer", "dataset", "model"})
