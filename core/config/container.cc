@@ -7,6 +7,7 @@
 #include "mtrain/base/text.h"
 #include "mtrain/config/interpolate.h"
 #include "mtrain/config/not_built.h"
+#include "mtrain/config/share.h"
 #include "mtrain/config/yaml_load.h"
 #include "mtrain/config/yaml_mistakes.h"
 #include "mtrain/config/yaml_write.h"
@@ -337,6 +338,7 @@ ConfigContainer ConfigContainer::load(const ConfigRequest& request, const Schema
     if (found) chosen.emplace_back(schema.name, found);
   }
   if (out.place_derived(component, catalog, report)) compute(*tree, request, catalog, report);
+  out.shares_ = take_shares(*tree, catalog, component, report);
   KeyIndex known = all_names(catalog, chosen);
   constexpr size_t kMaxSuggestions = 64;
   size_t unknown = 0;
@@ -345,6 +347,7 @@ ConfigContainer ConfigContainer::load(const ConfigRequest& request, const Schema
   out.root_ = Node::map().at_location(tree->loc());
   for (const auto& schema : catalog.sections())
     out.read_section(schema, component[schema.name], given_of(schema.name), known, catalog, report);
+  out.apply_shares();
   NotBuilt lacking;
   for (const auto& schema : catalog.sections())
     gather_not_built(schema, component[schema.name], *out.root_.get(schema.name), catalog, lacking);
@@ -427,12 +430,33 @@ const Node& ConfigContainer::component(std::string_view name) const {
   return found->second.component;
 }
 
-void ConfigContainer::settle(std::string_view path, Node value) {
+void ConfigContainer::apply_shares(std::string_view of) {
+  for (const auto& share : shares_) {
+    const Node* whole = root_.find(share.of);
+    Node* now = root_.find(share.path);
+    auto part = now ? parse_share(now->expression()) : std::nullopt;
+    if ((!of.empty() && of != share.of) || !whole || !whole->is(NodeKind::integer) || !part) continue;
+    Node number = Node::integer(share_of(*part, whole->as_int()));
+    number.at_location(now->loc()).adopt_provenance(*now);
+    *now = number;
+    Part& owners = parts_.find(share.path.substr(0, share.path.find('.')))->second;
+    for (Node* owner : {&owners.core, &owners.component})
+      if (Node* theirs = owner->find(share.path.substr(share.path.find('.') + 1))) *theirs = number;
+  }
+}
+
+void ConfigContainer::settle(std::string_view path, Node value, std::string_view instead_of) {
   size_t dot = path.find('.');
   auto part = parts_.find(path.substr(0, dot));
-  MT_CHECK(dot != std::string_view::npos && part != parts_.end() && root_.find(path), "no setting ", path);
+  MT_CHECK(dot != std::string_view::npos && part != parts_.end() && root_.find(instead_of.empty() ? path : instead_of),
+           "no setting ", path);
+  if (!instead_of.empty()) {
+    part->second.core.erase(instead_of.substr(instead_of.find('.') + 1));
+    root_.erase(instead_of);
+  }
   part->second.core.set(path.substr(dot + 1), value);
   root_.set(path, std::move(value));
+  apply_shares(path);
 }
 
 void ConfigContainer::rewrite(std::string_view path, Node value) {

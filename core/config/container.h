@@ -87,6 +87,11 @@ struct ConfigRequest {
   std::time_t now = std::time(nullptr);  // what ${now:…} shows
 };
 
+/// A setting that was said as a part of another one.
+struct ConfigShare {
+  std::string path, of;  // "scheduler.warmup_steps", "train.steps"
+};
+
 class MT_API ConfigContainer {
  public:
   /// Reads and checks everything. The report gets all faults; the container is for use only when report.ok(),
@@ -110,8 +115,9 @@ class MT_API ConfigContainer {
   std::string type_of(std::string_view section) const;
 
   /// Puts what a setting takes for one run in the place of what was written, which becomes its history. REQUIRES: `path` is a
-  /// setting of the core's own part of a section, and `value` one of its values.
-  void settle(std::string_view path, Node value);
+  /// setting of the core's own part of a section, and `value` one of its values. It takes the place of its alternative
+  /// (Field::alternative), `instead_of`, and shares of it are computed again.
+  void settle(std::string_view path, Node value, std::string_view instead_of = {});
 
   /// Gives a setting, whoever owns it, the value that its text stands for, such as the absolute path of a relative one. The value
   /// brings its own place and history.
@@ -135,9 +141,12 @@ class MT_API ConfigContainer {
                      Report& report);
   void read_section(const Schema& schema, const Schema* component, const Node& given, const KeyIndex& known,
                     const SchemaCatalog& catalog, Report& report);
+  /// Computes the shares of a setting, or of all.
+  void apply_shares(std::string_view of = {});
   std::map<std::string, Part, std::less<>> parts_;
   Node root_;
   std::vector<std::string> secrets_, derived_;  // paths
+  std::vector<ConfigShare> shares_;
   Composition composition_;
   std::vector<OverrideText> overrides_;
 };

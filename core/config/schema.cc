@@ -65,6 +65,7 @@ class SectionReader {
       report_
           .error("wrong-type", options_.path, section.loc(), cat("wanted a map of settings, got ", describe(section.kind())))
           .fix(map_instead_of(section));
+    settle_alternatives();
     std::vector<Node> out;
     bool usable = section.is_map() || section.is_null();
     for (size_t s = 0; s < schemas_.size(); ++s) {
@@ -137,10 +138,7 @@ class SectionReader {
       slot.given_as = path;
       return true;
     }
-    auto order = [&](const Node& node) {
-      return options_.order ? options_.order(node.loc()) : usual_order(node.loc());
-    };
-    int before = order(*slot.given), now = order(entry.value);
+    int before = order_of(*slot.given), now = order_of(entry.value);
     if (before != now) {
       slot.shadowed = now > before ? slot.given : &entry.value;
       if (now < before) return true;
@@ -185,10 +183,38 @@ class SectionReader {
     return own_;
   }
 
+  int order_of(const Node& node) const { return options_.order ? options_.order(node.loc()) : usual_order(node.loc()); }
+
+  /// Of two settings that say the same in two ways, the one that was merged later counts; both in one place are a fault.
+  void settle_alternatives() {
+    for (auto& [path, slot] : slots_) {
+      const std::string& other = slot.owners.front().spec->alternative;
+      auto found = slots_.find(other);
+      if (found == slots_.end() || path > other) continue;  // each pair once
+      Slot& second = found->second;
+      if (!slot.given || !second.given) continue;
+      int a = order_of(*slot.given), b = order_of(*second.given);
+      if (a == b)
+        report_.error("conflict", full(path), slot.given->loc(), cat("says the same as ", full(other), " in another way"))
+            .note(cat(full(other), " is at ", second.given->loc().text()))
+            .fix("keep one of the two");
+      else
+        (a < b ? slot : second).given = nullptr;
+    }
+  }
+
+  /// Whether a setting that nobody said is left out because another one says the same.
+  bool stands_aside(const FieldSpec& spec) const {
+    if (spec.alternative.empty()) return false;
+    auto other = slots_.find(spec.alternative);
+    return !spec.required || (other != slots_.end() && other->second.given);
+  }
+
   /// Puts one owner's view of a setting into its map.
   void place(Node& out, const FieldSpec& spec, const Node& section) {
     const Slot& slot = slots_.at(spec.path);
     Node value;
+    if (!slot.given && stands_aside(spec)) return;
     if (slot.given) {
       // Two owners with the same idea of a setting would report the same fault twice.
       Report faults;
@@ -229,7 +255,8 @@ class SectionReader {
   }
 
   void missing(const FieldSpec& spec, const Node& section) {
-    auto& fault = report_.error("missing", full(spec.path), {}, cat("must be given: ", describe(spec)));
+    std::string or_else = spec.alternative.empty() ? "" : cat(", or ", full(spec.alternative));
+    auto& fault = report_.error("missing", full(spec.path), {}, cat("must be given: ", describe(spec), or_else));
     if (!spec.doc.empty()) fault.note(spec.doc);
     if (section.loc() && section.is_map()) fault.note("the section is at " + section.loc().text());
     if (!spec.example.empty()) fault.fix(cat("e.g. ", full(spec.path), "=", spec.example));
@@ -305,6 +332,7 @@ std::string describe(const FieldSpec& spec) {
   if (!spec.choices.empty()) out += ", one of " + join(spec.choices, ", ");
   if (!spec.unit.empty()) out += " (" + spec.unit + ")";
   if (!spec.derived.empty()) out += ", computed from " + spec.derived;
+  if (!spec.share_of.empty()) out += cat(" or a share of ", spec.share_of, " such as 5%");
   if (spec.nullable && spec.type != FieldType::tree) out += " or null";
   return out;
 }

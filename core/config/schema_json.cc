@@ -30,6 +30,8 @@ Json to_json(const FieldSpec& spec) {
   if (!spec.renamed_from.empty()) out["renamed_from"] = spec.renamed_from;
   if (!spec.plugin_kind.empty()) out["plugin_kind"] = spec.plugin_kind;
   if (!spec.derived.empty()) out["derived"] = spec.derived;
+  if (!spec.share_of.empty()) out["share_of"] = spec.share_of;
+  if (!spec.alternative.empty()) out["alternative"] = spec.alternative;
   if (spec.merge.kind != MergeKind::deep) out["merge"] = name(spec.merge);
   if (!spec.needs.empty()) out["needs"] = spec.needs;
   if (!spec.needs_values.empty()) out["needs_values"] = spec.needs_values;
@@ -79,6 +81,8 @@ FieldSpec spec_from_json(const Json& object) {
   take(object, "renamed_from", spec.renamed_from);
   take(object, "plugin_kind", spec.plugin_kind);
   take(object, "derived", spec.derived);
+  take(object, "share_of", spec.share_of);
+  take(object, "alternative", spec.alternative);
   if (object.contains("merge")) {
     auto rule = merge_rule(object["merge"].get<std::string>());
     if (!rule) refuse(cat("unknown merge '", printable(object["merge"].get<std::string>()), "'"));
@@ -164,16 +168,19 @@ Json scalar_schema(const FieldSpec& spec) {
   return out;
 }
 
-/// A value that is computed, left for the command line, or, of a number, written with its unit: 4k, 500steps.
-Json text_schema(bool numeric) {
+/// A value that is computed, left for the command line, or, of a number, written with its unit, 4k, 500steps, or as a share, 5%.
+Json text_schema(bool numeric, bool share = false) {
   std::string pattern = "\\$\\{|^\\?\\?\\?$";
   if (numeric) pattern += "|^[-+]?[0-9.]+[ _]?[A-Za-z][A-Za-z_]*$";
+  if (share) pattern += "|^[0-9.]+ ?%$";
   return {{"type", "string"}, {"pattern", pattern}};
 }
 
 std::string description(const FieldSpec& spec) {
   std::string doc = spec.doc;
   if (!spec.unit.empty()) doc += " (" + spec.unit + ")";
+  if (!spec.share_of.empty()) doc += cat("; or a share of ", spec.share_of, ", such as 5%");
+  if (!spec.alternative.empty()) doc += cat("; in place of ", spec.alternative);
   if (!spec.derived.empty()) doc += cat("; computed from ", spec.derived, ", cannot be set");
   if (spec.merge.kind == MergeKind::append) doc += "; lists of later files are added";
   if (spec.merge.kind == MergeKind::by_key)
@@ -202,13 +209,13 @@ Json value_schema(const FieldSpec& spec) {
     out["not"] = Json::object();  // whatever is written here is wrong
     return out;
   }
-  if (!spec.required && !spec.secret)
+  if (!spec.required && !spec.secret && !spec.default_value.empty())
     out["default"] = json_value(parse_yaml(spec.default_value, "default of " + spec.path));
   if (!spec.example.empty()) out["examples"] = Json::array({json_value(Node::plain(spec.example))});
   if (spec.type == FieldType::tree) return out;
   out["anyOf"] = Json::array({value});
   if (spec.nullable) out["anyOf"].push_back({{"type", "null"}});
-  out["anyOf"].push_back(text_schema(numeric));
+  out["anyOf"].push_back(text_schema(numeric, !spec.share_of.empty()));
   return out;
 }
 

@@ -48,6 +48,8 @@ Node describe_field(const Owner& owner, const FieldSpec& spec) {
   if (!spec.choices.empty()) add("choices", texts(spec.choices));
   if (!spec.plugin_kind.empty()) add("plugin", Node::string(spec.plugin_kind));
   if (!spec.renamed_from.empty()) add("renamed_from", texts(spec.renamed_from));
+  if (!spec.share_of.empty()) add("share_of", Node::string(spec.share_of));
+  if (!spec.alternative.empty()) add("alternative", Node::string(spec.alternative));
   if (spec.secret) add("secret", Node::boolean(true));
   const std::string& needs = spec.needs.empty() ? owner.schema->needs : spec.needs;
   if (!needs.empty()) add("needs", Node::string(needs));
@@ -148,6 +150,7 @@ std::string setting_text(const Node& setting) {
   if (const Node* plugin = setting.get("plugin"))
     line("names", cat("a plugin of the kind ", plugin->as_text()));
   if (const Node* old = setting.get("renamed_from")) line("also called", joined(*old));
+  if (const Node* other = setting.get("alternative")) line("instead of", other->as_text());
   if (const Node* needs = setting.get("needs"))
     line("needs", cat(needs->as_text(), ", which this build does not have"));
   if (setting.get("secret")) line("secret", "never saved or shown");

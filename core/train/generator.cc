@@ -78,7 +78,7 @@ std::vector<int32_t> Generator::generate(std::vector<int32_t> prompt, const Samp
     if (seen.size() > window) seen = seen.last(window);
     std::vector<float> all = logits(seen);
     int32_t id = sample_token(std::span(all).last(width), options, random.uniform(made.size()));
-    if (eod && id == *eod) break;
+    if ((eod && id == *eod) || std::find(options.stop.begin(), options.stop.end(), id) != options.stop.end()) break;
     made.push_back(id);
     text.push_back(id);
     if (on_token) on_token(id);

@@ -10,6 +10,7 @@
 #include "mtrain/base/text_stream.h"
 #include "mtrain/comm/thread_world.h"
 #include "mtrain/train/dtype_choice.h"
+#include "mtrain/train/epochs.h"
 #include "mtrain/train/job_identity.h"
 #include "mtrain/train/launcher.h"
 
@@ -68,6 +69,7 @@ void run_launched(Recipe& recipe, PluginHost& plugins, const std::function<void(
                   cat("the ranks of this job are not alike:", differences),
                   "start all with the same words and let them see the same files and installation of mtrain");
     settle_dtype(recipe, plugins, *world);
+    settle_epochs(recipe, plugins, *world);
     rank(*world);
   } catch (const Error& error) {
     if (tells)
@@ -89,6 +91,7 @@ void run_job(Recipe& recipe, PluginHost& plugins, const std::function<void(Commu
   if (dist.comm && *dist.comm != "thread") return run_launched(recipe, plugins, rank);
   require_no_launcher();
   settle_dtype(recipe, plugins);
+  settle_epochs(recipe, plugins);
   if (dist.nproc == 1) return rank(*make_self_communicator());
   run_ranks(static_cast<int>(dist.nproc), rank, comm_context(dist));
 }

@@ -203,6 +203,13 @@ fs::path Recipe::checkpoint_directory() const {
                                          : fs::path(settings.checkpoint.dir);
 }
 
+DatasetContext dataset_context(const Recipe& recipe, const Tokenizer* tokenizer) {
+  return {.seq_length = recipe.settings.model.seq_length,
+          .seed = static_cast<uint64_t>(recipe.settings.rng.seed),
+          .base_directory = recipe.directory,
+          .tokenizer = tokenizer};
+}
+
 SchemaCatalog schema_catalog(const PluginHost& plugins) {
   SchemaCatalog catalog;
   Settings defaults;

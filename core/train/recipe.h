@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "mtrain/config/container.h"
+#include "mtrain/data/dataset.h"
 #include "mtrain/plugin/plugin_host.h"
 #include "mtrain/train/cluster.h"
 #include "mtrain/train/input_paths.h"
@@ -45,6 +46,9 @@ struct MT_API Recipe {
 
 /// The schemas of all sections and of every plugin found, without running plugin code.
 MT_API SchemaCatalog schema_catalog(const PluginHost& plugins);
+
+/// What the maker of the recipe's dataset is given.
+MT_API DatasetContext dataset_context(const Recipe& recipe, const Tokenizer* tokenizer);
 
 /// Reads a recipe and checks it against all schemas and rules. Every fault is in the recipe's report; it is
 /// for use only when report.ok().

@@ -7,6 +7,8 @@
 
 #include "mtrain/base/log.h"
 #include "mtrain/checkpoint/store.h"
+#include "mtrain/config/yaml_load.h"
+#include "mtrain/config/yaml_write.h"
 #include "mtrain/train/train_state.h"
 
 namespace mtrain {
@@ -33,6 +35,13 @@ int64_t step_of(const fs::path& folder) {
   int64_t step = -1;
   auto [end, error] = std::from_chars(name.data() + 5, name.data() + name.size(), step);
   return error == std::errc() && end == name.data() + name.size() ? step : -1;
+}
+
+/// Who only uses a model needs no optimizer: its plugin may be gone.
+std::string without_training(const std::string& recipe, const std::string& place) {
+  Node config = parse_yaml(recipe, place);
+  for (const char* section : {"optimizer", "scheduler"}) config.erase(section);
+  return write_yaml(config);
 }
 
 }  // namespace
@@ -100,9 +109,8 @@ SavedRun open_saved_run(const fs::path& given, const std::vector<std::string>& o
   auto [folder, step] = find_saved_step(given);
   CheckpointStore store(folder);
   CheckpointMeta meta = meta_from_json(store.meta(step), store.step_folder(step).string());
-  SavedRun run{recipe_from_text(meta.config, cat(store.step_folder(step).string(), " (its recipe)"),
-                                meta.directory, overrides, plugins),
-               folder, step, {}};
+  const std::string place = cat(store.step_folder(step).string(), " (its recipe)");
+  SavedRun run{recipe_from_text(without_training(meta.config, place), place, meta.directory, overrides, plugins), folder, step, {}};
   run.recipe.name = meta.name;
   if (meta.saved != "{}") run.config = saved_config_from_json(meta.saved, store.step_folder(step).string());
   return run;

@@ -121,7 +121,7 @@ void Trainer::build() {
   PluginHost& plugins = session_.plugins;
   if (first() && s.dist.backend == "cpu")
     for (const auto& note : cpu_speed_notes(s.mixed_precision.compute_type(), s.run.threads)) log_warn(note);
-  DatasetContext data = dataset_context(session_);
+  DatasetContext data = dataset_context(recipe_, session_.tokenizer.get());
   data.tell = first();
   dataset_ = with_path_origins(
       recipe_.inputs, [&] { return plugins.make<Dataset>(s.dataset.type, recipe_.component("dataset"), data); });
@@ -424,14 +424,6 @@ void Trainer::tell(Call&& call) {
 
 void Trainer::event(const std::string& text) {
   tell([&](Observer& o) { o.on_event(text); });
-}
-
-DatasetContext dataset_context(const Session& session) {
-  const Settings& s = session.recipe.settings;
-  return {.seq_length = s.model.seq_length,
-          .seed = static_cast<uint64_t>(s.rng.seed),
-          .base_directory = session.recipe.directory,
-          .tokenizer = session.tokenizer.get()};
 }
 
 EvalMetrics evaluate_split(Session& session, Interpreter& interpreter, const Dataset& dataset, Split split,

@@ -11,6 +11,10 @@ install(TARGETS mtrain mtrain_core EXPORT mtrainTargets RUNTIME DESTINATION bin 
 install(EXPORT mtrainTargets NAMESPACE mtrain:: DESTINATION ${MT_PACKAGE_DIR})
 export(EXPORT mtrainTargets NAMESPACE mtrain:: FILE ${CMAKE_BINARY_DIR}/mtrainTargets.cmake)
 
+if(NOT CMAKE_CROSSCOMPILING)  # the program writes the pages of its commands itself
+  install(CODE "execute_process(COMMAND $<TARGET_FILE:mtrain> -q help --man -o ${CMAKE_BINARY_DIR}/man COMMAND_ERROR_IS_FATAL ANY)")
+  install(DIRECTORY ${CMAKE_BINARY_DIR}/man/ DESTINATION share/man/man1)
+endif()
 install(DIRECTORY ${CMAKE_SOURCE_DIR}/core/ DESTINATION include/mtrain FILES_MATCHING PATTERN "*.h")
 install(FILES ${CMAKE_BINARY_DIR}/generated/mtrain/plugin/abi_hash.h DESTINATION include/mtrain/plugin)
 foreach(folder recipes schemas)

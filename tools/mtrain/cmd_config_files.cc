@@ -108,7 +108,7 @@ void add_config_tree(CLI::App& config, Cli& cli) {
   auto* command =
       config.add_subcommand("tree", "show the files of a recipe, what each brings and which shadows which");
   auto words = add_recipe_words(*command);
-  auto json = add_json_format(*command);
+  auto json = add_json_flag(*command);
   command->footer("Example:\n  mtrain config tree recipes/quickstart.yaml +optimizer=adamw");
   command->callback([&cli, words, json] { print_tree(cli, recipe_request(cli, *words), *json, false); });
 }
@@ -117,10 +117,10 @@ void add_config_searchpath(CLI::App& config, Cli& cli) {
   auto* command = config.add_subcommand("searchpath", "list the folders of recipes and groups; first wins");
   auto recipe = std::make_shared<std::string>();
   command->add_option("recipe", *recipe, "also its own folder, which comes first")->type_name("RECIPE");
-  auto json = add_json_format(*command);
+  auto json = add_json_flag(*command);
   command->footer(
-      "Examples:\n  mtrain config searchpath\n  mtrain config searchpath recipes/quickstart.yaml --format "
-      "json");
+      "Examples:\n  mtrain config searchpath\n  mtrain config searchpath recipes/quickstart.yaml "
+      "--json");
   command->callback([&cli, recipe, json] { print_searchpath(cli, *recipe, *json); });
 }
 

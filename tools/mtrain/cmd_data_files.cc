@@ -150,7 +150,7 @@ void show(const Cli& cli, const ShowArguments& arguments) {
         {.most = arguments.tokens, .ids = arguments.ids});
   IndexedFile file(a.path);
   PluginHost plugins = plugin_host(cli);
-  auto tokenizer = make_tokenizer(plugins, a.tokenizer, a.settings);
+  auto tokenizer = make_tokenizer(plugins, a.tokenizer, a.tokenizer_settings());
   auto [first, last] = chosen_documents(arguments.documents, file.num_documents());
   const bool colours = ::isatty(STDOUT_FILENO) != 0;
   for (int64_t d = first; d < last; ++d) {
@@ -205,12 +205,11 @@ void add_data_show(CLI::App& data, Cli& cli) {
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
   command->add_flag("--ids", a->ids, "with their ids");
-  command->add_option("settings", a->records.settings, "settings of the tokenizer: key=value")->type_name("KEY=VALUE");
   command->footer(
       "Of records, learnt tokens stand out: in green on a terminal, in brackets elsewhere.\n"
       "Examples:\n"
       "  mtrain data show data/web -t byte --documents 10:12 --ids\n"
-      "  mtrain data show chats.jsonl -t hf path=models/qwen --data train_on=last");
+      "  mtrain data show chats.jsonl -t hf path=models/qwen dataset.train_on=last");
   command->callback([&cli, a] { show(cli, *a); });
 }
 

@@ -19,6 +19,8 @@ namespace {
 
 using namespace finetune;
 
+constexpr std::string_view kOfDataset = "dataset.";
+
 /// A tokenizer, and what a dataset is made from beside its settings.
 struct Opened {
   std::unique_ptr<Tokenizer> tokenizer;
@@ -26,7 +28,7 @@ struct Opened {
 };
 
 Opened open(PluginHost& plugins, const RecordArguments& arguments) {
-  Opened out{make_tokenizer(plugins, arguments.tokenizer, arguments.settings), {}};
+  Opened out{make_tokenizer(plugins, arguments.tokenizer, arguments.tokenizer_settings()), {}};
   out.context = {
       .seq_length = arguments.seq_length, .seed = 0, .base_directory = fs::current_path(), .tokenizer = out.tokenizer.get()};
   return out;
@@ -65,7 +67,7 @@ void print_example(const std::string& title, const ExampleStore& store, int64_t 
 
 void show_preferences(const RecordArguments& arguments, const Opened& opened,
                       const std::function<std::pair<int64_t, int64_t>(int64_t)>& range, const ShownTokens& shown) {
-  auto settings = read_config<PreferenceSettings>(settings_tree(arguments.data, "dataset"));
+  auto settings = read_config<PreferenceSettings>(settings_tree(arguments.dataset_settings(), "dataset"));
   const ExampleEncoder encoder = make_encoder({.records = settings.records}, opened.context);
   PreferenceFile file = load_preference_file(arguments.path, settings, encoder, arguments.seq_length);
   std::cout << file.summary(arguments.seq_length) << '\n';
@@ -98,7 +100,7 @@ void pack(const Cli& cli, const PackArguments& arguments) {
   PluginHost plugins = plugin_host(cli);
   const RecordArguments& a = arguments.records;
   Opened opened = open(plugins, a);
-  auto settings = read_config<SftSettings>(settings_tree(a.data, "dataset"));
+  auto settings = read_config<SftSettings>(settings_tree(a.dataset_settings(), "dataset"));
   settings.packing = "offline";
   MT_USER_CHECK(settings.packed_length <= a.seq_length, ErrorClass::config,
                 cat("dataset.packed_length ", settings.packed_length, " is above --seq-length ", a.seq_length),
@@ -156,10 +158,25 @@ void add_record_options(CLI::App& command, RecordArguments& a) {
   command.add_option("--dataset", a.type, "of records: the dataset that reads them")
       ->check(CLI::IsMember({"sft", "preference"}))
       ->capture_default_str();
-  command.add_option("--data", a.data, "of records: a setting of the dataset")->type_name("KEY=VALUE")->allow_extra_args(false);
   command.add_option("--seq-length", a.seq_length, "of records: tokens of a sample")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 24))
       ->capture_default_str();
+  command.add_option("settings", a.settings, "settings of the tokenizer: key=value, and of the dataset: dataset.key=value")
+      ->type_name("KEY=VALUE");
+}
+
+std::vector<std::string> RecordArguments::tokenizer_settings() const {
+  std::vector<std::string> out;
+  for (const auto& word : settings)
+    if (!word.starts_with(kOfDataset)) out.push_back(word);
+  return out;
+}
+
+std::vector<std::string> RecordArguments::dataset_settings() const {
+  std::vector<std::string> out;
+  for (const auto& word : settings)
+    if (word.starts_with(kOfDataset)) out.push_back(word.substr(kOfDataset.size()));
+  return out;
 }
 
 void show_records(const Cli& cli, const RecordArguments& arguments,
@@ -167,7 +184,7 @@ void show_records(const Cli& cli, const RecordArguments& arguments,
   PluginHost plugins = plugin_host(cli);
   Opened opened = open(plugins, arguments);
   if (arguments.type == "preference") return show_preferences(arguments, opened, range, shown);
-  auto settings = read_config<SftSettings>(settings_tree(arguments.data, "dataset"));
+  auto settings = read_config<SftSettings>(settings_tree(arguments.dataset_settings(), "dataset"));
   const SftFile file =
       load_sft_file(arguments.path, settings, make_encoder(settings, opened.context), arguments.seq_length, true);
   std::cout << file.summary(arguments.seq_length) << '\n';
@@ -185,7 +202,6 @@ void add_data_pack(CLI::App& data, Cli& cli) {
       ->type_name("PREFIX");
   command->add_flag("--force", a->force, "replace files that exist");
   command->add_flag("--json", a->json, "print as JSON");
-  command->add_option("settings", a->records.settings, "settings of the tokenizer: key=value")->type_name("KEY=VALUE");
   command->footer("Example:\n  mtrain data pack chats.jsonl -t hf path=models/qwen --seq-length 8192");
   command->callback([&cli, a] { pack(cli, *a); });
 }

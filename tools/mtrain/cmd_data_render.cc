@@ -25,7 +25,7 @@ using nlohmann::ordered_json;
 
 struct RenderArguments {
   std::string input = "-", template_path, which = "default", tokenizer;
-  std::vector<std::string> settings;
+  std::vector<std::string> words, settings;  // as they stand; those of the tokenizer
 };
 
 std::tm local_time() {
@@ -170,9 +170,11 @@ void render(Cli& cli, const RenderArguments& arguments) {
 void add_data_render(CLI::App& data, Cli& cli) {
   auto* command = data.add_subcommand("render", "conversations as the text and tokens that a model is trained on");
   auto a = std::make_shared<RenderArguments>();
-  command->add_option("input", a->input, "JSON lines: messages, tools and add_generation_prompt, or records in another format of conversations; -: standard input")
-      ->capture_default_str()
-      ->type_name("FILE");
+  command
+      ->add_option("input", a->words,
+                   "JSON lines: messages, tools and add_generation_prompt, or records in another format of conversations (without one, or "
+                   "-: standard input); and settings of the tokenizer: key=value")
+      ->type_name("FILE KEY=VALUE");
   command
       ->add_option("--template", a->template_path,
                    "a file of Jinja, a tokenizer_config.json, a model's folder that has either, or the name of a template that\n"
@@ -181,14 +183,19 @@ void add_data_render(CLI::App& data, Cli& cli) {
       ->type_name("PATH");
   command->add_option("--name", a->which, "which of several templates of a tokenizer_config.json")->capture_default_str();
   command->add_option("-t,--tokenizer", a->tokenizer, "also give ids and their mask by this tokenizer")->type_name("NAME");
-  command->add_option("--set", a->settings, "a setting of the tokenizer: key=value")->type_name("KEY=VALUE");
   command->footer(
       "Gives a JSON object a line: text, ids and mask (1: to be learnt), where assistants speak in code points of the text, and\n"
       "how that was found.\n"
       "Examples:\n"
       "  mtrain data render talks.jsonl --template models/llama3\n"
-      "  mtrain data render talks.jsonl --template chat.jinja -t hf --set path=models/llama3/tokenizer.json");
-  command->callback([&cli, a] { render(cli, *a); });
+      "  mtrain data render talks.jsonl --template chat.jinja -t hf path=models/llama3/tokenizer.json");
+  command->callback([&cli, a] {
+    a->settings = take_settings(a->words);
+    MT_USER_CHECK(a->words.size() <= 1, ErrorClass::usage, cat("there is one input, and these are ", a->words.size()),
+                  "lay them end to end: cat A B | mtrain data render …");
+    if (!a->words.empty()) a->input = a->words.front();
+    render(cli, *a);
+  });
 }
 
 }  // namespace mtrain

@@ -130,7 +130,7 @@ void copy(const Cli& cli, const std::string& said, const std::string& to) {
   report.throw_if_errors();
   create(cli, to, copied.text);
   for (const Location& where : copied.by_hand)
-    log_warn(where.text(), ": this path is relative to ", paths_start(file, folders).string(), " and was copied as it is; change it in ", to);
+    log_warn(where.text(), ": this path was copied as it is; where it is a relative one, adapt it in ", to);
 }
 
 void verify(Cli& cli, const std::vector<std::string>& files, bool json) {
@@ -154,12 +154,11 @@ void verify(Cli& cli, const std::vector<std::string>& files, bool json) {
 void add_list(CLI::App& recipes, Cli& cli) {
   auto* command =
       recipes.add_subcommand("ls", "list the recipes of the search path, and whether each runs here");
-  auto groups = std::make_shared<bool>(false), as_json = std::make_shared<bool>(false);
+  auto groups = std::make_shared<bool>(false);
   command->add_flag("--groups", *groups, "also the options of groups: optimizer/adamw, …");
-  command->add_flag("--json", *as_json, "the same as --format json");
-  auto json = add_json_format(*command);
+  auto json = add_json_flag(*command);
   command->footer("Examples:\n  mtrain recipes ls\n  mtrain recipes ls --groups --json");
-  command->callback([&cli, groups, as_json, json] { list(cli, *groups, *json || *as_json); });
+  command->callback([&cli, groups, json] { list(cli, *groups, *json); });
 }
 
 void add_cat(CLI::App& recipes, Cli& cli) {
@@ -200,7 +199,7 @@ void add_verify(CLI::App& recipes, Cli& cli) {
       recipes.add_subcommand("verify", "check recipes, all of the search path when none is named");
   auto files = std::make_shared<std::vector<std::string>>();
   command->add_option("recipes", *files, "names or files")->type_name("RECIPE");
-  auto json = add_json_format(*command);
+  auto json = add_json_flag(*command);
   command->footer(
       "Exit status: 10 when a recipe is faulty; one that needs parts that are not built is not.\n"
       "Examples:\n  mtrain recipes verify\n  mtrain recipes verify recipes/mine.yaml");

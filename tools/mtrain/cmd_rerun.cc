@@ -130,7 +130,7 @@ void rerun(Cli& cli, const RecipeWords& words) {
 void add_rerun_command(CLI::App& app, Cli& cli) {
   auto* command =
       app.add_subcommand("rerun", "repeat a run from what its folder or checkpoint says, in a new folder");
-  auto words = add_recipe_words(*command, "RUN|CHECKPOINT");
+  auto words = add_recipe_words(*command, "RUN|CHECKPOINT", "a run's folder, or one of its checkpoints");
   command->footer(
       "Settings that changed on a resume change again at the same step. The same program, plugins and data give the same\n"
       "losses, bit for bit; a warning says what differs, or which steps cannot be repeated as they were.\n"

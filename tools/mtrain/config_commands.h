@@ -18,8 +18,8 @@ void add_config_searchpath(CLI::App& config, Cli& cli);
 void add_config_diff(CLI::App& config, Cli& cli);
 void add_config_migrate(CLI::App& config, Cli& cli);
 
-/// Adds --format text|json; the answer is true when JSON is wanted.
-std::shared_ptr<bool> add_json_format(CLI::App& command);
+/// Adds --json; the answer is true when it is given.
+std::shared_ptr<bool> add_json_flag(CLI::App& command);
 /// Prints a tree as JSON, or what `text` makes of it.
 void print_answer(bool json, const Node& answer, const std::string& text);
 

@@ -11,6 +11,9 @@
 
 namespace mtrain {
 
+/// Takes the words that are settings (key=value, and no file) out of those that a command was given, and returns them.
+std::vector<std::string> take_settings(std::vector<std::string>& words);
+
 /// The settings key=value … of a section of a recipe.
 Node settings_tree(const std::vector<std::string>& arguments, const std::string& section);
 
@@ -21,10 +24,12 @@ std::unique_ptr<Tokenizer> make_tokenizer(PluginHost& plugins, const std::string
 /// Records of fine-tuning data, and how they are read.
 struct RecordArguments {
   std::string path, tokenizer, type = "sft";
-  std::vector<std::string> settings, data;  // of the tokenizer, and of the dataset
+  std::vector<std::string> settings;  // key=value of the tokenizer, dataset.key=value of the dataset
+  std::vector<std::string> tokenizer_settings() const;
+  std::vector<std::string> dataset_settings() const;  // without "dataset."
   int64_t seq_length = 4096;
 };
-/// Options that `data show` and `data pack` share.
+/// Options and settings that `data show` and `data pack` share.
 void add_record_options(CLI::App& command, RecordArguments& arguments);
 /// How tokens are shown.
 struct ShownTokens {

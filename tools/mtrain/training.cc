@@ -53,7 +53,8 @@ int run_training(const Cli& cli, Recipe& recipe, PluginHost& plugins, const Trai
   if (cli.quiet) set_log_level(LogLevel::warn);
   NewRunFolders folders(recipe);
   std::mutex building;
-  const int64_t steps = recipe.settings.train.steps, last = std::min(steps, options.until.value_or(steps));
+  // The recipe says train.steps once the job has begun.
+  auto last = [&] { return std::min(recipe.settings.train.steps, options.until.value_or(INT64_MAX)); };
   std::atomic<bool> stopped = false;
   run_job(recipe, plugins, [&](Communicator& ranks) {
     RankMesh mesh(recipe, ranks);
@@ -68,16 +69,16 @@ int run_training(const Cli& cli, Recipe& recipe, PluginHost& plugins, const Trai
       folders.keep();
     };
     auto stop = [&] {
-      const bool wanted = signals.received() != 0 || trainer->state().step >= last;
+      const bool wanted = signals.received() != 0 || trainer->state().step >= last();
       if (!wanted) begin();
       return wanted;
     };
     build_in_turn(ranks, building, [&] { trainer.emplace(recipe, plugins, stop, mesh); });
     if (first) start_first(*trainer, recipe, cli.quiet, options.before_start);
     trainer->run();
-    if (steps == 0 && trainer->state().step == 0) begin();
+    if (recipe.settings.train.steps == 0 && trainer->state().step == 0) begin();
     if (invocation) end_invocation(*invocation, trainer->state().step);
-    if (trainer->state().step >= last) return;
+    if (trainer->state().step >= last()) return;
     stopped = true;
     if (first && signals.received() == 0) log_warn("stopped after step ", trainer->state().step, ": another rank got a signal");
   });

@@ -23,11 +23,11 @@ void bind_recompute(ModelSection& s, Fields& f) {
       .renamed_from({"recompute_num_layers"});
   f("recompute_modules", s.recompute_modules, "selective: the parts of a block that are computed again")
       .one_of({"core_attn", "layernorm", "mlp", "moe", "moe_act", "shared_experts", "mla_up_proj"})
-      .needs("selective recomputation of this part", {"moe", "moe_act", "shared_experts", "mla_up_proj"})
+      .needs("multi-head latent attention", {"mla_up_proj"})
       .resume(safe);
   f("recompute_distribute", s.recompute_distribute,
     "full: the kept inputs of blocks are split over tensor-parallel ranks")
-      .needs("tensor parallelism")
+      .needs("kept inputs that are gathered again over tensor-parallel ranks (dist.sp=true keeps them split, and more)")
       .resume(safe)
       .renamed_from({"distribute_saved_activations"});
 }

@@ -12,7 +12,13 @@ void TrainSection::bind(Fields& f) {
       .min(0).max(kLargestDimension)
       .unit("steps")
       .example("1000")
-      .renamed_from({"train_iters", "max_steps"});
+      .renamed_from({"train_iters", "max_steps"})
+      .alternative("epochs");
+  f("epochs", epochs, "passes over the training data; the steps are counted when the run begins")
+      .min(0)
+      .example("3")
+      .renamed_from({"num_epochs", "num_train_epochs"})
+      .alternative("steps");
   f("micro_batch_size", micro_batch_size, "samples in one forward and backward pass")
       .min(1).max(kLargestDimension)
       .unit("samples")
