@@ -19,13 +19,6 @@ void make_run(const Scratch& scratch, const std::string& more = "") {
   REQUIRE_MESSAGE(out.status == 0, out.err);
 }
 
-std::vector<std::string> lines(const std::string& text) {
-  std::vector<std::string> out;
-  std::stringstream in(text);
-  for (std::string line; std::getline(in, line);) out.push_back(line);
-  return out;
-}
-
 std::string generated(const Scratch& scratch, const std::string& words) {
   Outcome out = cli_in(scratch.path(), "generate --from " + words + kGreedy);
   CHECK_MESSAGE(out.status == 0, out.err);
