@@ -40,7 +40,7 @@ TEST_CASE("manual pages: one for each command, which roff reads without a compla
     return;
   }
   for (const auto& file : fs::directory_iterator(scratch / "man1")) {
-    Outcome roff = run({.arguments = {"/usr/bin/groff", "-ww", "-man", "-Tutf8", file.path().string()}});
+    Outcome roff = run({.arguments = {"/usr/bin/groff", "-ww", "-Wbreak", "-Kutf8", "-man", "-Tutf8", file.path().string()}});
     CHECK_MESSAGE(roff.status == 0, roff.err);
     CHECK_MESSAGE(roff.err.empty(), roff.err);
   }

@@ -189,9 +189,9 @@ TEST_CASE("sft tells what is wrong and what to do") {
   }
   // A template that comes with mtrain makes the conversation readable; bytes spell its marks, which is warned about.
   CHECK(datasets.make(scratch, "{path: chat.jsonl, chat_template: llama3, split: '1'}", 128)->split(Split::train, 1)->size() == 1);
-  auto shown = mtrain_in(scratch, "data show chat.jsonl -t byte --data chat_template=chatml");
+  auto shown = mtrain_in(scratch, "data show chat.jsonl -t byte dataset.chat_template=chatml");
   CHECK_MESSAGE(has(shown.err, "<|im_end|>, <|im_start|>, which the tokenizer does not have as one token"), shown.err);
-  shown = mtrain_in(scratch, "data show chat.jsonl -t byte --data chat_template=vicuna");
+  shown = mtrain_in(scratch, "data show chat.jsonl -t byte dataset.chat_template=vicuna");
   CHECK_MESSAGE(has(shown.out, "[ ]|[b]|[<|endoftext|>]"), shown.out);
   CHECK_FALSE(has(shown.err, "as one token"));
 }
