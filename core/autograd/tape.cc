@@ -2,6 +2,8 @@
 
 #include <queue>
 
+#include "mtrain/base/plugin_call.h"
+
 namespace mtrain {
 
 GradTarget::~GradTarget() = default;
@@ -132,7 +134,7 @@ void backward(std::shared_ptr<NodeBase> output, const Tensor& gradient, Deferred
     std::shared_ptr<TapeNode> node = ready.top();
     ready.pop();
     before_values(*node);
-    node->run_backward(take_gradient(*node), later);
+    call_plugin(*node, "backward()", [&] { node->run_backward(take_gradient(*node), later); });
     for (auto& input : std::exchange(node->inputs, {})) {
       if (Leaf* leaf = as_leaf(input.get())) count_done(*leaf);  // what is put off holds a use of its own
       auto next = std::dynamic_pointer_cast<TapeNode>(input);

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "mtrain/base/error.h"
+#include "mtrain/base/plugin_call.h"
 
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/common_interface_defs.h>
@@ -90,6 +91,7 @@ void Fiber::resume() {
 void Fiber::yield() { leave(); }
 
 void Fiber::go() {
+  const PluginCall* owner_call = PluginCall::exchange_current(plugin_call_);
 #if defined(__SANITIZE_ADDRESS__)
   __sanitizer_start_switch_fiber(&context_->owner_shadow, context_->own.uc_stack.ss_sp, context_->own.uc_stack.ss_size);
 #endif
@@ -101,6 +103,7 @@ void Fiber::go() {
 #if defined(__SANITIZE_ADDRESS__)
   __sanitizer_finish_switch_fiber(context_->owner_shadow, nullptr, nullptr);
 #endif
+  plugin_call_ = PluginCall::exchange_current(owner_call);
   if (under_way_) return;
 #if defined(__SANITIZE_THREAD__)
   __tsan_destroy_fiber(context_->own_thread);

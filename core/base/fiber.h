@@ -1,5 +1,6 @@
 // Fiber: a second flow of control on one thread, with a stack of its own. Whoever owns it says when it goes on, and it says when
-// it stops; nothing runs at the same time. Thread-local state is the thread's. For one thread; not to be moved.
+// it stops; nothing runs at the same time. Thread-local state is the thread's,
+// but for the PluginCall, which is the flow's. For one thread; not to be moved.
 #pragma once
 #include <cstddef>
 #include <exception>
@@ -9,6 +10,11 @@
 #include "mtrain/base/export.h"
 
 namespace mtrain {
+
+/// Thrown to unwind a flow of control that will not go on; no error.
+struct FiberUnwinding {};
+
+class PluginCall;
 
 class MT_API Fiber {
  public:
@@ -38,6 +44,7 @@ class MT_API Fiber {
   std::unique_ptr<Context> context_;
   std::function<void()> body_;
   std::exception_ptr thrown_;
+  const PluginCall* plugin_call_ = nullptr;  // the body's, while it does not run
   bool under_way_ = false;
 };
 

@@ -5,6 +5,7 @@
 
 #include "interpreter.h"
 #include "mtrain/base/error.h"
+#include "turns.h"
 
 namespace mtrain::chat {
 
@@ -74,46 +75,6 @@ void define_functions(Interpreter& in, const std::tm& now) {
   }));
 }
 
-bool says_assistant(const Value& message) {
-  if (!message.is(VK::map)) return false;
-  const Value* role = message.as_map().find("role");
-  return role && role->is(VK::text) && role->as_text().bytes == "assistant";
-}
-
-/// Stretches that touch become one.
-void add_stretch(std::vector<Stretch>& to, Stretch next) {
-  if (next.end <= next.begin) return;
-  if (!to.empty() && next.begin <= to.back().end)
-    to.back().end = std::max(to.back().end, next.end);
-  else
-    to.push_back(next);
-}
-
-/// From the first to the last byte of each assistant's message, and a special token that follows.
-void mask_by_origins(const ChatInput& input, RenderedChat& chat) {
-  const Text& text = chat.text;
-  const List& messages = input.messages.items();
-  std::vector<Stretch> spans(messages.size(), {text.bytes.size(), 0});
-  for (size_t i = 0; i < text.origins.size(); ++i) {
-    Origin origin = text.origins[i];
-    if (origin == kTemplate || origin == kOtherInput || origin > messages.size()) continue;
-    Stretch& span = spans[origin - 1u];
-    span.begin = std::min(span.begin, i);
-    span.end = i + 1;
-  }
-  for (size_t m = 0; m < messages.size(); ++m) {
-    if (!says_assistant(messages[m]) || spans[m].end == 0) continue;
-    Stretch span = spans[m];
-    for (const auto& [name, token] : input.special)
-      if (!token.empty() && text.bytes.compare(span.end, token.size(), token) == 0) {
-        span.end += token.size();
-        break;
-      }
-    add_stretch(chat.assistant, span);
-  }
-  chat.mask = RenderedChat::Mask::origins;
-}
-
 }  // namespace
 
 Value messages_from_json(std::string_view json) {
@@ -144,13 +105,12 @@ ChatTemplate::~ChatTemplate() = default;
 ChatTemplate::ChatTemplate(ChatTemplate&&) noexcept = default;
 ChatTemplate& ChatTemplate::operator=(ChatTemplate&&) noexcept = default;
 
-RenderedChat ChatTemplate::render_messages(const ChatInput& input, size_t count, bool prompt) const {
+RenderedChat ChatTemplate::render_messages(const ChatInput& input, const List& messages, bool prompt) const {
   Interpreter interpreter{Budget{}};
   define_functions(interpreter, input.now);
   for (const auto& [name, text] : input.special) interpreter.define(name, Value::text(Text(text)));
   for (const auto& [name, value] : input.more) interpreter.define(name, value);
-  const List& all = input.messages.items();
-  interpreter.define("messages", Value::list(List(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(count))));
+  interpreter.define("messages", Value::list(messages));
   if (!input.tools.is(VK::none)) interpreter.define("tools", input.tools);
   if (!input.documents.is(VK::none)) interpreter.define("documents", input.documents);
   interpreter.define("add_generation_prompt", Value::boolean(prompt));
@@ -168,33 +128,13 @@ RenderedChat ChatTemplate::render_messages(const ChatInput& input, size_t count,
 }
 
 RenderedChat ChatTemplate::render(const ChatInput& input) const {
-  return render_messages(input, input.messages.items().size(), input.add_generation_prompt);
-}
-
-bool ChatTemplate::mask_by_prefixes(const ChatInput& input, RenderedChat& chat) const {
-  const List& messages = input.messages.items();
-  std::vector<Stretch> found;
-  for (size_t m = 0; m < messages.size(); ++m) {
-    if (!says_assistant(messages[m])) continue;
-    try {
-      std::string before = render_messages(input, m, true).text.bytes;
-      std::string after = render_messages(input, m + 1, false).text.bytes;
-      if (!after.starts_with(before) || !chat.text.bytes.starts_with(after)) return false;
-      add_stretch(found, {before.size(), after.size()});
-    } catch (const Error&) {
-      return false;  // the template does not like conversations that end there
-    }
-  }
-  chat.assistant = std::move(found);
-  chat.mask = RenderedChat::Mask::prefixes;
-  return true;
+  return render_messages(input, input.messages.items(), input.add_generation_prompt);
 }
 
 RenderedChat ChatTemplate::render_masked(const ChatInput& input) const {
   RenderedChat chat = render(input);
-  const List& messages = input.messages.items();
-  bool speaks = std::any_of(messages.begin(), messages.end(), says_assistant);
-  if (chat.mask == RenderedChat::Mask::none && speaks && !mask_by_prefixes(input, chat)) mask_by_origins(input, chat);
+  mark_assistant_turns(
+      input, [&](const List& messages, bool prompt) { return render_messages(input, messages, prompt).text; }, chat);
   return chat;
 }
 

@@ -26,14 +26,15 @@ struct Stretch {
 
 struct RenderedChat {
   Text text;
-  /// What assistants said, with what ends their turns: the bytes to train on. In order, apart from each other.
+  /// What assistants said, up to and including the special tokens that end their turns: the bytes to train on. In order, apart
+  /// from each other. Headers are never among them, unless a {% generation %} block has them.
   std::vector<Stretch> assistant;
   /// How `assistant` was found.
   enum class Mask : uint8_t {
     none,        // not asked for, or no assistant speaks
     generation,  // the template's {% generation %} blocks
     prefixes,    // the text of messages up to a turn begins the text of those up to the next
-    origins      // where the assistant's own words came to lie, and the special token right behind them
+    origins      // where the assistant's own words came to lie
   } mask = Mask::none;
 };
 
@@ -44,6 +45,9 @@ struct ChatInput {
   bool add_generation_prompt = false;
   /// "bos_token", "eos_token" and so on: texts that count as the template's own.
   std::map<std::string, std::string> special;
+  /// Further texts that are one token of the tokenizer's, so that the ends of turns are known. Those that look like it,
+  /// "<|im_end|>", are known anyway.
+  std::vector<std::string> special_tokens;
   /// Further names, with values of the conversation's.
   std::vector<std::pair<std::string, Value>> more;
   std::tm now{};  // for strftime_now
@@ -67,10 +71,12 @@ class MT_API ChatTemplate {
 
  private:
   struct Parsed;
-  RenderedChat render_messages(const ChatInput& input, size_t count, bool prompt) const;
-  bool mask_by_prefixes(const ChatInput& input, RenderedChat& chat) const;
+  RenderedChat render_messages(const ChatInput& input, const List& messages, bool prompt) const;
   std::unique_ptr<const Parsed> parsed_;
 };
+
+/// What the template wrote that looks like special tokens, "<|im_end|>" or "<end_of_turn>": each once, sorted.
+MT_API std::vector<std::string> special_marks(const Text& text);
 
 /// A stretch of a rendered text that is one special token, or text between such. Special tokens are taken only from what the
 /// template wrote; the longest that fits wins.

@@ -265,7 +265,7 @@ class Lexer {
         if (std::isxdigit(static_cast<unsigned char>(h)) == 0) fail(cat("\\", c, " needs ", width, " hexadecimal digits"));
         code = code * 16 + static_cast<uint32_t>(digit(h) ? h - '0' : (h | 0x20) - 'a' + 10);
       }
-      if (code > 0x10FFFF || (code >= 0xD800 && code < 0xE000)) fail("the escape is no character");
+      if (code > 0x10FFFF || (code >= 0xD800 && code < 0xE000)) fail("the escape is not a character");
       append_utf8(out, code);
       return advance(2 + width);
     }

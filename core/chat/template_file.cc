@@ -12,7 +12,7 @@ using Json = nlohmann::ordered_json;
 
 Json read_settings(const fs::path& file) {
   Json settings = Json::parse(read_file(file), nullptr, false);
-  MT_USER_CHECK(settings.is_object(), ErrorClass::data, cat(file.string(), " is no JSON object"),
+  MT_USER_CHECK(settings.is_object(), ErrorClass::data, cat(file.string(), " is not a JSON object"),
                 "wanted a tokenizer_config.json");
   return settings;
 }

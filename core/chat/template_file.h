@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "mtrain/base/export.h"
 
@@ -12,6 +13,7 @@ struct TemplateFile {
   std::string name;    // of the file, for errors
   std::string source;  // Jinja
   std::map<std::string, std::string> special;  // "bos_token" and its kin, where a tokenizer_config.json lies beside
+  std::vector<std::string> text_marks;  // what looks like special tokens, and is text in this template
 };
 
 /// `path`: a file of Jinja, a tokenizer_config.json, or a folder with either; a file chat_template.jinja goes before the

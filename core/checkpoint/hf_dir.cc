@@ -25,7 +25,7 @@ fs::path contained(const fs::path& folder, const std::string& name, const fs::pa
   const char* hint = "only plain names of files in the same folder are accepted";
   if (name.empty() || name == "." || name == ".." || name.find('/') != std::string::npos ||
       !bad_tensor_name(name).empty())
-    refuse(origin, cat("'", printable(name), "' is no plain file name"), hint);
+    refuse(origin, cat("'", printable(name), "' is not a plain file name"), hint);
   std::error_code error;
   fs::path real_folder = fs::canonical(folder, error);
   fs::path real = error ? fs::path() : fs::canonical(folder / name, error);
@@ -202,7 +202,7 @@ const TensorInfo& HfDir::at(std::string_view name) const {
 
 std::string HfDir::config_text() const {
   if (auto found = text("config.json")) return *std::move(found);
-  refuse(folder_ / "config.json", "no such file", "a model folder holds its config.json beside the weights");
+  refuse(folder_ / "config.json", "no such file", "a model folder holds its config.json next to the weights");
 }
 
 std::optional<std::string> HfDir::text(std::string_view file_name) const {

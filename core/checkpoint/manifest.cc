@@ -92,7 +92,7 @@ class Reader {
     int rank = -1, world = -1;
     if (std::sscanf(out.name.c_str(), "shard-%5d-of-%5d.safetensors", &rank, &world) != 2 || rank < 0 ||
         world < 1 || out.name != shard_name(rank, world))
-      refuse(cat('\'', printable(out.name), "' is no name of a shard"));
+      refuse(cat('\'', printable(out.name), "' is not the name of a shard"));
     if (out.header_bytes > out.bytes) refuse(cat(out.name, ": header is longer than the file"));
     return out;
   }

@@ -18,7 +18,7 @@ Error as_error(const std::exception_ptr& failure) {
   } catch (const std::exception& error) {
     return {ErrorClass::io, cat("cannot save a checkpoint: ", error.what())};
   } catch (...) {
-    return {ErrorClass::io, "cannot save a checkpoint: something was thrown that is no std::exception"};
+    return {ErrorClass::io, "cannot save a checkpoint: something was thrown that is not a std::exception"};
   }
 }
 

@@ -104,7 +104,7 @@ std::string bad_tensor_name(std::string_view name) {
                kMaxNameBytes);
   size_t bad = 0;
   if (!valid_utf8(name, &bad))
-    return cat("tensor name '", printable(name), "' is no UTF-8 at its byte ", bad);
+    return cat("tensor name '", printable(name), "' is not UTF-8 at its byte ", bad);
   for (size_t i = 0; i < name.size(); ++i) {
     auto c = static_cast<unsigned char>(name[i]);
     auto next = i + 1 < name.size() ? static_cast<unsigned char>(name[i + 1]) : 0;

@@ -21,7 +21,7 @@ constexpr uint64_t kWindowBytes = 1u << 20;
 InputFile open_part(const fs::path& path) {
   std::error_code ignored;
   if (fs::is_symlink(fs::symlink_status(path, ignored)))
-    refuse(path, "is a link; a checkpoint's files must lie in its folder", "put the file itself there");
+    refuse(path, "is a link; a checkpoint's files must be in its folder", "put the file itself there");
   return InputFile(path);
 }
 

@@ -192,7 +192,7 @@ void JobWatch::Watcher::receive() {
 void JobWatch::Watcher::take(Link& link, const WatchSocket::Message& message) {
   if (link.rank < 0) {
     if (message.type == kHello) take_hello(link, message.content);
-    if (link.rank < 0) drop_stranger(link, "it is no rank of this job, or came before");
+    if (link.rank < 0) drop_stranger(link, "it is not a rank of this job, or came before");
   } else if (message.type == kStatus) {
     if (auto status = read_status(message.content)) judge_.heard(link.rank, *status, Clock::now());
   } else if (message.type == kAsk) {

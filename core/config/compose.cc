@@ -173,7 +173,7 @@ std::optional<Composition> compose(const ComposeRequest& request, Report& report
   std::vector<Override> values;  // those that choose a group stay only where they prove to be values
   std::set<size_t> choices;
   for (const auto& text : request.overrides) {
-    auto override = parse_override(text, report);
+    auto override = parse_override(text, report, false, request.is_text);
     if (!override) continue;
     if (chooses_group(*override, repository, request)) {
       defaults.choose(*override, names_component(*override, request));

@@ -7,7 +7,9 @@
 #include "mtrain/base/text.h"
 #include "mtrain/config/interpolate.h"
 #include "mtrain/config/not_built.h"
+#include "mtrain/config/share.h"
 #include "mtrain/config/yaml_load.h"
+#include "mtrain/config/yaml_mistakes.h"
 #include "mtrain/config/yaml_write.h"
 
 namespace mtrain {
@@ -100,11 +102,25 @@ MergeRules merge_rules(const Node& tree, const SchemaCatalog& catalog) {
   return out;
 }
 
+/// Whether all who own a setting of this path say that it is any text.
+bool is_text(const std::string& path, const SchemaCatalog& catalog) {
+  const size_t dot = path.find('.');
+  if (dot == std::string::npos) return false;
+  bool found = false;
+  for (const Schema* owner : catalog.all_owners(path.substr(0, dot)))
+    for (const auto& spec : owner->fields) {
+      if (spec.path != path.substr(dot + 1)) continue;
+      if (spec.type != FieldType::string || !spec.choices.empty()) return false;
+      found = true;
+    }
+  return found;
+}
+
 /// The composed recipe with its overrides, not yet checked against anything.
 std::optional<Composition> composed(const ConfigRequest& request, const SchemaCatalog& catalog,
                                     Report& report) {
   ComposeRequest compose_request{
-      request.recipe, request.text, request.search_path, request.overrides, {}, {}, {}, {}, {}};
+      request.recipe, request.text, request.search_path, request.overrides, {}, {}, {}, {}, {}, {}};
   compose_request.expand = [&](Node& body) { expand_shorthands(body, catalog); };
   compose_request.names_component = [&](const std::string& key, const Node& value) {
     std::string kind = catalog.kind_of(key);
@@ -117,6 +133,7 @@ std::optional<Composition> composed(const ConfigRequest& request, const SchemaCa
   compose_request.default_of = [&](const Node& tree, const std::string& path) {
     return default_of(path, tree, catalog);
   };
+  compose_request.is_text = [&](const std::string& path) { return is_text(path, catalog); };
   auto out = compose(compose_request, report);
   if (!out) return out;
   bool nothing = out->files.size() == 1 && out->tree.size() == 0 && request.overrides.empty();
@@ -137,6 +154,7 @@ void compute(Node& tree, const ConfigRequest& request, const SchemaCatalog& cata
 KeyIndex all_names(const SchemaCatalog& catalog,
                    const std::vector<std::pair<std::string, const Schema*>>& chosen) {
   KeyIndex index;
+  index.set_advisor([&catalog](std::string_view wanted) { return catalog.advice(wanted); });
   for (const char* word : {"defaults", "patch", "sweep"}) index.add(word);
   for (const auto& schema : catalog.sections()) {
     index.add(schema.name);
@@ -146,13 +164,20 @@ KeyIndex all_names(const SchemaCatalog& catalog,
   return index;
 }
 
+std::vector<std::string> built_components(const SchemaCatalog& catalog, const std::string& kind) {
+  std::vector<std::string> out;
+  for (auto& name : catalog.components(kind))
+    if (catalog.component(kind, name)->needs.empty()) out.push_back(std::move(name));
+  return out;
+}
+
 void no_such_plugin(const std::string& kind, const std::string& path, const std::string& wanted,
                     const Location& where, const SchemaCatalog& catalog, Report& report) {
   if (const auto* bad = catalog.unusable(kind, wanted)) {
     report.error("plugin", path, where, bad->reason).fix(bad->remedy);
     return;
   }
-  auto names = catalog.components(kind);
+  auto names = built_components(catalog, kind);
   auto& fault =
       report.error("unknown-plugin", path, where, cat("there is no ", kind, " '", visible(wanted, 60), "'"));
   fault.note(names.empty() ? cat("no ", kind, " is installed") : "there are: " + join(names, ", "));
@@ -184,13 +209,6 @@ void check_plugin_names(const Schema& schema, const Node& values, const std::str
   }
 }
 
-std::vector<std::string> built_components(const SchemaCatalog& catalog, const std::string& kind) {
-  std::vector<std::string> out;
-  for (auto& name : catalog.components(kind))
-    if (catalog.component(kind, name)->needs.empty()) out.push_back(std::move(name));
-  return out;
-}
-
 /// Notes what a section asks for that is known but not built: components, wherever they are named, and
 /// settings.
 void gather_not_built(const Schema& section, const Schema* component, const Node& values,
@@ -208,17 +226,43 @@ void gather_not_built(const Schema& section, const Schema* component, const Node
   }
 }
 
+/// The section above a key of the root that has a setting of this name and is empty: somebody forgot to indent the key. "" when
+/// there is none.
+std::string empty_section_above(const Node::Entry& entry, const Node& tree, const SchemaCatalog& catalog) {
+  for (const auto& section : tree.entries()) {
+    const Location &above = section.key_where, &here = entry.key_where;
+    if (!section.value.is_null() || !above || !here || above.source != here.source || above.line >= here.line) continue;
+    for (const Schema* owner : catalog.all_owners(section.key))
+      for (const auto& spec : owner->fields)
+        if (spec.path == entry.key) return section.key;
+  }
+  return {};
+}
+
 /// Reports a key at the root that is no section. `suggests`: finding what was meant costs far more than
 /// saying it is wrong.
-void unknown_section(const Node::Entry& entry, const KeyIndex& known, bool suggests, Report& report) {
+void unknown_section(const Node::Entry& entry, const Node& tree, const KeyIndex& known, bool suggests, const SchemaCatalog& catalog,
+                     Report& report) {
   std::string meant = entry.key;
   for (const Node* at = &entry.value; at->is_map() && at->size() == 1; at = &at->entries()[0].value)
     meant = join_path(meant, at->entries()[0].key);
   auto& fault = report.error("unknown-key", meant, entry.key_where, "no such setting");
   if (!suggests) return;
-  auto near = known.suggest(meant);
-  if (near.empty()) near = known.suggest(entry.key);
-  if (!near.empty()) fault.fix("did you mean " + join(near, " or ") + "?");
+  if (std::string text = entry.value.is_null() ? meant_entry(entry.key) : ""; !text.empty()) {
+    fault.fix(cat("write `", text, "`: a ':' and a space stand between a key and its value"));
+    return;
+  }
+  if (entry.key.find('.') != std::string::npos && entry.value.is_scalar() &&
+      !catalog.all_owners(entry.key.substr(0, entry.key.find('.'))).empty()) {
+    fault.fix(cat("write `", meant_entry(cat(entry.key, ": ", brief(entry.value))), "`: a dot in a YAML key is part of its name"));
+    return;
+  }
+  if (std::string section = empty_section_above(entry, tree, catalog); !section.empty()) {
+    fault.fix(cat("indent it by 2 spaces: it is a setting of '", section, ":'"));
+    return;
+  }
+  std::string help = known.help(meant);
+  fault.fix(help.empty() ? known.help(entry.key) : std::move(help));
 }
 
 /// Writes what looks like an interpolation but is a literal text so that it stays one, and a confidential value as the expression
@@ -266,8 +310,7 @@ void check_untyped(const Schema& section, const Node& given, const KeyIndex& kno
     if (names.contains(entry.key)) continue;
     std::string path = join_path(section.name, entry.key);
     auto& fault = report.error("unknown-key", path, entry.key_where, "no such setting");
-    auto near = known.suggest(path);
-    if (!near.empty()) fault.fix("did you mean " + join(near, " or ") + "?");
+    fault.fix(known.help(path));
   }
 }
 
@@ -295,14 +338,16 @@ ConfigContainer ConfigContainer::load(const ConfigRequest& request, const Schema
     if (found) chosen.emplace_back(schema.name, found);
   }
   if (out.place_derived(component, catalog, report)) compute(*tree, request, catalog, report);
+  out.shares_ = take_shares(*tree, catalog, component, report);
   KeyIndex known = all_names(catalog, chosen);
   constexpr size_t kMaxSuggestions = 64;
   size_t unknown = 0;
   for (const auto& entry : tree->entries())
-    if (!catalog.section(entry.key)) unknown_section(entry, known, ++unknown <= kMaxSuggestions, report);
+    if (!catalog.section(entry.key)) unknown_section(entry, *tree, known, ++unknown <= kMaxSuggestions, catalog, report);
   out.root_ = Node::map().at_location(tree->loc());
   for (const auto& schema : catalog.sections())
     out.read_section(schema, component[schema.name], given_of(schema.name), known, catalog, report);
+  out.apply_shares();
   NotBuilt lacking;
   for (const auto& schema : catalog.sections())
     gather_not_built(schema, component[schema.name], *out.root_.get(schema.name), catalog, lacking);
@@ -385,12 +430,41 @@ const Node& ConfigContainer::component(std::string_view name) const {
   return found->second.component;
 }
 
-void ConfigContainer::settle(std::string_view path, Node value) {
+void ConfigContainer::apply_shares(std::string_view of) {
+  for (const auto& share : shares_) {
+    const Node* whole = root_.find(share.of);
+    Node* now = root_.find(share.path);
+    auto part = now ? parse_share(now->expression()) : std::nullopt;
+    if ((!of.empty() && of != share.of) || !whole || !whole->is(NodeKind::integer) || !part) continue;
+    Node number = Node::integer(share_of(*part, whole->as_int()));
+    number.at_location(now->loc()).adopt_provenance(*now);
+    *now = number;
+    Part& owners = parts_.find(share.path.substr(0, share.path.find('.')))->second;
+    for (Node* owner : {&owners.core, &owners.component})
+      if (Node* theirs = owner->find(share.path.substr(share.path.find('.') + 1))) *theirs = number;
+  }
+}
+
+void ConfigContainer::settle(std::string_view path, Node value, std::string_view instead_of) {
   size_t dot = path.find('.');
   auto part = parts_.find(path.substr(0, dot));
-  MT_CHECK(dot != std::string_view::npos && part != parts_.end() && root_.find(path), "no setting ", path);
+  MT_CHECK(dot != std::string_view::npos && part != parts_.end() && root_.find(instead_of.empty() ? path : instead_of),
+           "no setting ", path);
+  if (!instead_of.empty()) {
+    part->second.core.erase(instead_of.substr(instead_of.find('.') + 1));
+    root_.erase(instead_of);
+  }
   part->second.core.set(path.substr(dot + 1), value);
   root_.set(path, std::move(value));
+  apply_shares(path);
+}
+
+void ConfigContainer::rewrite(std::string_view path, Node value) {
+  const std::string_view section = path.substr(0, path.find('.')), own = path.substr(section.size() + 1);
+  auto part = parts_.find(section);
+  MT_CHECK(part != parts_.end(), "no setting ", path);
+  for (Node* there : {part->second.core.find(own), part->second.component.find(own), root_.find(path)})
+    if (there) *there = value;
 }
 
 std::string ConfigContainer::type_of(std::string_view name) const {

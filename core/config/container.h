@@ -35,6 +35,11 @@ class MT_API SchemaCatalog {
   /// that failed.
   void explain_kind(const std::string& kind, std::string note) { notes_[kind] = std::move(note); }
 
+  /// What to do about settings that do not exist but whose names are known, e.g. from other programs; empty for the rest.
+  using Advisor = std::function<std::string(std::string_view path, const SchemaCatalog& catalog)>;
+  void set_advisor(Advisor advisor) { advisor_ = std::move(advisor); }
+  std::string advice(std::string_view path) const { return advisor_ ? advisor_(path, *this) : std::string(); }
+
   /// A component whose plugin is there but cannot be used. A recipe that names it is at fault.
   void add_unusable(const std::string& kind, const std::string& name, std::string reason, std::string remedy);
   /// Why and what to do about it; null for any other component.
@@ -67,6 +72,7 @@ class MT_API SchemaCatalog {
   std::map<std::string, std::map<std::string, Schema>> components_;
   std::map<std::string, std::string> notes_;
   std::map<std::pair<std::string, std::string>, Unusable> unusable_;
+  Advisor advisor_;
 };
 
 struct ConfigRequest {
@@ -79,6 +85,11 @@ struct ConfigRequest {
   /// Resolvers beyond those of interpolate.h: "recipe_dir", "run", "world_size".
   std::map<std::string, std::function<Node(const std::vector<Node>& arguments)>> resolvers;
   std::time_t now = std::time(nullptr);  // what ${now:…} shows
+};
+
+/// A setting that was said as a part of another one.
+struct ConfigShare {
+  std::string path, of;  // "scheduler.warmup_steps", "train.steps"
 };
 
 class MT_API ConfigContainer {
@@ -104,8 +115,13 @@ class MT_API ConfigContainer {
   std::string type_of(std::string_view section) const;
 
   /// Puts what a setting takes for one run in the place of what was written, which becomes its history. REQUIRES: `path` is a
-  /// setting of the core's own part of a section, and `value` one of its values.
-  void settle(std::string_view path, Node value);
+  /// setting of the core's own part of a section, and `value` one of its values. It takes the place of its alternative
+  /// (Field::alternative), `instead_of`, and shares of it are computed again.
+  void settle(std::string_view path, Node value, std::string_view instead_of = {});
+
+  /// Gives a setting, whoever owns it, the value that its text stands for, such as the absolute path of a relative one. The value
+  /// brings its own place and history.
+  void rewrite(std::string_view path, Node value);
 
   /// The resolved configuration as YAML; loading it again gives the same one. Secrets are left out.
   std::string to_yaml() const;
@@ -125,9 +141,12 @@ class MT_API ConfigContainer {
                      Report& report);
   void read_section(const Schema& schema, const Schema* component, const Node& given, const KeyIndex& known,
                     const SchemaCatalog& catalog, Report& report);
+  /// Computes the shares of a setting, or of all.
+  void apply_shares(std::string_view of = {});
   std::map<std::string, Part, std::less<>> parts_;
   Node root_;
   std::vector<std::string> secrets_, derived_;  // paths
+  std::vector<ConfigShare> shares_;
   Composition composition_;
   std::vector<OverrideText> overrides_;
 };

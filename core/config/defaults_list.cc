@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "mtrain/base/text.h"
+#include "mtrain/config/resolvers.h"
 #include "mtrain/config/yaml_write.h"
 
 namespace mtrain {
@@ -58,22 +59,66 @@ class ListParser {
     }
     if (text.starts_with("_self_@")) return fail(item, "_self_ cannot have a package", "write - _self_");
     if (text.find(' ') != std::string_view::npos)
-      return fail(item, cat("'", visible(text, 60), "' is no name of a config"),
+      return fail(item, cat("'", visible(text, 60), "' is not the name of a config"),
                   "'optional' and 'override' stand before group: option");
     if (text.starts_with("./")) {
       if (!is_path(text.substr(2)) || !text.ends_with(".yaml"))
-        return fail(item, cat("'", visible(text, 60), "' is no file beside this one"), "write ./NAME.yaml");
+        return fail(item, cat("'", visible(text, 60), "' is not a file next to this one"), "write ./NAME.yaml");
       out.kind = DefaultsEntry::Kind::include;
       out.name = text.substr(2);
       return out;
     }
     if (!set_group(out, text))
-      return fail(item, cat("'", visible(text, 60), "' is no name of a config"),
+      return fail(item, cat("'", visible(text, 60), "' is not the name of a config"),
                   "'..' and '\\' cannot be used; a leading '/' starts at the search path");
     size_t slash = out.group.rfind('/');
     out.name = slash == std::string::npos ? out.group : out.group.substr(slash + 1);
     out.group = slash == std::string::npos ? "" : out.group.substr(0, slash);
     return out;
+  }
+
+  /// The value with each ${oc.env:VAR} replaced; ${group} stays, for the choices are not known yet. Nothing when there is a fault.
+  std::optional<Node> with_environment(Node value) {
+    if (value.is_list()) {
+      for (Node& item : value.items()) {
+        auto filled = with_environment(item);
+        if (!filled) return std::nullopt;
+        item = std::move(*filled);
+      }
+      return value;
+    }
+    if (!value.is_scalar() || value.is_null()) return value;
+    std::string text = value.as_text();
+    for (size_t begin = 0; (begin = text.find("${", begin)) != std::string::npos;) {
+      const size_t end = text.find('}', begin), colon = text.find(':', begin);
+      if (end == std::string::npos || colon > end) {
+        begin += 2;
+        continue;
+      }
+      auto said = environment_value(value, text.substr(begin + 2, colon - begin - 2), text.substr(colon + 1, end - colon - 1));
+      if (!said) return std::nullopt;
+      text.replace(begin, end + 1 - begin, *said);
+      begin += said->size();
+    }
+    if (text == value.as_text()) return value;
+    return Node::string(text).at_location(value.loc());
+  }
+
+  /// What ${resolver:arguments} gives in a choice, where only variables of the environment are known.
+  std::optional<std::string> environment_value(const Node& item, const std::string& resolver, const std::string& arguments) {
+    if (resolver != "oc.env" && resolver != "env")
+      return fail(item, cat("${", visible(resolver, 30), ":…} cannot choose an option: configs are chosen before it has a value"),
+                  "use ${oc.env:VARIABLE}, ${GROUP} for another choice of this list, or choose by group=option on the command line");
+    std::vector<Node> texts;
+    for (const auto& argument : split_arguments(arguments)) texts.push_back(Node::string(std::string(trim(argument))));
+    try {
+      auto value = call_resolver(resolver, texts, {});
+      if (value && !value->confidential()) return value->as_text();
+      return fail(item, cat("${", resolver, ":", visible(arguments, 60), "} may be a secret, and the names of configs are shown"),
+                  "use a variable of another name");
+    } catch (const InterpolationFault& fault) {
+      return fail(item, fault.message, fault.help);
+    }
   }
 
   /// "- optional server/db@src: mysql"
@@ -97,9 +142,11 @@ class ListParser {
       return fail(item.value, "an override cannot be optional",
                   "write 'optional' at the entry that is overridden");
     if (!set_group(out, key))
-      return fail(item.value, cat("'", visible(key, 60), "' is no group"),
+      return fail(item.value, cat("'", visible(key, 60), "' is not a group"),
                   "'..' and '\\' cannot be used; a leading '/' starts at the search path");
-    if (!set_option(out, item.value))
+    auto option = with_environment(item.value);
+    if (!option) return std::nullopt;
+    if (!set_option(out, *option))
       return fail(item.value, cat("wanted an option, null or [a, b], got ", brief(item.value)), "");
     move_folders_to_group(out);
     return out;
@@ -163,7 +210,7 @@ std::vector<DefaultsEntry> parse_defaults(const Node& list, Report& report) {
     if (!entry) continue;
     if (entry->kind == DefaultsEntry::Kind::self) {
       if (has_self)
-        report.error("defaults", "defaults", item.loc(), "_self_ is here twice").fix("keep one of the two");
+        report.error("defaults", "defaults", item.loc(), "_self_ appears twice").fix("keep one of the two");
       has_self = true;
     } else if (!entry->overrides && has_override) {
       report.error("defaults", "defaults", item.loc(), "stands behind an override")

@@ -79,7 +79,7 @@ void DefaultsTree::choose(const Override& override, bool may_be_value) {
   };
   if (override.kind == Override::Kind::set_or_add)
     return fail("++ is for values; this is a config group", cat("write ", key, "=… or +", key, "=…"));
-  if (!set_group(entry, key)) return fail("is no config group", "write group=option or group@package=option");
+  if (!set_group(entry, key)) return fail("is not a config group", "write group=option or group@package=option");
   if (override.value && !set_option(entry, *override.value))
     return fail(cat("wanted an option, null or [a, b], got ", brief(*override.value)), "");
   if (size_t at = key.find('@'); at != std::string::npos)

@@ -353,7 +353,7 @@ class Evaluator {
     std::string_view word = text_.substr(begin, at_ - begin);
     if (auto whole = parse_integer(word)) return *whole;
     auto number = resolve_scalar(word) == NodeKind::number ? parse_number(word) : std::nullopt;
-    if (!number || !std::isfinite(*number)) fail_at(cat("'", visible(word), "' is no number"), begin);
+    if (!number || !std::isfinite(*number)) fail_at(cat("'", visible(word), "' is not a number"), begin);
     return *number;
   }
 

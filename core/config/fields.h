@@ -49,6 +49,8 @@ struct FieldSpec {
   std::vector<std::string> choices;       // allowed texts; empty: any
   std::vector<std::string> renamed_from;  // older or foreign names, accepted with a warning
   std::string derived;                    // an expression: the value is computed and cannot be set
+  std::string share_of;                   // the setting of which a text such as 5% is a part: "train.steps"
+  std::string alternative;                // the setting of the same section that says the same in another way
   MergeRule merge;                        // how later files change a list or tree
   std::string plugin_kind;                // the value names a plugin of this kind
   std::string needs;  // the part of the program that is not built, in words; usually empty
@@ -56,6 +58,7 @@ struct FieldSpec {
   int64_t list_size = -1;                 // exact length of a list; -1: any
   int bits = 64;                          // of the bound variable: 32 for int and float
   bool required = false, nullable = false, secret = false;
+  bool input_path = false;  // names files to read: where a relative one starts depends on where it is written
   ResumeClass resume = ResumeClass::changes_result;
 };
 
@@ -102,6 +105,11 @@ struct MT_API Field {
   /// Computed from other settings, "${data.seq_length}" or "${= 4 * ${.hidden_size}}": setting it is an error
   /// that names the first of them.
   Field& derived(std::string expression) { return spec.derived = std::move(expression), *this; }
+  /// Of an integer: may also be said as a share of another setting, given as a whole path: "5%" of "train.steps".
+  Field& or_share_of(std::string path) { return spec.share_of = std::move(path), *this; }
+  /// This setting and another one of the section say the same in two ways: a recipe says one of them (of two that are laid over one
+  /// another, the later counts), and the other one is not there. Both have to name each other.
+  Field& alternative(std::string path) { return spec.alternative = std::move(path), *this; }
   /// A later file's list goes behind the earlier one's.
   Field& merge_append() { return spec.merge = {MergeKind::append, ""}, *this; }
   /// Items of a later file's list change those that agree in `key`.
@@ -112,6 +120,8 @@ struct MT_API Field {
   /// Has no default: the recipe must say it.
   Field& required() { return spec.required = true, spec.default_value.clear(), *this; }
   Field& secret() { return spec.secret = true, *this; }
+  /// A path, or a list of them, of files to read; see core/train/input_paths.h.
+  Field& input_path() { return spec.input_path = true, *this; }
   Field& resume(ResumeClass value) { return spec.resume = value, *this; }
 };
 

@@ -264,7 +264,7 @@ class Interpolator {
     size_t dots = 0;
     while (dots < path.size() && path[dots] == '.') ++dots;
     auto parts = parse_path(path.substr(dots));
-    if (!parts || parts->empty()) throw InterpolationFault{cat("'", visible(path, 80), "' is no path"), ""};
+    if (!parts || parts->empty()) throw InterpolationFault{cat("'", visible(path, 80), "' is not a path"), ""};
     if (dots == 0) return *parts;
     Parts base = open_.back().path;
     if (dots > base.size())

@@ -72,6 +72,12 @@ void KeyIndex::add_schema(const Schema& schema, const std::string& prefix) {
   }
 }
 
+std::string KeyIndex::help(std::string_view wanted) const {
+  if (std::string advice = advisor_ && wanted.size() <= kLongestTypo ? advisor_(wanted) : ""; !advice.empty()) return advice;
+  const std::vector<std::string> near = suggest(wanted);
+  return near.empty() ? "" : cat("did you mean ", join(near, " or "), "?");
+}
+
 std::vector<std::string> KeyIndex::suggest(std::string_view wanted, size_t limit) const {
   if (wanted.size() > kLongestTypo) return {};
   std::vector<std::pair<double, const Entry*>> scored;

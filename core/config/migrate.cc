@@ -1,33 +1,15 @@
 #include "mtrain/config/migrate.h"
 
-#include <algorithm>
 #include <map>
 #include <set>
 
 #include "mtrain/base/text.h"
+#include "mtrain/config/text_edit.h"
 #include "mtrain/config/yaml_load.h"
 #include "mtrain/config/yaml_write.h"
 
 namespace mtrain {
 namespace {
-
-/// Replaces `length` bytes at `offset`.
-struct Edit {
-  size_t offset, length;
-  std::string text;
-};
-
-/// The byte at a line and column.
-size_t offset_of(std::string_view text, const Location& where) {
-  size_t at = 0;
-  for (int line = 1; line < where.line; ++line) {
-    at = text.find('\n', at);
-    if (at == std::string_view::npos) return text.size();
-    ++at;
-  }
-  for (int column = 1; column < where.column && at < text.size(); ++column) next_character(text, at);
-  return at;
-}
 
 std::string parent_of(const std::string& path) {
   size_t dot = path.rfind('.');
@@ -55,9 +37,7 @@ class Migrator {
   }
 
   Migration finish() {
-    std::sort(edits_.begin(), edits_.end(), [](const Edit& a, const Edit& b) { return a.offset > b.offset; });
-    out_.text = source_->text();
-    for (const auto& edit : edits_) out_.text.replace(edit.offset, edit.length, edit.text);
+    out_.text = apply_edits(source_->text(), std::move(edits_));
     return std::move(out_);
   }
 
@@ -117,7 +97,7 @@ class Migrator {
   std::map<std::string, std::string> renamed_;
   std::set<std::string> present_, moved_into_;
   const Node* body_ = nullptr;
-  std::vector<Edit> edits_;
+  std::vector<TextEdit> edits_;
   Migration out_;
 };
 

@@ -75,8 +75,8 @@ TextOrigin origin_of(const OverrideText& text) {
 /// One argument on its way to an override.
 class OverrideParser {
  public:
-  OverrideParser(const OverrideText& text, bool sweeps, Report& report)
-      : text_(text), origin_(origin_of(text)), sweeps_(sweeps), report_(report) {
+  OverrideParser(const OverrideText& text, bool sweeps, const std::function<bool(const std::string&)>& is_text, Report& report)
+      : text_(text), origin_(origin_of(text)), sweeps_(sweeps), is_text_(is_text), report_(report) {
     out_.where = origin_.where;
   }
 
@@ -92,8 +92,8 @@ class OverrideParser {
     size_t offset = text_.text.size() - rest.size() + end + 1;
     TextOrigin origin = origin_;
     origin.offset += offset;
-    auto value =
-        parse_value(rest.substr(end + 1), origin, sweeps_ ? ValueUse::sweep : ValueUse::single, report_);
+    const ValueUse use = sweeps_ ? ValueUse::sweep : is_text_ && is_text_(out_.key) ? ValueUse::text : ValueUse::single;
+    auto value = parse_value(rest.substr(end + 1), origin, use, report_);
     if (!value) return std::nullopt;
     if (auto* plain = std::get_if<Node>(&*value)) {
       out_.value = std::move(*plain);
@@ -103,7 +103,7 @@ class OverrideParser {
       out_.sweep = std::move(*sweep);
     } else {
       out_.edit = std::move(std::get<ListEdit>(*value));
-      if (is_group_key(out_.key)) return fail("a config group is no list to edit", "write group=[a, b]");
+      if (is_group_key(out_.key)) return fail("a config group is not a list to edit", "write group=[a, b]");
     }
     return std::move(out_);
   }
@@ -131,13 +131,13 @@ class OverrideParser {
     if (no_value) return fail("wanted key=value", "write " + visible(out_.key) + "=VALUE"), false;
     if (key.empty()) return fail("there is no key before the '='", "write key=value"), false;
     if (!is_key(key))
-      return fail(cat("'", visible(key), "' is no key"), "a key is made of letters, digits, '_' and '.'"),
+      return fail(cat("'", visible(key), "' is not a key"), "a key is made of letters, digits, '_' and '.'"),
              false;
     auto path = parse_path(key);
     if (path && path->size() > YamlLimits().depth)
       return fail(cat("'", visible(key, 40), "' leads ", path->size(), " levels down, and a recipe has at most ", YamlLimits().depth), "write section.key=value"), false;
     if (!is_group_key(key) && !path)
-      return fail(cat("'", visible(key), "' is no path of a setting"), "write section.key=value"), false;
+      return fail(cat("'", visible(key), "' is not the path of a setting"), "write section.key=value"), false;
     return true;
   }
 
@@ -155,6 +155,7 @@ class OverrideParser {
   const OverrideText& text_;
   TextOrigin origin_;
   bool sweeps_;
+  const std::function<bool(const std::string&)>& is_text_;
   Report& report_;
   Override out_;
 };
@@ -240,8 +241,9 @@ bool looks_like_override(std::string_view argument) {
   return !key.empty() && is_key(key);
 }
 
-std::optional<Override> parse_override(const OverrideText& text, Report& report, bool sweeps) {
-  return OverrideParser(text, sweeps, report).parse();
+std::optional<Override> parse_override(const OverrideText& text, Report& report, bool sweeps,
+                                       const std::function<bool(const std::string&)>& is_text) {
+  return OverrideParser(text, sweeps, is_text, report).parse();
 }
 
 std::string override_value_text(const Node& value) {
@@ -269,7 +271,7 @@ std::vector<OverrideText> read_override_lines(const SourcePtr& source, Report& r
     size_t indent = static_cast<size_t>(text.data() - whole.data());
     Location where{source, line, static_cast<int>(indent) + 1};
     if (!looks_like_override(text))
-      report.error("override", "", where, cat("'", visible(text, 60), "' is no override"))
+      report.error("override", "", where, cat("'", visible(text, 60), "' is not an override"))
           .fix("one key=value on each line; a comment starts with '#'");
     else
       out.push_back({std::string(text), 0, where, true, {}});

@@ -62,8 +62,10 @@ struct Override {
   Location where;  // the argument
 };
 
-/// Reads one argument; nothing when the report got an error. Several values are an error unless `sweeps`.
-MT_API std::optional<Override> parse_override(const OverrideText& text, Report& report, bool sweeps = false);
+/// Reads one argument; nothing when the report got an error. Several values are an error unless `sweeps`, but for a key of which
+/// `is_text` says that its value is a text: that may hold commas.
+MT_API std::optional<Override> parse_override(const OverrideText& text, Report& report, bool sweeps = false,
+                                              const std::function<bool(const std::string& key)>& is_text = {});
 /// Reads a value alone, without functions. `offset`: where it starts in the source's text.
 MT_API std::optional<Node> parse_override_value(const SourcePtr& source, size_t offset, Report& report);
 /// True for an argument that has the form of an override: key=value, ~key.

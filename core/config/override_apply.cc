@@ -65,7 +65,7 @@ std::string with_indices(const Node& root, const std::string& path) {
     if (equals != std::string::npos && at && at->is_list())
       part = std::to_string(item_with(*at, part.substr(0, equals), part.substr(equals + 1), out));
     else if (equals != std::string::npos && !(at && at->get(part)))
-      throw ApplyFault{cat(out.empty() ? "the recipe" : out, " is no list with items to look for"), ""};
+      throw ApplyFault{cat(out.empty() ? "the recipe" : out, " is not a list with items to look for"), ""};
     out = join_path(out, part);
     at = at ? root.find(out) : nullptr;
   }
@@ -164,7 +164,7 @@ void apply_edit(Node& root, const std::string& key, const Override& override) {
     throw ApplyFault{cat("is computed from ", brief(*there), ": its items are not known yet"),
                      cat("write ", key, "=[…]")};
   else if (there && !there->is_null() && !there->is_missing())
-    throw ApplyFault{cat("is no list: ", brief(*there)), ""};
+    throw ApplyFault{cat("is not a list: ", brief(*there)), ""};
   Node list = Node::list();
   edit_items(list.items(), *override.edit);
   list.at_location(override.where);

@@ -270,7 +270,7 @@ OverrideValue zip(FunctionArguments arguments) {
     if (!sweep || (sweep->kind != Kind::choice && sweep->kind != Kind::range))
       usage(cat(visible(key), " needs a choice or a range"), kUsage);
     if (std::find(out.keys.begin(), out.keys.end(), key) != out.keys.end())
-      usage(cat(visible(key), " is here twice"), kUsage);
+      usage(cat(visible(key), " appears twice"), kUsage);
     size_t first = out.members.empty() ? sweep->values.size() : out.members[0].values.size();
     if (first != sweep->values.size())
       throw FunctionFault{

@@ -61,7 +61,7 @@ class ValueParser {
     std::vector<OverrideValue> values;
     bool missing = false;
     do {
-      values.push_back(element(0, ","));
+      values.push_back(element(0, use_ == ValueUse::text ? "" : ","));
       missing = missing || empty_;
     } while (!failed_ && use_ == ValueUse::sweep && take(','));
     if (missing && values.size() > 1 && !failed_)
@@ -88,7 +88,7 @@ class ValueParser {
       auto* plain = std::get_if<Node>(&value);
       if (!plain) {
         at_ = 0;
-        error("a function of several values cannot stand beside further values")
+        error("a function of several values cannot be combined with further values")
             .fix("write one choice(…) with all of them");
         return std::nullopt;
       }
@@ -176,7 +176,7 @@ class ValueParser {
       if (!take(':')) return error("a key without its ':' (a map is written {key: value})"), out;
       if (key->as_text().empty()) return error("an empty key"), out;
       if (!keys.insert(key->as_text()).second)
-        return error(cat("the key ", visible(key->as_text()), " is here twice")), out;
+        return error(cat("the key ", visible(key->as_text()), " appears twice")), out;
       out.append(key->as_text(), origin_.where, plain_element(depth + 1));
       if (take('}')) return out;
       if (!failed_ && !take(',')) error("a map without its '}'");

@@ -27,7 +27,8 @@ using OverrideValue = std::variant<Node, SweepValue, ListEdit>;
 enum class ValueUse : uint8_t {
   plain,   // no functions
   single,  // functions, but one value
-  sweep    // any number of values
+  sweep,   // any number of values
+  text     // of a setting that is a text: commas belong to it
 };
 
 std::optional<OverrideValue> parse_value(std::string_view text, const TextOrigin& origin, ValueUse use,

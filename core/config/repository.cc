@@ -101,7 +101,7 @@ const ConfigFile* ConfigRepository::load_file(const std::string& file, std::opti
     auto& fault = report.error("wrong-type", "", root->loc(),
                                cat("a recipe is a map of sections, this is ", describe(root->kind())));
     if (root->is_scalar() && root->as_text().find(':') != std::string::npos)
-      fault.fix("write a blank behind the ':'");
+      fault.fix("write a space behind the ':'");
     return nullptr;
   }
   entry->second = split_file(std::move(*root), file);

@@ -8,6 +8,7 @@
 #include "mtrain/base/text.h"
 #include "mtrain/config/value.h"
 #include "mtrain/config/yaml_load.h"
+#include "mtrain/config/yaml_mistakes.h"
 #include "mtrain/config/yaml_write.h"
 
 namespace mtrain {
@@ -61,8 +62,10 @@ class SectionReader {
     if (section.is_map())
       walk(section, "");
     else if (!section.is_null())
-      report_.error("wrong-type", options_.path, section.loc(),
-                    cat("wanted a map of settings, got ", describe(section.kind())));
+      report_
+          .error("wrong-type", options_.path, section.loc(), cat("wanted a map of settings, got ", describe(section.kind())))
+          .fix(map_instead_of(section));
+    settle_alternatives();
     std::vector<Node> out;
     bool usable = section.is_map() || section.is_null();
     for (size_t s = 0; s < schemas_.size(); ++s) {
@@ -92,6 +95,13 @@ class SectionReader {
     }
   }
 
+  static std::string map_instead_of(const Node& given) {
+    if (given.is_list()) return "write its settings as lines `key: value`, without '-' or '[ ]'";
+    std::string entry = given.is(NodeKind::string) && !given.quoted() ? meant_entry(given.as_text()) : "";
+    return entry.empty() ? "write its settings as lines `key: value`, indented below it"
+                         : cat("write `", entry, "`: a ':' and a space stand between a key and its value");
+  }
+
   std::string full(const std::string& path) const {
     return options_.path.empty() ? path : path.empty() ? options_.path : options_.path + "." + path;
   }
@@ -106,12 +116,13 @@ class SectionReader {
         if (entry.value.is_map())
           walk(entry.value, child);
         else if (!entry.value.is_null())
-          report_.error("wrong-type", full(child), entry.value.loc(),
-                        cat("wanted a map of settings, got ", describe(entry.value.kind()), " (",
-                            brief(entry.value), ")"));
+          report_
+              .error("wrong-type", full(child), entry.value.loc(),
+                     cat("wanted a map of settings, got ", describe(entry.value.kind()), " (", brief(entry.value), ")"))
+              .fix(map_instead_of(entry.value));
       } else if (auto old = renamed_.find(child); old != renamed_.end()) {
         if (!give(slots_.at(old->second), entry, child)) continue;
-        report_.warning("renamed", full(child), entry.key_where, cat("is called ", full(old->second), " now"))
+        report_.warning("renamed", full(child), entry.key_where, cat("is another name for ", full(old->second)))
             .fix(cat("write ", full(old->second)));
       } else if (!options_.allow_unknown) {
         unknown(entry, child);
@@ -127,10 +138,7 @@ class SectionReader {
       slot.given_as = path;
       return true;
     }
-    auto order = [&](const Node& node) {
-      return options_.order ? options_.order(node.loc()) : usual_order(node.loc());
-    };
-    int before = order(*slot.given), now = order(entry.value);
+    int before = order_of(*slot.given), now = order_of(entry.value);
     if (before != now) {
       slot.shadowed = now > before ? slot.given : &entry.value;
       if (now < before) return true;
@@ -152,9 +160,8 @@ class SectionReader {
       meant = join_path(meant, at->entries()[0].key);
     auto& fault = report_.error("unknown-key", full(path), entry.key_where, "no such setting");
     if (report_.errors() > kMaxSuggestions) return;
-    if (size_t colon = entry.key.find(':'); colon != std::string::npos && entry.value.is_null()) {
-      fault.fix(cat("write a blank behind the ':': ", entry.key.substr(0, colon), ": ",
-                    entry.key.substr(colon + 1)));
+    if (std::string entry_text = entry.value.is_null() ? meant_entry(entry.key) : ""; !entry_text.empty()) {
+      fault.fix(cat("write `", entry_text, "`: a ':' and a space stand between a key and its value"));
       return;
     }
     std::string unescaped = path;
@@ -163,9 +170,9 @@ class SectionReader {
       fault.fix("a dot in a YAML key is part of its name: write the sections as nested maps");
       return;
     }
-    std::vector<std::string> near = names().suggest(meant);
-    if (near.empty() && meant != full(path)) near = names().suggest(full(path));
-    if (!near.empty()) fault.fix("did you mean " + join(near, " or ") + "?");
+    std::string help = names().help(meant);
+    if (help.empty() && meant != full(path)) help = names().help(full(path));
+    fault.fix(std::move(help));
   }
 
   const KeyIndex& names() {
@@ -176,10 +183,38 @@ class SectionReader {
     return own_;
   }
 
+  int order_of(const Node& node) const { return options_.order ? options_.order(node.loc()) : usual_order(node.loc()); }
+
+  /// Of two settings that say the same in two ways, the one that was merged later counts; both in one place are a fault.
+  void settle_alternatives() {
+    for (auto& [path, slot] : slots_) {
+      const std::string& other = slot.owners.front().spec->alternative;
+      auto found = slots_.find(other);
+      if (found == slots_.end() || path > other) continue;  // each pair once
+      Slot& second = found->second;
+      if (!slot.given || !second.given) continue;
+      int a = order_of(*slot.given), b = order_of(*second.given);
+      if (a == b)
+        report_.error("conflict", full(path), slot.given->loc(), cat("says the same as ", full(other), " in another way"))
+            .note(cat(full(other), " is at ", second.given->loc().text()))
+            .fix("keep one of the two");
+      else
+        (a < b ? slot : second).given = nullptr;
+    }
+  }
+
+  /// Whether a setting that nobody said is left out because another one says the same.
+  bool stands_aside(const FieldSpec& spec) const {
+    if (spec.alternative.empty()) return false;
+    auto other = slots_.find(spec.alternative);
+    return !spec.required || (other != slots_.end() && other->second.given);
+  }
+
   /// Puts one owner's view of a setting into its map.
   void place(Node& out, const FieldSpec& spec, const Node& section) {
     const Slot& slot = slots_.at(spec.path);
     Node value;
+    if (!slot.given && stands_aside(spec)) return;
     if (slot.given) {
       // Two owners with the same idea of a setting would report the same fault twice.
       Report faults;
@@ -193,7 +228,7 @@ class SectionReader {
       value = spec.type == FieldType::tree ? *slot.given : write_value(*read, spec);
       value.at_location(slot.given->loc()).adopt_provenance(*slot.given);
       for (size_t i = 0; value.is_list() && i < value.size() && value.size() == slot.given->size(); ++i)
-        value.items()[i].adopt_provenance(slot.given->items()[i]);
+        value.items()[i].at_location(slot.given->items()[i].loc()).adopt_provenance(slot.given->items()[i]);
       if (slot.shadowed) value.shadow(*slot.shadowed);
     } else if (spec.required) {
       if (&spec == slot.owners.front().spec) missing(spec, section);
@@ -220,7 +255,8 @@ class SectionReader {
   }
 
   void missing(const FieldSpec& spec, const Node& section) {
-    auto& fault = report_.error("missing", full(spec.path), {}, cat("must be given: ", describe(spec)));
+    std::string or_else = spec.alternative.empty() ? "" : cat(", or ", full(spec.alternative));
+    auto& fault = report_.error("missing", full(spec.path), {}, cat("must be given: ", describe(spec), or_else));
     if (!spec.doc.empty()) fault.note(spec.doc);
     if (section.loc() && section.is_map()) fault.note("the section is at " + section.loc().text());
     if (!spec.example.empty()) fault.fix(cat("e.g. ", full(spec.path), "=", spec.example));
@@ -296,6 +332,7 @@ std::string describe(const FieldSpec& spec) {
   if (!spec.choices.empty()) out += ", one of " + join(spec.choices, ", ");
   if (!spec.unit.empty()) out += " (" + spec.unit + ")";
   if (!spec.derived.empty()) out += ", computed from " + spec.derived;
+  if (!spec.share_of.empty()) out += cat(" or a share of ", spec.share_of, " such as 5%");
   if (spec.nullable && spec.type != FieldType::tree) out += " or null";
   return out;
 }

@@ -24,11 +24,18 @@ class MT_API KeyIndex {
   /// old name.
   std::vector<std::string> suggest(std::string_view wanted, size_t limit = 2) const;
 
+  /// Knows what to do about some wrong names; empty for others.
+  using Advisor = std::function<std::string(std::string_view wanted)>;
+  void set_advisor(Advisor advisor) { advisor_ = std::move(advisor); }
+  /// What to do about a name that does not exist: what the advisor says, or "did you mean …?"; empty: nothing is known.
+  std::string help(std::string_view wanted) const;
+
  private:
   struct Entry {
     std::string name, now;
   };
   std::vector<Entry> entries_;
+  Advisor advisor_;
 };
 
 struct ValidateOptions {

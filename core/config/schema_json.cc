@@ -30,6 +30,8 @@ Json to_json(const FieldSpec& spec) {
   if (!spec.renamed_from.empty()) out["renamed_from"] = spec.renamed_from;
   if (!spec.plugin_kind.empty()) out["plugin_kind"] = spec.plugin_kind;
   if (!spec.derived.empty()) out["derived"] = spec.derived;
+  if (!spec.share_of.empty()) out["share_of"] = spec.share_of;
+  if (!spec.alternative.empty()) out["alternative"] = spec.alternative;
   if (spec.merge.kind != MergeKind::deep) out["merge"] = name(spec.merge);
   if (!spec.needs.empty()) out["needs"] = spec.needs;
   if (!spec.needs_values.empty()) out["needs_values"] = spec.needs_values;
@@ -37,6 +39,7 @@ Json to_json(const FieldSpec& spec) {
   if (spec.bits != 64) out["bits"] = spec.bits;
   if (spec.nullable) out["nullable"] = true;
   if (spec.secret) out["secret"] = true;
+  if (spec.input_path) out["input_path"] = true;
   if (spec.resume != ResumeClass::changes_result) out["resume"] = name(spec.resume);
   return out;
 }
@@ -63,7 +66,7 @@ FieldSpec spec_from_json(const Json& object) {
   FieldSpec spec;
   object.at("path").get_to(spec.path);
   auto parts = parse_path(spec.path);
-  if (!parts || parts->empty()) refuse(cat("'", printable(spec.path), "' is no path"));
+  if (!parts || parts->empty()) refuse(cat("'", printable(spec.path), "' is not a path"));
   spec.type = by_name(object, "type", kTypes);
   take(object, "doc", spec.doc);
   take(object, "unit", spec.unit);
@@ -78,6 +81,8 @@ FieldSpec spec_from_json(const Json& object) {
   take(object, "renamed_from", spec.renamed_from);
   take(object, "plugin_kind", spec.plugin_kind);
   take(object, "derived", spec.derived);
+  take(object, "share_of", spec.share_of);
+  take(object, "alternative", spec.alternative);
   if (object.contains("merge")) {
     auto rule = merge_rule(object["merge"].get<std::string>());
     if (!rule) refuse(cat("unknown merge '", printable(object["merge"].get<std::string>()), "'"));
@@ -89,11 +94,12 @@ FieldSpec spec_from_json(const Json& object) {
   take(object, "bits", spec.bits);
   take(object, "nullable", spec.nullable);
   take(object, "secret", spec.secret);
+  take(object, "input_path", spec.input_path);
   if (object.contains("resume")) spec.resume = by_name(object, "resume", kResumes);
   if (!spec.required) {
     Report report;
     auto source = std::make_shared<Source>(SourceKind::file, "default", spec.default_value);
-    if (!load_yaml(source, report)) refuse(cat("the default of ", printable(spec.path), " is no YAML"));
+    if (!load_yaml(source, report)) refuse(cat("the default of ", printable(spec.path), " is not YAML"));
   }
   return spec;
 }
@@ -162,16 +168,19 @@ Json scalar_schema(const FieldSpec& spec) {
   return out;
 }
 
-/// A value that is computed, left for the command line, or, of a number, written with its unit: 4k, 500steps.
-Json text_schema(bool numeric) {
+/// A value that is computed, left for the command line, or, of a number, written with its unit, 4k, 500steps, or as a share, 5%.
+Json text_schema(bool numeric, bool share = false) {
   std::string pattern = "\\$\\{|^\\?\\?\\?$";
   if (numeric) pattern += "|^[-+]?[0-9.]+[ _]?[A-Za-z][A-Za-z_]*$";
+  if (share) pattern += "|^[0-9.]+ ?%$";
   return {{"type", "string"}, {"pattern", pattern}};
 }
 
 std::string description(const FieldSpec& spec) {
   std::string doc = spec.doc;
   if (!spec.unit.empty()) doc += " (" + spec.unit + ")";
+  if (!spec.share_of.empty()) doc += cat("; or a share of ", spec.share_of, ", such as 5%");
+  if (!spec.alternative.empty()) doc += cat("; in place of ", spec.alternative);
   if (!spec.derived.empty()) doc += cat("; computed from ", spec.derived, ", cannot be set");
   if (spec.merge.kind == MergeKind::append) doc += "; lists of later files are added";
   if (spec.merge.kind == MergeKind::by_key)
@@ -200,13 +209,13 @@ Json value_schema(const FieldSpec& spec) {
     out["not"] = Json::object();  // whatever is written here is wrong
     return out;
   }
-  if (!spec.required && !spec.secret)
+  if (!spec.required && !spec.secret && !spec.default_value.empty())
     out["default"] = json_value(parse_yaml(spec.default_value, "default of " + spec.path));
   if (!spec.example.empty()) out["examples"] = Json::array({json_value(Node::plain(spec.example))});
   if (spec.type == FieldType::tree) return out;
   out["anyOf"] = Json::array({value});
   if (spec.nullable) out["anyOf"].push_back({{"type", "null"}});
-  out["anyOf"].push_back(text_schema(numeric));
+  out["anyOf"].push_back(text_schema(numeric, !spec.share_of.empty()));
   return out;
 }
 
@@ -226,7 +235,7 @@ Json& section_of(Json& root, const std::vector<std::string>& parts) {
 void add_former(Json& root, const FieldSpec& spec, const std::string& old) {
   Json former = value_schema(spec);
   former["deprecated"] = true;
-  former["description"] = "is called " + spec.path + " now";
+  former["description"] = "another name for " + spec.path;
   size_t dot = spec.path.rfind('.');
   std::vector<std::string> paths = {old};
   if (dot != std::string::npos) paths.push_back(spec.path.substr(0, dot + 1) + old);

@@ -170,7 +170,7 @@ const Node& Node::at(std::string_view path) const {
 Node& Node::set(std::string_view path, Node value) {
   auto parts = parse_path(path);
   if (!parts || parts->empty())
-    throw Error(ErrorClass::config, cat("'", printable(path), "' is no path of a setting"));
+    throw Error(ErrorClass::config, cat("'", printable(path), "' is not the path of a setting"));
   Node* at = this;
   for (size_t i = 0; i < parts->size(); ++i) {
     const std::string& part = (*parts)[i];

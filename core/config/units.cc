@@ -96,7 +96,8 @@ std::optional<Split> split_quantity(std::string_view text, std::string_view numb
     if (!rest.starts_with(magnitude.suffix)) continue;
     std::string_view word = without_gap(rest.substr(magnitude.suffix.size()));
     if (bytes && word.empty() && magnitude.suffix == "B") continue;
-    const Word* known = word_of(word, bytes);
+    const bool counts_bytes = bytes || (word == "B" && !magnitude.suffix.empty() && magnitude.suffix != "B");  // 64MB
+    const Word* known = word_of(word, counts_bytes);
     if (word.empty() || known) return Split{number, &magnitude, known};
   }
   return std::nullopt;
@@ -105,8 +106,10 @@ std::optional<Split> split_quantity(std::string_view text, std::string_view numb
 Quantity unknown(std::string_view text, std::string_view number) {
   Quantity out;
   std::string_view rest = text.substr(number.size());
-  out.fault = cat("'", visible(rest, 30), "' is no magnitude or unit");
-  if (rest.starts_with('K'))
+  out.fault = cat("'", visible(rest, 30), "' is neither a magnitude nor a unit");
+  if (rest.starts_with('#'))
+    out.help = cat("write a space before the '#' of a comment: ", number, " ", visible(rest, 30));
+  else if (rest.starts_with('K'))
     out.help = cat("write ", number, "k for thousands or ", number, "Ki for times 1024");
   else
     out.help = "magnitudes are k M G B T and Ki Mi Gi Ti, times ms s m h d";
@@ -165,7 +168,7 @@ std::optional<Quantity> parse_quantity(std::string_view text, std::string_view u
     return wrong;
   }
   if (magnitude && time) {
-    wrong.fault = cat("'", split->magnitude->suffix, "' is no unit of time");
+    wrong.fault = cat("'", split->magnitude->suffix, "' is not a unit of time");
     wrong.help = "times are written with ms s m h d";
     return wrong;
   }

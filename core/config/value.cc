@@ -67,7 +67,7 @@ class ScalarReader {
   }
 
   std::optional<std::string> string(const Node& node) const {
-    if (!node.is_scalar() || node.is_null()) return wrong(node, "a string"), std::nullopt;
+    if (!node.is_scalar() || node.is_null()) return string_fault(node), std::nullopt;
     if (!chosen(node, node.as_text())) return std::nullopt;
     return node.as_text();
   }
@@ -98,6 +98,14 @@ class ScalarReader {
   void quantity_fault(const Node& node, const Quantity& quantity) const {
     auto& fault = add("wrong-type", node, cat(visible(node.as_text(), 60), " ", quantity.fault));
     if (!quantity.help.empty()) fault.fix(quantity.help);
+  }
+
+  void string_fault(const Node& node) const {
+    auto& fault = wrong(node, "a string");
+    std::vector<std::string> items;
+    for (const auto& item : node.items())
+      if (item.is_scalar()) items.push_back(item.as_text());
+    if (node.is_list() && items.size() == node.size()) fault.fix(cat("write \"", visible(join(items, ","), 60), "\""));
   }
 
   void integer_fault(const Node& node) const {
@@ -168,7 +176,9 @@ std::optional<FieldValue> read_list(const Node& node, const FieldSpec& spec, con
                                     Report& report, Read read) {
   if (!node.is_list()) {
     auto& fault = ScalarReader(spec, path, report).wrong(node, cat("a ", name(spec.type)));
-    if (node.is_scalar() && !node.is_null()) fault.fix(cat("write [", brief(node), "]"));
+    const bool dashes = node.is(NodeKind::string) && !node.quoted() && node.as_text().starts_with('-');
+    if (dashes) fault.fix("start each item with '-' and a space");
+    else if (node.is_scalar() && !node.is_null()) fault.fix(cat("write [", brief(node), "]"));
     return std::nullopt;
   }
   if (spec.list_size >= 0 && node.size() != static_cast<size_t>(spec.list_size)) {

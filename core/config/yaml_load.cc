@@ -11,6 +11,7 @@
 
 #include "mtrain/base/error.h"
 #include "mtrain/base/file.h"
+#include "mtrain/config/yaml_mistakes.h"
 #include "mtrain/config/yaml_text.h"
 #include "mtrain/config/yaml_write.h"
 
@@ -60,10 +61,8 @@ class EventList final : public YAML::EventHandler {
   void OnDocumentStart(const YAML::Mark& mark) override {
     if (++documents == 1) return;
     if (!text_.at(static_cast<size_t>(std::max(mark.pos, 0))).starts_with("---")) {
-      report_
-          .error("yaml-syntax", "", place(mark),
-                 "this line fits neither what is above it nor what holds that")
-          .fix("mind the indentation");
+      YamlMistake mistake = find_yaml_mistake(text_, "end of map not found", static_cast<size_t>(std::max(mark.pos, 0)));
+      report_.error("yaml-syntax", "", text_.place(mistake.offset), std::move(mistake.message)).fix(std::move(mistake.help));
       throw Stop();
     }
     report_
@@ -273,7 +272,7 @@ class YamlBuilder {
         out.entries_.push_back(std::move(entry));
         continue;
       }
-      report_.error("yaml-duplicate-key", child, entry.key_where, "this key is here twice")
+      report_.error("yaml-duplicate-key", child, entry.key_where, "this key appears twice")
           .note("the first one is at " + out.entries_[known->second].key_where.text())
           .fix("keep one of the two");
     }
@@ -327,51 +326,12 @@ class YamlBuilder {
 
 namespace {
 
-/// The parser's words, made clear.
-std::string explain(const std::string& message, std::string& help) {
-  struct Row {
-    const char* part;
-    const char* text;
-    const char* help;
-  };
-  constexpr Row kRows[] = {
-      {"illegal map value", "a ':' where no key can be",
-       "quote the text if the ':' belongs to it, or mind the indentation"},
-      {"illegal tab", "a tab in the indentation", "indent with blanks"},
-      {"end of sequence flow not found", "a '[' without its ']'", ""},
-      {"end of map flow not found", "a '{' without its '}'", ""},
-      {"end of sequence not found", "this line fits neither the list above nor what holds it",
-       "mind the indentation"},
-      {"end of map not found", "this line fits neither the map above nor what holds it",
-       "mind the indentation"},
-      {"illegal block entry", "a '-' where no list can start", "start the list on a line of its own"},
-      {"illegal flow end", "a ']' or '}' without its opening one", ""},
-      {"illegal map key", "a '?' where no key can be", ""},
-      {"the referenced anchor is not defined", "an alias without its anchor",
-       "define &name above its use as *name"},
-      {"illegal EOF in scalar", "a quote without its closing one", ""},
-      {"illegal character in scalar", "a character that cannot be in an unquoted text", "quote the text"},
-      {"illegal document indicator in scalar", "'---' or '...' inside a quoted text", ""},
-      {"unknown escape character", "an unknown escape",
-       "in double quotes a backslash is written \\\\; single quotes take it as it is"},
-      {"unknown token", "a character that can start nothing here",
-       "quote the text if it starts with one of @ ` % & * ! |"},
-      {"bad file", "the text is not YAML that can be read", ""},
-  };
-  for (const auto& row : kRows) {
-    if (message.find(row.part) == std::string::npos) continue;
-    help = row.help;
-    return row.text;
-  }
-  return message;
-}
-
 /// The parser accepts a quote that is still open where the text ends.
 bool check_last_quote(const TextIndex& text, const std::vector<Event>& events, Report& report) {
   for (auto it = events.rbegin(); it != events.rend(); ++it) {
     if (it->type != Event::Type::scalar || it->tag != "!") continue;
     if (text.quoted_end(it->offset) <= text.text().size()) return true;
-    report.error("yaml-syntax", "", text.place(it->offset), "a quote without its closing one");
+    report.error("yaml-syntax", "", text.place(it->offset), "a quote without its closing one").fix("add the closing quote");
     return false;
   }
   return true;
@@ -434,17 +394,9 @@ std::optional<Node> load_yaml(SourcePtr source, Report& report, const YamlLimits
   } catch (const Stop&) {
     return std::nullopt;
   } catch (const YAML::Exception& fault) {
-    std::string help, message = explain(fault.msg, help);
-    size_t offset = std::min(static_cast<size_t>(std::max(fault.mark.pos, 0)), text.text().size());
-    if (auto tab = text.tab_in_indentation(offset)) {
-      offset = *tab;
-      message = "a tab in the indentation";
-      help = "indent with blanks";
-    } else if (fault.msg.find("end of map not found") != std::string::npos && !text.first_on_line(offset)) {
-      message = "text behind a value that is finished";
-      help = "quote the whole value";
-    }
-    report.error("yaml-syntax", "", text.place(offset), message).fix(help);
+    const size_t offset = std::min(static_cast<size_t>(std::max(fault.mark.pos, 0)), text.text().size());
+    YamlMistake mistake = find_yaml_mistake(text, fault.msg, offset);
+    report.error("yaml-syntax", "", text.place(mistake.offset), std::move(mistake.message)).fix(std::move(mistake.help));
     return std::nullopt;
   }
 }

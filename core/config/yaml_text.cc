@@ -55,7 +55,7 @@ bool TextIndex::check_characters(Report& report) const {
   if (!valid_utf8(text_, &bad)) {
     report
         .error("yaml-encoding", "", place(bad),
-               fmt::format("the byte 0x{:02x} is no UTF-8",
+               fmt::format("the byte 0x{:02x} is not UTF-8",
                            static_cast<unsigned>(static_cast<unsigned char>(text_[bad]))))
         .fix("save the file as UTF-8");
     return false;

@@ -8,6 +8,7 @@
 
 #include "mtrain/base/error.h"
 #include "mtrain/base/log.h"
+#include "mtrain/base/plugin_call.h"
 
 namespace mtrain::cpu {
 
@@ -87,6 +88,7 @@ void ThreadPool::run(int64_t tasks, int shares, Piece piece, const void* f) {
   divide(tasks, shares);
   piece_ = piece;
   f_ = f;
+  caller_in_ = PluginCall::current();
   gate_.store((uint64_t{loop_of(gate_.load(std::memory_order_relaxed))} + 1) << 32 | kOpen);
   size_t helpers = std::min(workers_.size(), static_cast<size_t>(tasks - 1));
   for (size_t i = 0; i < helpers; ++i) workers_[i]->bell.ring();
@@ -133,7 +135,9 @@ void ThreadPool::work(int thread, Worker& self) noexcept {
     bool entered = false;
     wait_for(self.bell, [&] { return entered || (entered = enter(seen)) || ending_.load(); });
     if (!entered) return;
+    PluginCall::exchange_current(caller_in_);
     take_pieces(thread);
+    PluginCall::exchange_current(nullptr);
     leave();
   }
 }

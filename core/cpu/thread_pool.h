@@ -12,6 +12,10 @@
 #include "mtrain/base/doorbell.h"
 #include "mtrain/base/export.h"
 
+namespace mtrain {
+class PluginCall;
+}
+
 namespace mtrain::cpu {
 
 /// For one calling thread at a time; a task must not start a loop on the same pool. Workers start with the first loop that
@@ -71,6 +75,7 @@ class MT_API ThreadPool {
   int num_shares_ = 0;
   Piece piece_ = nullptr;
   const void* f_ = nullptr;
+  const PluginCall* caller_in_ = nullptr;  // the plugin's call that the loop is part of
   // The number of the loop (upper half), whether workers may still enter it, and how many are inside.
   alignas(64) std::atomic<uint64_t> gate_{0};
   std::atomic<bool> ending_{false};

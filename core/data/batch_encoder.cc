@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "mtrain/base/error.h"
+#include "mtrain/base/plugin_call.h"
 
 namespace mtrain {
 
@@ -39,7 +40,7 @@ bool BatchEncoder::read_line(const InputBatch& batch, const InputBatch::Item& it
     const bool mend = options_.on_bad == OnBad::replace;
     size_t at = 0;
     if (!valid_utf8(line, &at)) {
-      bad.push_back({item.line, mend, cat("is no valid UTF-8 at byte ", at, " of the line"),
+      bad.push_back({item.line, mend, cat("is not valid UTF-8 at byte ", at, " of the line"),
                      "convert the file to UTF-8, or use --bad-lines replace or --bad-lines skip"});
       if (!mend) return false;
       line = repaired_ = repair_utf8(line);
@@ -87,10 +88,12 @@ void BatchEncoder::encode_texts(const Texts& texts, EncodedField& field) {
   }
   for (std::string_view piece : *pieces) {
     const size_t begin = field.ids.size();
-    if (options_.add_special)
-      tokenizer_.encode_with(piece, {.add_special = true}, field.ids, nullptr);
-    else
-      tokenizer_.encode_to(piece, field.ids);
+    call_plugin(tokenizer_, "encode()", [&] {
+      if (options_.add_special)
+        tokenizer_.encode_with(piece, {.add_special = true}, field.ids, nullptr);
+      else
+        tokenizer_.encode_to(piece, field.ids);
+    });
     const size_t length = field.ids.size() - begin;
     MT_USER_CHECK(length < INT32_MAX, ErrorClass::data,
                   cat("a sequence of ", length, " tokens; the format holds 2147483647 at most"),

@@ -39,7 +39,7 @@ double parse_share(const std::string& text, std::string_view whole) {
   double value = std::strtod(digits.c_str(), &end);
   bool plain = !digits.empty() && digits.find_first_not_of("0123456789.") == std::string::npos;
   MT_USER_CHECK(plain && *end == '\0' && std::isfinite(value), ErrorClass::config,
-                cat("dataset split '", printable(whole), "': '", printable(digits), "' is no share"),
+                cat("dataset split '", printable(whole), "': '", printable(digits), "' is not a share"),
                 "write the shares of train, valid and test, as in 969,30,1");
   return value;
 }

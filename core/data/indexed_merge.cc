@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "mtrain/base/error.h"
+#include "mtrain/data/tokenizer_record.h"
 
 namespace mtrain {
 namespace {
@@ -27,10 +28,28 @@ void check_output(const std::vector<fs::path>& inputs, const fs::path& output) {
   }
 }
 
+/// The tokenizer that made all of them; without identity where a pair does not say.
+TokenizerRecord common_tokenizer(const std::vector<std::unique_ptr<IndexedFile>>& files, bool any) {
+  std::optional<TokenizerRecord> first;
+  const IndexedFile* of_first = nullptr;
+  bool same = true;
+  for (const auto& file : files) {
+    const auto record = read_tokenizer_record(*file);
+    same = same && record && (!first || *first == *record);
+    if (record && first && !(*first == *record) && !any)
+      throw Error(ErrorClass::data,
+                  cat("pairs of different tokenizers\n  ", printable(of_first->prefix().string()), ": ",
+                      printable(first->identity), "\n  ", printable(file->prefix().string()), ": ", printable(record->identity)),
+                  "prepare them with one tokenizer, or merge them nevertheless by --any-tokenizer");
+    if (record && !first) first = record, of_first = file.get();
+  }
+  return same && first ? *first : TokenizerRecord{};
+}
+
 }  // namespace
 
 MergeReport merge_indexed(const std::vector<fs::path>& inputs, const fs::path& output, IndexedWriter::Options options,
-                          const std::function<void(int64_t, int64_t)>& progress) {
+                          const std::function<void(int64_t, int64_t)>& progress, bool any_tokenizer) {
   check_output(inputs, output);
   std::vector<std::unique_ptr<IndexedFile>> files;
   int64_t total = 0;
@@ -39,6 +58,7 @@ MergeReport merge_indexed(const std::vector<fs::path>& inputs, const fs::path& o
     total += files.back()->num_tokens();
     options.modes = options.modes || files.back()->has_modes();
   }
+  TokenizerRecord record = common_tokenizer(files, any_tokenizer);
   IndexedWriter writer(output, widest(files), options);
   std::vector<int32_t> ids;
   for (const auto& file : files) {
@@ -53,6 +73,8 @@ MergeReport merge_indexed(const std::vector<fs::path>& inputs, const fs::path& o
     }
   }
   writer.finish();
+  record.tokens = writer.num_tokens();
+  write_tokenizer_record(output, record);
   return {writer.num_documents(), writer.num_tokens(), writer.bin_bytes()};
 }
 

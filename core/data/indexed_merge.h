@@ -15,8 +15,9 @@ struct MergeReport {
 
 /// Writes the pair at `output`; tokens take as many bytes as in the widest of them. Memory holds the longest sequence and the
 /// index, whatever the inputs' size. `progress` is called now and then with tokens done and in all; what it throws ends the
-/// work, and nothing is left behind. Error(data) for a pair that is faulty, Error(usage) where one would be its own output.
+/// work, and nothing is left behind. Error(data) for a pair that is faulty, or one of another tokenizer than the others unless
+/// `any_tokenizer`; Error(usage) where one would be its own output.
 MT_API MergeReport merge_indexed(const std::vector<fs::path>& inputs, const fs::path& output, IndexedWriter::Options options,
-                                 const std::function<void(int64_t, int64_t)>& progress = {});
+                                 const std::function<void(int64_t, int64_t)>& progress = {}, bool any_tokenizer = false);
 
 }  // namespace mtrain

@@ -62,7 +62,7 @@ class TextExtractor final : public nlohmann::json_sax<nlohmann::json> {
     std::string reason(begin == what.npos
                            ? what
                            : what.substr(begin + 2, detail == what.npos ? detail : detail - begin - 2));
-    return fail(cat("is no valid JSON at byte ", at, ": ", printable(reason, 100)));
+    return fail(cat("is not valid JSON at byte ", at, ": ", printable(reason, 100)));
   }
 
   void finish() {

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "mtrain/base/error.h"
+#include "mtrain/base/plugin_call.h"
 
 namespace mtrain {
 namespace {
@@ -153,7 +154,8 @@ class Loader::Worker {
       sample_.targets = std::span(batch.targets).subspan(at, seq);
       sample_.positions = std::span(batch.positions).subspan(at, seq);
       int64_t index = first + row;
-      source_.get(source_.repeats() ? index % source_.size() : index, sample_);
+      call_plugin(source_, "get()",
+                  [&] { source_.get(source_.repeats() ? index % source_.size() : index, sample_); });
       add_sequences(sample_, row, config_.seq_length, batch);
     }
     batch.cu_seqlens.push_back(static_cast<int32_t>(batch.tokens.size()));

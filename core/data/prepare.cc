@@ -12,6 +12,7 @@
 #include "mtrain/data/batch_encoder.h"
 #include "mtrain/data/indexed_writer.h"
 #include "mtrain/data/ordered_pool.h"
+#include "mtrain/data/tokenizer_record.h"
 
 namespace mtrain {
 namespace {
@@ -77,6 +78,8 @@ class Preparation {
       writer->finish();
       report_.bytes_written += writer->bin_bytes();
     }
+    for (size_t i = 0; i < writers_.size(); ++i)
+      write_tokenizer_record(report_.outputs[i], tokenizer_record(tokenizer_, writers_[i]->num_tokens()));
     report_.seconds = seconds();
     return report_;
   }

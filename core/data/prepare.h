@@ -2,6 +2,8 @@
 // whatever its size. A pair appears whole or not at all (indexed_writer.h), and is the same byte for byte
 // whatever the number of workers. Stateless.
 //
+// PREFIX.tokenizer.json says which tokenizer made the pair (tokenizer_record.h).
+//
 // Text keeps every character; line ends become "\n". A document is never cut inside a line.
 #pragma once
 #include <cstdint>

@@ -4,13 +4,14 @@
 #include <numeric>
 
 #include "mtrain/base/error.h"
-#include "mtrain/data/tokenizer.h"
+#include "mtrain/base/log.h"
+#include "mtrain/data/tokenizer_record.h"
 
 namespace mtrain {
 
 void PreparedSettings::bind(Fields& f) {
-  f("path", path, "prepared tokens: the prefix of a .bin/.idx pair").example("data/bible").renamed_from({"data_path"});
-  f("paths", paths, "several prefixes to blend, instead of path").example("[data/books, data/web]");
+  f("path", path, "prepared tokens: the prefix of a .bin/.idx pair").example("data/bible").renamed_from({"data_path"}).input_path();
+  f("paths", paths, "several prefixes to blend, instead of path").example("[data/books, data/web]").input_path();
   f("weights", weights, "the share of each of paths; without it they are mixed by their sizes, each sample once")
       .example("[0.3, 0.7]");
   f("order", order,
@@ -20,14 +21,17 @@ void PreparedSettings::bind(Fields& f) {
   f("phases", phases, "order open: other weights for the first samples of the run, phase by phase; then come those of weights")
       .example("[{samples: 64000, weights: [0.9, 0.1]}]")
       .merge_replace();
+  f("any_tokenizer", any_tokenizer, "take pairs that say they were prepared by another tokenizer, too");
   f("split", split, "shares of the documents for train, valid and test").example("969,30,1");
-  f("valid_path", valid_path, "a pair for validation; then split is not applied");
+  f("valid_path", valid_path, "a pair for validation; then split is not applied").input_path();
   f("valid_paths", valid_paths, "several pairs for validation, blended as paths are, instead of valid_path")
-      .example("[data/books_valid, data/web_valid]");
+      .example("[data/books_valid, data/web_valid]")
+      .input_path();
   f("valid_weights", valid_weights, "the share of each of valid_paths").example("[0.5, 0.5]");
-  f("test_path", test_path, "a pair for testing; then split is not applied");
+  f("test_path", test_path, "a pair for testing; then split is not applied").input_path();
   f("test_paths", test_paths, "several pairs for testing, blended as paths are, instead of test_path")
-      .example("[data/books_test, data/web_test]");
+      .example("[data/books_test, data/web_test]")
+      .input_path();
   f("test_weights", test_weights, "the share of each of test_paths").example("[0.5, 0.5]");
 }
 
@@ -38,6 +42,7 @@ PreparedData::PreparedData(const PreparedSettings& settings, const DatasetContex
   blends_ = {open_blend("path", settings.path, settings.paths, settings.weights),
              open_blend("valid_path", settings.valid_path, settings.valid_paths, settings.valid_weights),
              open_blend("test_path", settings.test_path, settings.test_paths, settings.test_weights)};
+  tell_unrecorded();
 }
 
 std::unique_ptr<SampleSource> PreparedData::split(Split which, int64_t num_samples) const {
@@ -121,14 +126,14 @@ std::vector<BlendPhase> PreparedData::read_phases() const {
   if (settings_.phases.is_null()) return out;
   const std::string hint = "write a list like [{samples: 64000, weights: [0.9, 0.1]}], one weight for each of dataset.paths";
   MT_USER_CHECK(settings_.phases.is_list() && open_order() && !settings_.weights.empty(), ErrorClass::config,
-                !settings_.phases.is_list() ? cat("dataset.phases is no list: ", brief(settings_.phases))
+                !settings_.phases.is_list() ? cat("dataset.phases is not a list: ", brief(settings_.phases))
                                             : "dataset.phases needs dataset.order=open and dataset.weights",
                 hint);
   for (const auto& item : settings_.phases.items()) {
     const Node *samples = item.get("samples"), *weights = item.get("weights");
     const std::string place = item.loc() ? cat(item.loc().text(), ": ") : "";
     MT_USER_CHECK(samples && weights && weights->is_list() && weights->size() == settings_.paths.size() && item.size() == 2,
-                  ErrorClass::config, cat(place, "dataset.phases: ", brief(item), " is no phase"), hint);
+                  ErrorClass::config, cat(place, "dataset.phases: ", brief(item), " is not a phase"), hint);
     BlendPhase phase{samples->as_int(), {}};
     MT_USER_CHECK(phase.samples > 0, ErrorClass::config, cat(place, "dataset.phases: a phase of ", phase.samples, " samples"),
                   hint);
@@ -161,7 +166,22 @@ PreparedData::File PreparedData::open(const std::string& text) const {
                     context_.tokenizer ? context_.tokenizer->name() : "NAME", " --append-eod",
                     extension == ".txt" ? " --split-on blank-lines" : "", "\nand set dataset.path=", prefix.string()));
   }
-  return std::make_shared<IndexedFile>(path);
+  auto file = std::make_shared<IndexedFile>(path);
+  if (context_.tokenizer && !settings_.any_tokenizer) check_tokenizer(*file, *context_.tokenizer);
+  return file;
+}
+
+/// One line about all pairs that do not say which tokenizer made them.
+void PreparedData::tell_unrecorded() const {
+  if (!context_.tell || !context_.tokenizer || settings_.any_tokenizer) return;
+  std::vector<std::string> names;
+  for (const Blend& blend : blends_)
+    for (const File& file : blend.files)
+      if (!read_tokenizer_record(*file)) names.push_back(printable(file->prefix().string()));
+  if (names.empty()) return;
+  const size_t more = names.size() - 1;
+  log_info("no record of the tokenizer is next to ", names[0], more > 0 ? cat(" and ", more, " more") : "",
+           ": ids are taken for those of ", context_.tokenizer->name());
 }
 
 SequenceRange PreparedData::range_of(const File& file, Split which) const {
@@ -274,7 +294,7 @@ int32_t special_token_id(const Tokenizer& tokenizer, const std::string& text, co
   auto near = nearest(text, known, 3);
   const std::string more = known.size() > kShown ? cat(" and ", known.size() - kShown, " more") : "";
   if (known.size() > kShown) known.resize(kShown);
-  throw Error(ErrorClass::config, cat(setting, ": '", printable(text, 60), "' is no special token of the tokenizer"),
+  throw Error(ErrorClass::config, cat(setting, ": '", printable(text, 60), "' is not a special token of the tokenizer"),
               !near.empty()   ? cat("did you mean ", join(near, " or "), "?")
               : known.empty() ? std::string("it has none: choose another tokenizer")
                               : cat("it has ", printable(join(known, " "), 400), more));

@@ -7,10 +7,15 @@
 #include <thread>
 
 #include "mtrain/base/error.h"
+#include "mtrain/base/plugin_call.h"
 #include "mtrain/base/text.h"
 
 namespace mtrain {
 namespace {
+
+std::string decode_through(const Tokenizer& tokenizer, std::span<const int32_t> ids) {
+  return call_plugin(tokenizer, "decode()", [&] { return tokenizer.decode_bytes(ids); });
+}
 
 constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
 
@@ -84,6 +89,12 @@ void Tokenizer::encode_with(std::string_view text, const EncodeOptions& options,
   }
 }
 
+std::vector<int32_t> Tokenizer::encode(std::string_view text) const {
+  std::vector<int32_t> ids;
+  call_plugin(*this, "encode()", [&] { encode_to(text, ids); });
+  return ids;
+}
+
 std::vector<std::vector<int32_t>> Tokenizer::encode_batch(std::span<const std::string_view> texts,
                                                           int threads) const {
   std::vector<std::vector<int32_t>> out(texts.size());
@@ -93,7 +104,7 @@ std::vector<std::vector<int32_t>> Tokenizer::encode_batch(std::span<const std::s
   auto work = [&] {
     try {
       for (size_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < texts.size();)
-        encode_to(texts[i], out[i]);
+        call_plugin(*this, "encode()", [&] { encode_to(texts[i], out[i]); });
     } catch (...) {
       next = texts.size();
       std::lock_guard lock(mutex);
@@ -112,19 +123,19 @@ std::vector<std::vector<int32_t>> Tokenizer::encode_batch(std::span<const std::s
 }
 
 std::string Tokenizer::decode(std::span<const int32_t> ids) const {
-  return replace_broken(decode_bytes(ids), nullptr);
+  return replace_broken(decode_through(*this, ids), nullptr);
 }
 
 std::string StreamDecoder::push(int32_t id) {
   ids_.push_back(id);
-  const std::string bytes = tokenizer_.decode_bytes(ids_);
+  const std::string bytes = decode_through(tokenizer_, ids_);
   if (bytes.size() <= told_bytes_) return {};
   size_t rest = 0;
   std::string out = replace_broken(std::string_view(bytes).substr(told_bytes_), &rest);
   told_bytes_ = bytes.size() - rest;
   if (rest > 0) return out;
   // All is told: what was new now is enough as the context of what comes, unless it shows nothing by itself.
-  const std::string context = tokenizer_.decode_bytes(std::span(ids_).subspan(told_ids_));
+  const std::string context = decode_through(tokenizer_, std::span(ids_).subspan(told_ids_));
   if (context.empty()) return out;
   ids_.erase(ids_.begin(), ids_.begin() + static_cast<std::ptrdiff_t>(told_ids_));
   told_ids_ = ids_.size();
@@ -133,7 +144,7 @@ std::string StreamDecoder::push(int32_t id) {
 }
 
 std::string StreamDecoder::finish() {
-  const std::string bytes = tokenizer_.decode_bytes(ids_);
+  const std::string bytes = decode_through(tokenizer_, ids_);
   std::string out = bytes.size() > told_bytes_
                         ? replace_broken(std::string_view(bytes).substr(told_bytes_), nullptr)
                         : std::string();

@@ -74,12 +74,11 @@ class MT_API Tokenizer {
   virtual std::string decode_bytes(std::span<const int32_t> ids) const = 0;
   /// Text that changes when the mapping changes: kept in checkpoints and compared at resume.
   virtual std::string identity() const = 0;
+  /// Text that changes when the ids of text do: kept with prepared data and compared when it is trained on. Special tokens that text
+  /// never becomes are no part of it. Empty: text has no ids of its own, and nothing is compared.
+  virtual std::string text_identity() const { return identity(); }
 
-  std::vector<int32_t> encode(std::string_view text) const {
-    std::vector<int32_t> ids;
-    encode_to(text, ids);
-    return ids;
-  }
+  std::vector<int32_t> encode(std::string_view text) const;
   /// The ids of each text, on `threads` threads (0: one for each core). The result does not depend on how
   /// many.
   std::vector<std::vector<int32_t>> encode_batch(std::span<const std::string_view> texts,

@@ -18,7 +18,7 @@ std::vector<std::string> parse_order(std::string order) {
     bool known = std::find(std::begin(kNames), std::end(kNames), axes[i]) != std::end(kNames);
     MT_USER_CHECK(
         known, ErrorClass::config,
-        cat("dist.order '", printable(order), "' names '", printable(axes[i]), "', which is no axis"),
+        cat("dist.order '", printable(order), "' names '", printable(axes[i]), "', which is not an axis"),
         "its axes: tp, cp, ep, dp, pp, the innermost first, with '-' between them");
     MT_USER_CHECK(std::find(axes.begin(), axes.begin() + static_cast<std::ptrdiff_t>(i), axes[i]) ==
                       axes.begin() + static_cast<std::ptrdiff_t>(i),
@@ -39,7 +39,7 @@ MeshLayout arrange(const std::vector<std::string>& order, const std::vector<Cut>
     MT_USER_CHECK(cut.axis.size == 1, ErrorClass::config,
                   cat("dist.order '", join(order, "-"), "' leaves out '", cut.token, "', but ", cut.axis.name,
                       " is ", cut.axis.size),
-                  cat("put '", cut.token, "' where its ranks are to lie, e.g. tp-cp-ep-dp-pp"));
+                  cat("put '", cut.token, "' where its ranks belong, e.g. tp-cp-ep-dp-pp"));
     outermost_first.push_back(cut.axis);
   }
   for (size_t i = order.size(); i-- > 0;)

@@ -1,6 +1,21 @@
 #include "mtrain/finetune/chat_tokens.h"
 
+#include "mtrain/base/plugin_call.h"
+
+#include <optional>
+
 namespace mtrain::finetune {
+
+void add_special_names(const Tokenizer& tokenizer, std::map<std::string, std::string>& special) {
+  const auto tokens = tokenizer.special_tokens();
+  auto add = [&](const char* name, std::optional<int32_t> id) {
+    for (const auto& token : tokens)
+      if (id && token.id == *id) special.emplace(name, token.text);
+  };
+  add("bos_token", tokenizer.bos());
+  add("eos_token", tokenizer.eod());
+  add("pad_token", tokenizer.pad());
+}
 
 ChatTokens encode_chat(const chat::Text& text, const Tokenizer& tokenizer) {
   std::vector<std::string> texts;
@@ -16,7 +31,7 @@ ChatTokens encode_chat(const chat::Text& text, const Tokenizer& tokenizer) {
     }
     spans.clear();
     auto part = std::string_view(text.bytes).substr(piece.bytes.begin, piece.bytes.end - piece.bytes.begin);
-    tokenizer.encode_with(part, {}, out.ids, &spans);
+    call_plugin(tokenizer, "encode()", [&] { tokenizer.encode_with(part, {}, out.ids, &spans); });
     for (const auto& span : spans) out.first_byte.push_back(piece.bytes.begin + span.begin);
   }
   return out;

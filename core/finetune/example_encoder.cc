@@ -8,6 +8,8 @@
 
 #include "mtrain/base/file.h"
 #include "mtrain/base/hash.h"
+#include "mtrain/chat/ready_made.h"
+#include "mtrain/base/plugin_call.h"
 #include "mtrain/finetune/chat_tokens.h"
 
 namespace mtrain::finetune {
@@ -21,20 +23,8 @@ std::tm parse_date(const std::string& text) {
   std::tm normal = out;
   const bool real = !in.fail() && in.peek() == std::istringstream::traits_type::eof() && ::timegm(&normal) != -1 &&
                     normal.tm_mday == out.tm_mday && normal.tm_mon == out.tm_mon;
-  MT_USER_CHECK(real, ErrorClass::config, cat("dataset.date: '", printable(text, 40), "' is no date"), "write it as 2024-07-26");
+  MT_USER_CHECK(real, ErrorClass::config, cat("dataset.date: '", printable(text, 40), "' is not a date"), "write it as 2024-07-26");
   return normal;  // with its day of the week
-}
-
-/// "bos_token" and its kin by the tokenizer's own ids, where the template's files do not say.
-void add_special_names(const Tokenizer& tokenizer, std::map<std::string, std::string>& special) {
-  const auto tokens = tokenizer.special_tokens();
-  auto add = [&](const char* name, std::optional<int32_t> id) {
-    for (const auto& token : tokens)
-      if (id && token.id == *id) special.emplace(name, token.text);
-  };
-  add("bos_token", tokenizer.bos());
-  add("eos_token", tokenizer.eod());
-  add("pad_token", tokenizer.pad());
 }
 
 bool has_template_file(const fs::path& folder) {
@@ -49,10 +39,17 @@ bool has_template_file(const fs::path& folder) {
 
 ExampleEncoder::ExampleEncoder(const Tokenizer& tokenizer, const EncoderOptions& options)
     : tokenizer_(tokenizer), options_(options), date_(parse_date(options.date)) {
-  fs::path path = options.template_path.empty() ? tokenizer.folder() : options.base_directory / options.template_path;
-  if (options.template_path.empty() && !has_template_file(path)) return;
-  file_ = chat::read_template(path, options.template_name);
+  if (!options.chat_template.empty()) {
+    MT_USER_CHECK(options.template_path.empty(), ErrorClass::config, "dataset.chat_template and dataset.template_path are both set",
+                  "chat_template names one that comes with mtrain, template_path a file of your own: leave one out, e.g. by dataset.chat_template=''");
+    file_ = chat::ready_made(options.chat_template);
+  } else {
+    fs::path path = options.template_path.empty() ? tokenizer.folder() : options.base_directory / options.template_path;
+    if (options.template_path.empty() && !has_template_file(path)) return;
+    file_ = chat::read_template(path, options.template_name);
+  }
   add_special_names(tokenizer, file_.special);
+  for (const auto& token : tokenizer.special_tokens()) special_tokens_.push_back(token.text);
   template_ = std::make_unique<const chat::ChatTemplate>(file_.source, file_.name);
 }
 
@@ -62,6 +59,25 @@ std::string ExampleEncoder::identity() const {
   for (const auto& [name, text] : file_.special) special += cat(name, '=', text, '\n');
   return cat("template ", template_ ? sha256(cat(file_.source, '\n', special)) : "none", ", date ", options_.date, ", train_on ",
              kNames[static_cast<size_t>(options_.train_on)]);
+}
+
+std::vector<std::string> ExampleEncoder::missing_special_tokens() const {
+  if (!template_) return {};
+  chat::ChatInput input;
+  input.messages =
+      chat::messages_from_json(R"([{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}])");
+  input.special = file_.special;
+  input.now = date_;
+  std::vector<std::string> out;
+  try {
+    for (std::string& mark : chat::special_marks(template_->render(input).text)) {
+      const bool known = std::find(special_tokens_.begin(), special_tokens_.end(), mark) != special_tokens_.end();
+      const bool plain = std::find(file_.text_marks.begin(), file_.text_marks.end(), mark) != file_.text_marks.end();
+      if (!known && !plain && tokenizer_.encode(mark).size() != 1) out.push_back(std::move(mark));
+    }
+  } catch (const Error&) {  // a template for other conversations: its faults are those of the records
+  }
+  return out;
 }
 
 /// Which bytes are learnt: the assistant's stretches, less the words of messages that must not be.
@@ -86,11 +102,13 @@ void ExampleEncoder::mark_learnt(const chat::RenderedChat& chat, const Example& 
 
 TokenizedExample ExampleEncoder::chat(const Example& example) const {
   MT_USER_CHECK(template_, ErrorClass::config, cat(example.place, ": is a conversation, and there is no chat template"),
-                "set dataset.template_path: a file of Jinja, a tokenizer_config.json, or a model's folder with either");
+                cat("set dataset.chat_template to one that comes with mtrain (", join(chat::ready_made_names(), ", "),
+                    "), or dataset.template_path: a file of Jinja, a tokenizer_config.json, or a model's folder with either"));
   chat::ChatInput input;
   input.messages = chat::messages_from_json(example.messages);
   if (!example.tools.empty()) input.tools = chat::from_json(example.tools);
   input.special = file_.special;
+  input.special_tokens = special_tokens_;
   input.now = date_;
   const chat::RenderedChat rendered = template_->render_masked(input);
   std::vector<uint8_t> learnt;
@@ -110,7 +128,7 @@ TokenizedExample ExampleEncoder::prompted(const Example& example) const {
   TokenizedExample out;
   std::vector<TextSpan> spans;
   const auto special = tokenizer_.special_tokens();
-  tokenizer_.encode_with(text, {.add_special = true}, out.ids, &spans);
+  call_plugin(tokenizer_, "encode()", [&] { tokenizer_.encode_with(text, {.add_special = true}, out.ids, &spans); });
   auto is_special = [&](int32_t id) {
     return std::any_of(special.begin(), special.end(), [id](const SpecialToken& t) { return t.id == id; });
   };
@@ -132,7 +150,7 @@ TokenizedExample ExampleEncoder::prompted(const Example& example) const {
 TokenizedExample ExampleEncoder::segments(const Example& example) const {
   TokenizedExample out;
   for (const auto& segment : example.texts) {
-    tokenizer_.encode_to(segment.text, out.ids);
+    call_plugin(tokenizer_, "encode()", [&] { tokenizer_.encode_to(segment.text, out.ids); });
     out.trained.resize(out.ids.size(), segment.trained || options_.train_on == TrainOn::all ? 1 : 0);
   }
   return out;

@@ -23,7 +23,8 @@ namespace mtrain::finetune {
 enum class TrainOn : uint8_t { assistant, last, all };
 
 struct EncoderOptions {
-  std::string template_path;              // empty: the template beside the tokenizer's files, where there is one
+  std::string chat_template = {};         // a ready-made one (chat::ready_made_names), or empty
+  std::string template_path = {};         // else; empty: the template beside the tokenizer's files, where there is one
   std::string template_name = "default";  // among several
   std::filesystem::path base_directory;   // relative paths start here
   std::string date = "2024-07-26";        // what templates take for today, so that the same data give the same tokens on any day
@@ -32,7 +33,7 @@ struct EncoderOptions {
 
 class MT_API ExampleEncoder {
  public:
-  /// Error(config) for a date that is none; what read_template throws for a template_path that is given.
+  /// Error(config) for a date that is none, or both chat_template and template_path; what read_template throws for a template_path that is given.
   ExampleEncoder(const Tokenizer& tokenizer, const EncoderOptions& options);
 
   /// Throws Error(data) with the example's place for what cannot be rendered, or an id outside the vocabulary; Error(config) for
@@ -44,6 +45,8 @@ class MT_API ExampleEncoder {
                                            const std::function<void(const Example&, const Error&)>& rejected,
                                            int threads = 0) const;
   bool has_template() const { return template_ != nullptr; }
+  /// Tokens that the template writes, "<|im_end|>", and the tokenizer spells with several: it belongs to another model then.
+  std::vector<std::string> missing_special_tokens() const;
   /// Text that changes when the encoding does.
   std::string identity() const;
 
@@ -57,6 +60,7 @@ class MT_API ExampleEncoder {
   const Tokenizer& tokenizer_;
   EncoderOptions options_;
   chat::TemplateFile file_;
+  std::vector<std::string> special_tokens_;  // of the tokenizer
   std::unique_ptr<const chat::ChatTemplate> template_;
   std::tm date_{};
 };

@@ -18,7 +18,7 @@ Json joined_parts(const Json& parts) {
   std::string text;
   for (const auto& part : parts) {
     if (!part.is_object())
-      throw RecordFault{"has a part of a content that is no object", "wanted {\"type\": \"text\", \"text\": …}"};
+      throw RecordFault{"has a part of a content that is not an object", "wanted {\"type\": \"text\", \"text\": …}"};
     auto found = part.contains("text") ? part.find("text") : part.find("value");
     if (part.value("type", "text") != "text" || found == part.end() || !found->is_string())
       throw RecordFault{cat("has a part of a content of type '", printable(part.value("type", "?"), 40), "'"),
@@ -47,7 +47,7 @@ Json calls_of(const std::string& text) {
   if (parsed.is_object()) calls.push_back(call_of(parsed));
   if (parsed.is_array())
     for (const auto& call : parsed) calls.push_back(call_of(call));
-  if (calls.empty()) throw RecordFault{"has a function call that is no JSON object", "wanted {\"name\": …, \"arguments\": {…}}"};
+  if (calls.empty()) throw RecordFault{"has a function call that is not a JSON object", "wanted {\"name\": …, \"arguments\": {…}}"};
   return calls;
 }
 
@@ -79,13 +79,13 @@ size_t Conversation::size() const {
 }
 
 void Conversation::add(const Json& message, bool may_train) {
-  if (!message.is_object()) throw RecordFault{"has a message that is no object", "wanted {\"role\": …, \"content\": …}"};
+  if (!message.is_object()) throw RecordFault{"has a message that is not an object", "wanted {\"role\": …, \"content\": …}"};
   const Json* who = find_field(message, "from", options_.columns);
   const Json* words = find_field(message, "value", options_.columns);
   if (!who) who = find_field(message, "role", options_.columns), words = find_field(message, "content", options_.columns);
   if (!who || !who->is_string())
     throw RecordFault{
-        cat("has a message that does not say who speaks: ", printable(message.dump(), 80)),
+        cat("has a message without a role: ", printable(message.dump(), 80)),
         "wanted {\"role\": …, \"content\": …} or {\"from\": …, \"value\": …}; dataset.columns says where they have other "
         "names"};
   const auto own_names = {"from", "value", "role", "content"};
@@ -95,7 +95,7 @@ void Conversation::add(const Json& message, bool may_train) {
   if (words && words->is_array()) out["content"] = joined_parts(*words);
   if (words && words->is_string()) out["content"] = *words;
   if (role == "call") {
-    if (!words || !words->is_string()) throw RecordFault{"has a function call that is no text", ""};
+    if (!words || !words->is_string()) throw RecordFault{"has a function call that is not a text", ""};
     out["content"] = "";
     out["tool_calls"] = calls_of(words->get<std::string>());
   }
@@ -133,7 +133,7 @@ void Conversation::set_tools(const Json& tools) {
     list = Json::parse(tools.get_ref<const std::string&>(), nullptr, false);
   }
   if (list.is_discarded() || !list.is_array())
-    throw RecordFault{"has tools that are no list", "wanted [{\"type\": \"function\", …}]"};
+    throw RecordFault{"has tools that are not a list", "wanted [{\"type\": \"function\", …}]"};
   *tools_ = Json::array();
   for (const auto& tool : list)
     tools_->push_back(tool.is_object() && tool.contains("name") && !tool.contains("function")

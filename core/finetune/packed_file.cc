@@ -159,7 +159,7 @@ PackedFile::Manifest PackedFile::read_manifest(const PackedOrigin& wanted) {
                 cat("choose that tokenizer, or ", again(prefix_)));
   MT_USER_CHECK(out.encoding == wanted.encoding, ErrorClass::config,
                 cat(name, " was packed with ", printable(out.encoding), "; the recipe has ", printable(wanted.encoding)),
-                cat("set dataset.train_on, template_path and date to what they were, or ", again(prefix_)));
+                cat("set dataset.train_on, chat_template, template_path and date to what they were, or ", again(prefix_)));
   MT_USER_CHECK(out.seq_length == wanted.seq_length, ErrorClass::config,
                 cat(name, " was packed for samples of ", out.seq_length, " tokens, and model.seq_length is ", wanted.seq_length),
                 cat("set model.seq_length=", out.seq_length, ", or ", again(prefix_), " --seq-length ", wanted.seq_length));

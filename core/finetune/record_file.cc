@@ -74,7 +74,7 @@ void read_lines(const fs::path& path, BadRecords& bad, const OnRecord& each) {
       record = Json::parse(line, std::ref(watch));
       if (!record.is_object()) throw BadJson{cat("is ", record.type_name(), ", not an object")};
     } catch (const nlohmann::json::parse_error& error) {
-      bad.reject(reader.place(), cat("is no valid JSON at byte ", error.byte, ": ", reason(error)), kHint);
+      bad.reject(reader.place(), cat("is not valid JSON at byte ", error.byte, ": ", reason(error)), kHint);
       continue;
     } catch (const nlohmann::json::exception& error) {  // a number beyond all types: 1e400
       bad.reject(reader.place(), cat("cannot be read: ", reason(error)), kHint);
@@ -97,7 +97,7 @@ void read_list(const fs::path& path, std::istream& in, const OnRecord& each) {
   try {
     Json all = Json::parse(in, std::ref(watch));
   } catch (const nlohmann::json::parse_error& error) {
-    throw Error(ErrorClass::data, cat(place(), " is no valid JSON at byte ", error.byte, " of the file: ", reason(error)), kHint);
+    throw Error(ErrorClass::data, cat(place(), " is not valid JSON at byte ", error.byte, " of the file: ", reason(error)), kHint);
   } catch (const nlohmann::json::exception& error) {
     throw Error(ErrorClass::data, cat(place(), " cannot be read: ", reason(error)), kHint);
   } catch (const BadJson& fault) {
@@ -110,7 +110,7 @@ void read_list(const fs::path& path, std::istream& in, const OnRecord& each) {
 void BadRecords::reject(const std::string& place, const std::string& fault, const std::string& hint) {
   if (!skip_) throw Error(ErrorClass::data, cat(place, ": ", fault), hint);
   MT_USER_CHECK(++skipped_ <= limit_, ErrorClass::data, cat(place, ": ", fault, "; more than ", limit_, " records are broken"),
-                "mend the file, or raise dataset.max_bad");
+                "correct the file, or raise dataset.max_bad");
 }
 
 void read_records(const fs::path& path, BadRecords& bad, const OnRecord& each) {

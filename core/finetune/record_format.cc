@@ -62,7 +62,7 @@ std::string replaced(std::string text, std::string_view what, const std::string&
 
 int64_t integer_of(const Json& list, size_t index, const char* name) {
   const Json& value = list[index];
-  if (!value.is_number_integer()) throw RecordFault{cat(name, "[", index, "] is no integer"), "wanted a list of token ids"};
+  if (!value.is_number_integer()) throw RecordFault{cat(name, "[", index, "] is not an integer"), "wanted a list of token ids"};
   int64_t out = value.get<int64_t>();
   if (out < INT32_MIN || out > INT32_MAX || (value.is_number_unsigned() && value.get<uint64_t>() > INT32_MAX))
     throw RecordFault{cat(name, "[", index, "] is ", value.dump(), ", beyond 32 bits"), ""};
@@ -151,7 +151,7 @@ Example RecordReader::alpaca_chat(const Json& record) const {
   if (const Json* history = find(record, "history"))
     for (const auto& pair : *history) {
       if (!pair.is_array() || pair.size() != 2 || !pair[0].is_string() || !pair[1].is_string())
-        throw RecordFault{"has a history that is no list of pairs", "wanted [[question, answer], …]"};
+        throw RecordFault{"has a history that is not a list of pairs", "wanted [[question, answer], …]"};
       out.add_text("user", pair[0].get<std::string>());
       out.add_text("assistant", pair[1].get<std::string>());
     }
@@ -165,7 +165,7 @@ Example RecordReader::alpaca(const Json& record) const {
   if (options_.chat_prompts) return alpaca_chat(record);
   const Json* history = find(record, "history");
   if (history && !history->empty())
-    throw RecordFault{"has a history", "earlier turns need a chat template: set dataset.template_path"};
+    throw RecordFault{"has a history", "earlier turns need a chat template: set dataset.chat_template or dataset.template_path"};
   std::string system = text_or(record, "system");
   std::string prompt = alpaca_prompt(text_of(record, "instruction"), text_or(record, "input"), options_.prompt);
   Example out;
@@ -216,7 +216,7 @@ Example RecordReader::segments(const Json& record) const {
 
 Example RecordReader::tokens(const Json& ids, const Json* labels, const Json* mask) {
   if (!ids.is_array() || (labels && !labels->is_array()) || (mask && !mask->is_array()))
-    throw RecordFault{"has token ids that are no list", "wanted {\"input_ids\": […], \"labels\": […]}"};
+    throw RecordFault{"has token ids that are not a list", "wanted {\"input_ids\": […], \"labels\": […]}"};
   if ((labels && labels->size() != ids.size()) || (mask && mask->size() != ids.size()))
     throw RecordFault{cat("has ", ids.size(), " input_ids but ", labels ? labels->size() : ids.size(), " labels and ",
                           mask ? mask->size() : ids.size(), " values of attention_mask"),

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "mtrain/base/error.h"
+#include "mtrain/base/log.h"
 #include "mtrain/data/gpt_index.h"
 #include "mtrain/data/permutation.h"
 #include "mtrain/finetune/record_file.h"
@@ -147,7 +148,12 @@ ExampleEncoder make_encoder(const SftSettings& settings, const DatasetContext& c
   MT_USER_CHECK(context.tokenizer, ErrorClass::config, "records are text, and there is no tokenizer", "set tokenizer.type");
   EncoderOptions options = settings.records.encoder_options(context.base_directory);
   options.train_on = train_on_of(settings.train_on);
-  return {*context.tokenizer, options};
+  ExampleEncoder encoder(*context.tokenizer, options);
+  const std::vector<std::string> missing = encoder.missing_special_tokens();
+  if (!missing.empty() && context.tell)
+    log_warn("the chat template writes ", printable(join(missing, ", ")),
+             ", which the tokenizer does not have as one token but spells with several: does the template belong to this model?");
+  return encoder;
 }
 
 fs::path record_path(const std::string& path, const DatasetContext& context) {

@@ -19,7 +19,7 @@ namespace mtrain::finetune {
 struct MT_API RecordSettings {
   std::string path, valid_path, test_path, split = "95,5,0";
   Node columns, roles;
-  std::string template_path, template_name = "default", date = "2024-07-26", prompt, on_bad = "fail";
+  std::string chat_template, template_path, template_name = "default", date = "2024-07-26", prompt, on_bad = "fail";
   int64_t max_bad = 1000;
   void bind(Fields& f);
   FormatOptions format_options() const;
@@ -59,6 +59,7 @@ struct MT_API SftFile {
 /// fit no file.
 MT_API SftFile load_sft_file(const fs::path& path, const SftSettings& settings, const ExampleEncoder& encoder, int64_t seq_length,
                              bool keep_places = false);
+/// Warns, where context.tell says so, of special tokens of the chat template that the tokenizer does not have.
 MT_API ExampleEncoder make_encoder(const SftSettings& settings, const DatasetContext& context);
 /// `path` as the recipe means it.
 MT_API fs::path record_path(const std::string& path, const DatasetContext& context);

@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "mtrain/base/error.h"
+#include "mtrain/chat/ready_made.h"
 #include "mtrain/finetune/sft_data.h"
 
 namespace mtrain::finetune {
@@ -9,11 +10,11 @@ namespace {
 std::map<std::string, std::string> names_of(const Node& tree, const char* setting) {
   std::map<std::string, std::string> out;
   if (tree.is_null()) return out;
-  MT_USER_CHECK(tree.is_map(), ErrorClass::config, cat(setting, " is no map: ", brief(tree)),
+  MT_USER_CHECK(tree.is_map(), ErrorClass::config, cat(setting, " is not a map: ", brief(tree)),
                 "wanted {our_name: name in the file}");
   for (const auto& entry : tree.entries()) {
     MT_USER_CHECK(entry.value.is_scalar() && !entry.value.is_null(), ErrorClass::config,
-                  cat(setting, ".", entry.key, " is no name: ", brief(entry.value)), "wanted a text");
+                  cat(setting, ".", entry.key, " is not a name: ", brief(entry.value)), "wanted a text");
     out[entry.key] = entry.value.as_text();
   }
   return out;
@@ -27,20 +28,27 @@ constexpr std::initializer_list<const char*> kFields = {
 }  // namespace
 
 void RecordSettings::bind(Fields& f) {
-  f("path", path, "records: a file of JSON lines, or of one JSON list; of sft also the prefix that data pack wrote to").example("data/chats.jsonl");
-  f("valid_path", valid_path, "the same for validation; then split is not applied");
-  f("test_path", test_path, "the same for testing; then split is not applied");
+  f("path", path, "records: a file of JSON lines, or of one JSON list; of sft also the prefix that data pack wrote to")
+      .example("data/chats.jsonl")
+      .input_path();
+  f("valid_path", valid_path, "the same for validation; then split is not applied").input_path();
+  f("test_path", test_path, "the same for testing; then split is not applied").input_path();
   f("split", split, "shares of the records for train, valid and test, drawn at random").example("95,5,0");
   f("columns", columns, "what the file calls the fields of its format: {ours: theirs}")
       .example("{prompt: question, completion: answer}");
   f("roles", roles, "what the file calls those who speak: {theirs: ours}").example("{customer: user, agent: assistant}");
+  std::vector<std::string> ready_made = chat::ready_made_names();
+  ready_made.insert(ready_made.begin(), "");
+  f("chat_template", chat_template, "a chat template that comes with mtrain, by name; one of your own: template_path")
+      .one_of(std::move(ready_made))
+      .example("chatml");
   f("template_path", template_path,
-    "chat template: a file of Jinja, a tokenizer_config.json, or a folder with either; empty: what lies beside the tokenizer's "
-    "files")
-      .renamed_from({"chat_template"});
+    "chat template: a file of Jinja, a tokenizer_config.json, or a folder with either; empty, without chat_template: what is next to "
+    "the tokenizer's files")
+      .input_path();
   f("template_name", template_name, "which of several templates of a tokenizer_config.json");
   f("date", date, "what templates take for today, so that the same data give the same tokens on any day").example("2024-07-26");
-  f("prompt", prompt, "alpaca without template_path: the text before an answer; empty: Stanford's")
+  f("prompt", prompt, "alpaca without chat_template and template_path: the text before an answer; empty: Stanford's")
       .example("\"{instruction}\\n{input}\\n\"");
   f("on_bad", on_bad, "at a record that cannot be read or rendered").one_of({"fail", "skip"});
   f("max_bad", max_bad, "more such records than this are an error").min(0);
@@ -49,7 +57,7 @@ void RecordSettings::bind(Fields& f) {
 FormatOptions RecordSettings::format_options() const {
   FormatOptions out{.columns = names_of(columns, "dataset.columns"),
                     .roles = names_of(roles, "dataset.roles"),
-                    .chat_prompts = !template_path.empty(),
+                    .chat_prompts = !template_path.empty() || !chat_template.empty(),
                     .prompt = prompt};
   for (const auto& [ours, theirs] : out.columns) {
     std::vector<std::string> known(kFields.begin(), kFields.end());
@@ -62,7 +70,11 @@ FormatOptions RecordSettings::format_options() const {
 }
 
 EncoderOptions RecordSettings::encoder_options(const fs::path& base_directory) const {
-  return {.template_path = template_path, .template_name = template_name, .base_directory = base_directory, .date = date};
+  return {.chat_template = chat_template,
+          .template_path = template_path,
+          .template_name = template_name,
+          .base_directory = base_directory,
+          .date = date};
 }
 
 void SftSettings::bind(Fields& f) {

@@ -28,7 +28,7 @@ void RouterSettings::bind(Fields& f) {
       .needs("sinkhorn and quantile balancing", {"sinkhorn", "quantile_balancing"});
   f("aux_loss_coeff", aux_loss_coeff, "weight of each balancing loss")
       .min(0)
-      .renamed_from({"moe_aux_loss_coeff"});
+      .renamed_from({"moe_aux_loss_coeff", "router_aux_loss_coef"});
   f("z_loss_coeff", z_loss_coeff, "weight of the loss on large logits; 0: none")
       .min(0)
       .renamed_from({"moe_z_loss_coeff"});

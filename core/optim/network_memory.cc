@@ -15,7 +15,7 @@ NetworkMemory::~NetworkMemory() {
   try {
     run_.stream().synchronize();
   } catch (const std::exception& error) {
-    log_warn("buffers are let go of behind a stream that failed: ", error.what());
+    log_warn("buffers are freed although a stream failed: ", error.what());
   }
 }
 

@@ -1,5 +1,7 @@
 #include "mtrain/optim/optimizer_state.h"
 
+#include "mtrain/base/plugin_call.h"
+
 #include <algorithm>
 #include <cmath>
 #include <deque>
@@ -19,7 +21,7 @@ OptimizerState::OptimizerState(Run& run, ParamBuckets& buckets, Optimizer& optim
 }
 
 OptimizerState::OptimizerState(Run& run, std::vector<ParamSlice> slices, ParamBuckets* buckets, Optimizer& optimizer)
-    : run_(run), buckets_(buckets), optimizer_(optimizer), names_(optimizer.state_names()) {
+    : run_(run), buckets_(buckets), optimizer_(optimizer), names_(call_plugin(optimizer, "state_names()", [&] { return optimizer.state_names(); })) {
   MemoryScope use(run.memory(), MemoryUse::optimizer);
   for (ParamSlice& slice : slices) {
     Entry entry{std::move(slice), {}};
@@ -57,16 +59,17 @@ void OptimizerState::update(const Step& step) {
   auto scale = static_cast<float>(step.grad_scale * clip_factor(step.grad_norm, step.clip));
   for (auto& entry : entries_) {
     const Parameter& p = *entry.parameter;
-    optimizer_.update({.run = run_,
-                       .name = p.name,
-                       .master = entry.master,
-                       .grad = entry.grad,
-                       .state = entry.state,
-                       .value = entry.value,
-                       .lr = step.lr,
-                       .weight_decay = p.decay ? step.weight_decay : 0,
-                       .grad_scale = scale,
-                       .step = step.step});
+    const ParamUpdate update{.run = run_,
+                             .name = p.name,
+                             .master = entry.master,
+                             .grad = entry.grad,
+                             .state = entry.state,
+                             .value = entry.value,
+                             .lr = step.lr,
+                             .weight_decay = p.decay ? step.weight_decay : 0,
+                             .grad_scale = scale,
+                             .step = step.step};
+    call_plugin(optimizer_, "update()", [&] { optimizer_.update(update); });
   }
   if (buckets_) buckets_->publish();
 }

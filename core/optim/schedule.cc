@@ -13,14 +13,17 @@ void ScheduleConfig::bind(Fields& f) {
   f("warmup_steps", warmup_steps, "updates of linear warmup from 0")
       .min(0)
       .unit("steps")
+      .or_share_of("train.steps")
       .renamed_from({"lr_warmup_iters", "lr_warmup_steps"});
   f("decay_steps", decay_steps, "update at which min_lr is reached; 0: the last one")
       .min(0)
       .unit("steps")
+      .or_share_of("train.steps")
       .renamed_from({"lr_decay_iters", "lr_decay_steps"});
   f("stable_steps", stable_steps, "wsd: updates at the peak before decay; -1: 80 % of what follows warmup")
       .min(-1)
-      .unit("steps");
+      .unit("steps")
+      .or_share_of("train.steps");
   f("min_lr", min_lr, "learning rate at the end of the decay").min(0);
   f("wsd_decay", wsd_decay, "wsd: shape of the final decay")
       .one_of({"linear", "cosine", "exponential", "minus_sqrt"})
@@ -37,15 +40,17 @@ double between(double high, double low, double progress, bool cosine) {
 }  // namespace
 
 double learning_rate(const ScheduleConfig& c, double lr, int64_t step, int64_t total_steps) {
-  if (step < c.warmup_steps) return lr * static_cast<double>(step + 1) / static_cast<double>(c.warmup_steps);
+  const bool decays_by_end = c.type != "constant" && c.type != "inverse_sqrt";
+  const int64_t end = c.decay_steps > 0 ? c.decay_steps : total_steps;
+  const int64_t warmup = decays_by_end && end > 0 ? std::min(c.warmup_steps, end) : c.warmup_steps;
+  if (step < warmup) return lr * static_cast<double>(step + 1) / static_cast<double>(warmup);
   if (c.type == "constant") return lr;
-  auto t = static_cast<double>(step - c.warmup_steps);
+  auto t = static_cast<double>(step - warmup);
   if (c.type == "inverse_sqrt") {
-    auto warmup = static_cast<double>(std::max<int64_t>(1, c.warmup_steps));
-    return std::max(c.min_lr, lr * std::sqrt(warmup / (warmup + t)));
+    auto first = static_cast<double>(std::max<int64_t>(1, warmup));
+    return std::max(c.min_lr, lr * std::sqrt(first / (first + t)));
   }
-  int64_t end = c.decay_steps > 0 ? c.decay_steps : total_steps;
-  auto span = static_cast<double>(std::max<int64_t>(1, end - c.warmup_steps));
+  auto span = static_cast<double>(std::max<int64_t>(1, end - warmup));
   if (c.type == "wsd") {
     double stable = c.stable_steps >= 0 ? static_cast<double>(c.stable_steps) : 0.8 * span;
     return between(lr, c.min_lr, (t - stable) / std::max(1.0, span - stable), c.wsd_decay == "cosine");

@@ -24,6 +24,7 @@ struct ScheduleConfig {
 ///   cosine        half a cosine to min_lr at decay_steps (Loshchilov & Hutter 2017, arXiv:1608.03983)
 ///   wsd           plateau, then linear or cosine to min_lr (Hu et al. 2024, arXiv:2404.06395)
 ///   inverse_sqrt  lr * sqrt(warmup / step) (Vaswani et al. 2017), never below min_lr
+/// Where a schedule decays by decay_steps, warmup ends there at the latest.
 MT_API double learning_rate(const ScheduleConfig& config, double lr, int64_t step, int64_t total_steps);
 
 }  // namespace mtrain

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "mtrain/base/plugin_call.h"
 #include "mtrain/pipeline/forward_only.h"
 #include "mtrain/pipeline/schedule_check.h"
 
@@ -201,7 +202,7 @@ void Interpreter::forward(const Action& action, Step& step) {
     if (x.defined()) x.set_node(flight.input = std::make_shared<Boundary>(x));
   }
   if (run_.typed && x.defined()) x.set_placement(run_.typed->stream);
-  Tensor out = model.forward(input, std::move(x));
+  Tensor out = call_plugin(model, "forward()", [&] { return model.forward(input, std::move(x)); });
   check_placement(out, is_last(action));
   flight.output = out.node();
   if (is_last(action)) {

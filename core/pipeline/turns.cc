@@ -33,9 +33,6 @@ class WorkState {
   MemoryUse use_;
 };
 
-/// Unwinds work that will not go on.
-struct GivenUp {};
-
 }  // namespace
 
 void Turns::run(std::function<void()>& pause, const std::function<void()>& first, const std::function<void()>& second) {
@@ -59,7 +56,7 @@ void Turns::run(std::function<void()>& pause, const std::function<void()>& first
       WorkState here(run_);
       fiber_.yield();
       here.put(run_);
-      if (give_up) throw GivenUp{};
+      if (give_up) throw FiberUnwinding{};
     } else if (fiber_.under_way()) {
       go([&] { fiber_.resume(); });
     }
@@ -76,7 +73,7 @@ void Turns::run(std::function<void()>& pause, const std::function<void()>& first
   while (fiber_.under_way()) {
     try {
       go([&] { fiber_.resume(); });
-    } catch (const GivenUp&) {
+    } catch (const FiberUnwinding&) {
     } catch (...) {  // of its unwinding: what was first counts
     }
   }

@@ -9,6 +9,7 @@
 
 #include "mtrain/base/error.h"
 #include "mtrain/base/failpoint.h"
+#include "mtrain/base/plugin_call.h"
 #include "mtrain/base/text.h"
 #include "mtrain/plugin/probe.h"
 #include "mtrain/plugin/sidecar.h"
@@ -65,7 +66,7 @@ boost::dll::shared_library open_library(const fs::path& path) {
                 cat(path.string(), ": a static initialiser threw: ", printable(thrown.what())), kStaticHint);
   } catch (...) {
     throw Error(ErrorClass::plugin,
-                cat(path.string(), ": a static initialiser threw something that is no std::exception"),
+                cat(path.string(), ": a static initialiser threw something that is not a std::exception"),
                 kStaticHint);
   }
   if (!library.is_loaded()) {
@@ -81,19 +82,22 @@ void call_entry_point(const boost::dll::shared_library& library, const PluginFil
   if (!library.has(kPluginEntryPoint))
     throw Error(ErrorClass::plugin, cat(file.path.string(), ": has no entry point ", kPluginEntryPoint),
                 "define the plugin with MT_PLUGIN of mtrain/plugin/plugin.h");
+  auto& entry_point = library.get<void(Registry&)>(kPluginEntryPoint);
+  register_plugin_code({cat(file.kind, " plugin '", file.name, "'"), file.path.string()},
+                       reinterpret_cast<const void*>(&entry_point));
   auto failed = [&](std::string_view what) {
     return Error(ErrorClass::plugin, cat(file.path.string(), ": its registration failed: ", printable(what)),
                  "this is a fault of the plugin: show this line to its author");
   };
   try {
-    library.get<void(Registry&)>(kPluginEntryPoint)(staging);
+    entry_point(staging);
   } catch (const Error& error) {
     throw Error(ErrorClass::plugin, cat(file.path.string(), ": its registration failed: ", error.message()),
                 error.hint());
   } catch (const std::exception& error) {
     throw failed(error.what());
   } catch (...) {
-    throw failed("it threw something that is no std::exception");
+    throw failed("it threw something that is not a std::exception");
   }
 }
 
@@ -214,7 +218,7 @@ Error PluginHost::unknown(std::string_view kind, std::string_view name) const {
   std::vector<std::string> near = nearest(name, known);
   std::string hint = near.empty() ? "" : cat("did you mean '", join(near, "' or '"), "'? ");
   hint +=
-      cat("available: ", known.empty() ? "none" : join(known, ", "), "; searched: ", join(searched, ", "));
+      cat("available: ", known.empty() ? "none" : join(known, ", "), "; searched: ", join(searched, ", "), "; add a folder by --plugin-path DIR");
   if (!ignored.empty()) hint += cat("; passed over: ", join(ignored, "; "));
   return {ErrorClass::plugin, cat("there is no ", kind, " plugin named '", printable(name, 64), "'"), hint};
 }

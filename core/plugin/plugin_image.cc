@@ -71,7 +71,7 @@ class PluginFile {
     if (regular) size_ = static_cast<uint64_t>(info.st_size);
     if (!regular || size_ == 0) {
       ::close(fd_);
-      refuse(path, regular ? "is an empty file" : "is no regular file", kRebuild);
+      refuse(path, regular ? "is an empty file" : "is not a regular file", kRebuild);
     }
   }
   ~PluginFile() { ::close(fd_); }
@@ -129,7 +129,7 @@ Elf64_Ehdr read_header(const PluginFile& file) {
   file.read(0, std::as_writable_bytes(std::span(ident).first(std::min<size_t>(ident.size(), file.size()))),
             "ELF header");
   if (std::memcmp(ident.data(), ELFMAG, SELFMAG) != 0)
-    refuse(file.path(), "is no shared library (not an ELF file)", kRebuild);
+    refuse(file.path(), "is not a shared library (not an ELF file)", kRebuild);
   if (ident[EI_CLASS] != ELFCLASS64)
     refuse(file.path(), "is not a 64-bit library", "build it for this machine");
   if (ident[EI_DATA] != (std::endian::native == std::endian::little ? ELFDATA2LSB : ELFDATA2MSB))

@@ -114,7 +114,7 @@ void report_throw(Act&& act) {
   } catch (const std::exception& error) {
     thrown = cat(kThrew, "threw: ", printable(error.what()), kDone);
   } catch (...) {
-    thrown = cat(kThrew, "threw something that is no std::exception", kDone);
+    thrown = cat(kThrew, "threw something that is not a std::exception", kDone);
   }
   report(thrown);
   ::_exit(0);

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "mtrain/base/plugin_call.h"
+
 namespace mtrain {
 namespace {
 
@@ -61,13 +63,14 @@ void* Registry::make_erased(std::string_view kind, std::string_view name, const 
   const Entry* entry = find(kind, name);
   if (!entry) throw unknown_component(kind, name, names(kind));
   try {
+    PluginCall scope(&entry->make.target_type(), "its constructor");
     return entry->make(section, context);
   } catch (const Error&) {
     throw;
   } catch (const std::exception& error) {
     throw failed_component(*entry, error.what());
   } catch (...) {
-    throw failed_component(*entry, "its constructor threw something that is no std::exception");
+    throw failed_component(*entry, "its constructor threw something that is not a std::exception");
   }
 }
 

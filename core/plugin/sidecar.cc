@@ -103,7 +103,7 @@ Schema read_sidecar(const PluginFileInfo& file) {
         path, cat("is missing: the settings of ", file.kind, " '", file.name, "' are not known"), file.path);
   Json json = parse_sidecar(path, file.path);
   if (json.value("mtrain_sidecar", Json()) != kSidecarVersion)
-    throw bad_sidecar(path, "is no sidecar of this version of mtrain", file.path);
+    throw bad_sidecar(path, "is not a sidecar of this version of mtrain", file.path);
   if (text_at(json, "kind") != file.kind || text_at(json, "name") != file.name)
     throw bad_sidecar(path,
                       cat("describes ", printable(text_at(json, "kind"), 64), " '",
@@ -145,6 +145,7 @@ void add_components(const PluginHost& host, SchemaCatalog& catalog) {
   for (const auto& folder : host.folders()) folders.push_back(folder.string());
   for (const auto& [kind, reasons] : problems) {
     std::string note = cat("searched: ", join(folders, ", "));
+    note += "; the folder of a plugin of your own is given by --plugin-path DIR or MTRAIN_PLUGIN_PATH";
     if (!reasons.empty()) note += cat("; cannot be used: ", join(reasons, "; "));
     catalog.explain_kind(kind, note);
   }

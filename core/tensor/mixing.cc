@@ -50,7 +50,7 @@ std::string why_not(MixOp op, Placement a, Placement b) {
   auto either = [&](Letter letter) { return a.letter() == letter || b.letter() == letter; };
   bool both = a.letter() == b.letter();
   if (either(Letter::P) && (op == MixOp::add || op == MixOp::bias))
-    return "what is no summand would be added once per rank: redistribute P -> I or P -> S first";
+    return "what is not a summand would be added once per rank: redistribute P -> I or P -> S first";
   if (either(Letter::I) && !both)
     return "I wants the whole gradient from every rank, but beside the other input each rank makes a part of "
            "it, or the other input gets too much: redistribute I -> R";

@@ -90,7 +90,7 @@ Placement parse_placement(std::string_view text) {
     if (fault != std::errc{} || end != digits.data() + digits.size()) dim = -1;
   }
   MT_USER_CHECK(
-      dim >= 0, ErrorClass::config, cat("'", printable(text), "' is no placement"),
+      dim >= 0, ErrorClass::config, cat("'", printable(text), "' is not a placement"),
       "R (whole, gradient partial), I (whole), S(0), S(1), ... (split along a dim), P (partial sum)");
   return Placement::S(dim);
 }

@@ -29,7 +29,7 @@ void Storage::release() {
   try {
     run_.stream().synchronize();
   } catch (const std::exception& error) {
-    log_warn("memory is let go of behind a stream that failed: ", error.what());
+    log_warn("memory is freed although a stream failed: ", error.what());
   }
   memory_.reset();
   run_.memory().discount(bytes_, use_);

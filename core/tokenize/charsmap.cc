@@ -97,7 +97,7 @@ Charsmap::Charsmap(std::string_view blob, const std::string& where) {
   std::copy_n(blob.data() + 4, trie_bytes, reinterpret_cast<char*>(units_.data()));  // maybe of nothing
   strings_ = blob.substr(4 + trie_bytes);
   check(strings_.empty() || strings_.back() == '\0', "the last replacement has no end");
-  check(valid_utf8(strings_), "a replacement is no UTF-8");
+  check(valid_utf8(strings_), "a replacement is not UTF-8");
   check(!units_.empty() || strings_.empty(), "there is no trie");
 }
 

@@ -102,7 +102,7 @@ void Regex::each(std::string_view text, const std::function<void(size_t, size_t)
         count > 0, ErrorClass::data,
         cat("the regular expression '", printable(pattern_), "' gives up at byte ", at,
             " of a text: ", message_of(count)),
-        "the tokenizer's pattern needs too many steps for this text: shorten the text, or mend the pattern");
+        "the tokenizer's pattern needs too many steps for this text: shorten the text, or correct the pattern");
     const PCRE2_SIZE* where = pcre2_get_ovector_pointer(state.data);
     if (where[1] > where[0]) found(where[0], where[1]);
     at = where[1];

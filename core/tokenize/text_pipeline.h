@@ -19,6 +19,7 @@ namespace mtrain::tokenize {
 
 struct PipelineParts {
   std::string name, identity;
+  std::string text_identity;  // see Tokenizer; empty: identity
   std::filesystem::path folder;  // of its files
   std::unique_ptr<const TokenTable> tokens;
   std::unique_ptr<const WordModel> model;  // refers to tokens
@@ -53,6 +54,9 @@ class MT_API TextPipeline : public Tokenizer {
                    std::vector<TextSpan>* spans) const override;
   std::string decode_bytes(std::span<const int32_t> ids) const override;
   std::string identity() const override { return parts_.identity; }
+  std::string text_identity() const override {
+    return parts_.text_identity.empty() ? parts_.identity : parts_.text_identity;
+  }
 
  protected:
   const PipelineParts& parts() const { return parts_; }

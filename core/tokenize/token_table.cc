@@ -58,7 +58,7 @@ void TokenTable::add(std::string_view text, int64_t id, const std::string& where
   const uint64_t hash = findable ? hash_bytes(text) : 0;
   const size_t slot = findable ? slot_of(text, hash) : 0;
   if (findable && slots_[slot].id >= 0)
-    fail(cat("is there twice, with the ids ", slots_[slot].id, " and ", id));
+    fail(cat("appears twice, with the ids ", slots_[slot].id, " and ", id));
   if (id >= size()) places_.resize(static_cast<size_t>(id) + 1);
   places_[static_cast<size_t>(id)] = {static_cast<uint32_t>(arena_.size()),
                                       static_cast<uint32_t>(text.size()), true, findable};

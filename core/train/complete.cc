@@ -182,9 +182,6 @@ std::vector<Candidate> complete_override(const std::string& typed, const std::st
         out.push_back({before + override_value_text(*now), "as it is"});
       for (const FieldSpec* spec : catalog.settings_at(key, component))
         add_values(*spec, before, catalog, out);
-      std::string value = typed.substr(before.size());
-      if (value.find('/') != std::string::npos || value.starts_with('.'))
-        for (auto& file : complete_file(value, ".yaml")) out.push_back({before + file.text, file.doc});
     }
   }
   keep_matching(out, typed);

@@ -48,6 +48,8 @@ Node describe_field(const Owner& owner, const FieldSpec& spec) {
   if (!spec.choices.empty()) add("choices", texts(spec.choices));
   if (!spec.plugin_kind.empty()) add("plugin", Node::string(spec.plugin_kind));
   if (!spec.renamed_from.empty()) add("renamed_from", texts(spec.renamed_from));
+  if (!spec.share_of.empty()) add("share_of", Node::string(spec.share_of));
+  if (!spec.alternative.empty()) add("alternative", Node::string(spec.alternative));
   if (spec.secret) add("secret", Node::boolean(true));
   const std::string& needs = spec.needs.empty() ? owner.schema->needs : spec.needs;
   if (!needs.empty()) add("needs", Node::string(needs));
@@ -82,9 +84,11 @@ std::string present_name(const std::string& path, const std::vector<Owner>& owne
           near.push_back(found);
   std::vector<std::string> sections;
   for (const auto& schema : catalog.sections()) sections.push_back(schema.name);
+  const std::string advice = path.size() <= 256 ? catalog.advice(path) : "";
   throw Error(
       ErrorClass::config, cat("there is no setting ", visible(path, 100)),
-      near.empty() ? "sections: " + join(sections, ", ") : cat("did you mean ", join(near, " or "), "?"));
+      !advice.empty() ? advice
+      : near.empty() ? "sections: " + join(sections, ", ") : cat("did you mean ", join(near, " or "), "?"));
 }
 
 /// The settings of each owner below a path.
@@ -140,12 +144,13 @@ std::string setting_text(const Node& setting) {
   out += cat("  ", setting.get("doc")->as_text(), "\n");
   line("type", setting.get("describe")->as_text());
   line("default", setting.get("required")->as_bool()
-                      ? "none: a recipe must say it"
+                      ? "none: a recipe must set it"
                       : default_text(setting).substr(std::string("default ").size()));
   if (const Node* example = setting.get("example")) line("example", example->as_text());
   if (const Node* plugin = setting.get("plugin"))
     line("names", cat("a plugin of the kind ", plugin->as_text()));
   if (const Node* old = setting.get("renamed_from")) line("also called", joined(*old));
+  if (const Node* other = setting.get("alternative")) line("instead of", other->as_text());
   if (const Node* needs = setting.get("needs"))
     line("needs", cat(needs->as_text(), ", which this build does not have"));
   if (setting.get("secret")) line("secret", "never saved or shown");
@@ -195,7 +200,7 @@ std::string explain_text(const Node& explained) {
   const std::string& path = explained.get("path")->as_text();
   std::string out;
   if (path != explained.get("asked")->as_text())
-    out += cat(explained.get("asked")->as_text(), " is called ", path, " now\n");
+    out += cat(explained.get("asked")->as_text(), " is another name for ", path, "\n");
   for (const auto& setting : explained.get("settings")->items()) {
     const std::string& owner = setting.get("owner")->as_text();
     size_t slash = owner.find('/');

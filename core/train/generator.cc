@@ -4,6 +4,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "mtrain/base/plugin_call.h"
 #include "mtrain/base/rng.h"
 
 namespace mtrain {
@@ -51,7 +52,8 @@ std::vector<float> Generator::logits(std::span<const int32_t> tokens) {
   batch.positions.resize(tokens.size());
   std::iota(batch.positions.begin(), batch.positions.end(), 0);
   batch.cu_seqlens = {0, count};
-  Tensor out = session_.model->forward(to_device(run, batch, false), {});
+  Model& model = *session_.model;
+  Tensor out = call_plugin(model, "forward()", [&] { return model.forward(to_device(run, batch, false), {}); });
   run.training = before;
   Tensor floats = run.empty(out.shape(), DType::f32);
   run.copy(floats, out);
@@ -76,7 +78,7 @@ std::vector<int32_t> Generator::generate(std::vector<int32_t> prompt, const Samp
     if (seen.size() > window) seen = seen.last(window);
     std::vector<float> all = logits(seen);
     int32_t id = sample_token(std::span(all).last(width), options, random.uniform(made.size()));
-    if (eod && id == *eod) break;
+    if ((eod && id == *eod) || std::find(options.stop.begin(), options.stop.end(), id) != options.stop.end()) break;
     made.push_back(id);
     text.push_back(id);
     if (on_token) on_token(id);

@@ -15,6 +15,7 @@ struct SamplingOptions {
   int64_t top_k = 0;         // 0: all
   double top_p = 1.0;        // 1: all
   uint64_t seed = 1;
+  std::vector<int32_t> stop = {};  // ids that end the text, besides the end of a document
 };
 
 /// Picks a token: logits / temperature, cut to the top_k largest and then to the smallest set that holds top_p of the

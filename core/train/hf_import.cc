@@ -1,8 +1,6 @@
 #include "mtrain/train/hf_import.h"
 
 #include <cstring>
-#include <map>
-#include <nlohmann/json.hpp>
 #include <set>
 
 #include "mtrain/checkpoint/hf_dir.h"
@@ -63,7 +61,7 @@ class Importer {
       faults_.push_back(cat("and ", total - kMaxFaults, " more"));
     }
     throw Error(ErrorClass::checkpoint, cat(source_.path().string(), " does not fit this model:\n  ", join(faults_, "\n  ")),
-                "make the model section equal to the folder's config.json, or leave those keys out");
+                "the settings of the recipe's model section that config.json decides can be left out; tensors of parts that the plugin lacks need another model.type");
   }
 
  private:
@@ -147,62 +145,10 @@ class Importer {
   std::vector<std::string> faults_;
 };
 
-Node to_node(const nlohmann::json& value) {
-  if (value.is_boolean()) return Node::boolean(value.get<bool>());
-  if (value.is_number_integer()) return Node::integer(value.get<int64_t>());
-  if (value.is_number()) return Node::number(value.get<double>());
-  return Node::string(value.get<std::string>());
-}
-
-// config.json nests rotary settings as rope_scaling (version 4) or rope_parameters (version 5); both become "rope.<key>".
-std::map<std::string, nlohmann::json> flatten(const nlohmann::json& config) {
-  std::map<std::string, nlohmann::json> flat;
-  for (const auto& [key, value] : config.items()) {
-    if (value.is_primitive() && !value.is_null()) flat[key] = value;
-    if ((key != "rope_scaling" && key != "rope_parameters") || !value.is_object()) continue;
-    for (const auto& [inner, nested] : value.items()) {
-      if (!nested.is_primitive() || nested.is_null()) continue;
-      std::string name = inner == "rope_type" || inner == "type" ? "scaling"
-                         : inner == "original_max_position_embeddings" ? "original_max_positions"
-                                                                       : inner;
-      if (name == "rope_theta") flat[name] = nested;
-      else if (name == "scaling") flat["rope.scaling"] = nested == "default" ? nlohmann::json("none") : nested;
-      else flat["rope." + name] = nested;
-    }
-  }
-  return flat;
-}
-
 }  // namespace
 
 void import_hf_weights(const HfDir& source, const Model& model, ParamList& parameters) {
   Importer(source, parameters).run(model);
-}
-
-std::vector<HfSetting> hf_settings(const std::string& config_json, const std::string& file_name,
-                                   const std::vector<const Schema*>& schemas) {
-  nlohmann::json config;
-  try {
-    config = nlohmann::json::parse(config_json);
-  } catch (const nlohmann::json::exception& e) {
-    throw Error(ErrorClass::checkpoint, cat(file_name, ": ", e.what()), "the file is damaged: fetch it again");
-  }
-  MT_USER_CHECK(config.is_object(), ErrorClass::checkpoint, cat(file_name, " holds no JSON object"), "");
-  auto flat = flatten(config);
-  std::vector<HfSetting> settings;
-  for (const auto* schema : schemas) {
-    for (const auto& field : schema->fields) {
-      std::vector<std::string> names = field.renamed_from;
-      names.push_back(field.path);
-      for (const auto& name : names) {
-        auto found = flat.find(name);
-        if (found == flat.end()) continue;
-        settings.push_back({cat("model.", field.path), name, to_node(found->second)});
-        break;
-      }
-    }
-  }
-  return settings;
 }
 
 }  // namespace mtrain

@@ -10,6 +10,7 @@
 #include "mtrain/base/text_stream.h"
 #include "mtrain/comm/thread_world.h"
 #include "mtrain/train/dtype_choice.h"
+#include "mtrain/train/epochs.h"
 #include "mtrain/train/job_identity.h"
 #include "mtrain/train/launcher.h"
 
@@ -50,6 +51,11 @@ std::unique_ptr<Communicator> make_world(const DistSection& dist, PluginHost& pl
   return plugins.make<Communicator>(*dist.comm, Node::map(), context);
 }
 
+/// Whether this rank has only learnt of another one's fault, which that one reports itself (peer_error in failure.h).
+bool is_reported_elsewhere(const Error& error) {
+  return error.error_class() == ErrorClass::peer && error.hint().starts_with("see what rank ");
+}
+
 /// The others must learn of a failure before the communicator goes: a rank that leaves silently is waited
 /// for. Its process may end with the communicator, so it speaks first.
 void run_launched(Recipe& recipe, PluginHost& plugins, const std::function<void(Communicator&)>& rank) {
@@ -68,9 +74,10 @@ void run_launched(Recipe& recipe, PluginHost& plugins, const std::function<void(
                   cat("the ranks of this job are not alike:", differences),
                   "start all with the same words and let them see the same files and installation of mtrain");
     settle_dtype(recipe, plugins, *world);
+    settle_epochs(recipe, plugins, *world);
     rank(*world);
   } catch (const Error& error) {
-    if (tells)
+    if (tells && !is_reported_elsewhere(error))
       log_error("rank ", world->rank(), ": ", error.message(),
                 error.hint().empty() ? "" : cat("\n  help: ", error.hint()));
     world->abort(error.message(), error.error_class());
@@ -89,6 +96,7 @@ void run_job(Recipe& recipe, PluginHost& plugins, const std::function<void(Commu
   if (dist.comm && *dist.comm != "thread") return run_launched(recipe, plugins, rank);
   require_no_launcher();
   settle_dtype(recipe, plugins);
+  settle_epochs(recipe, plugins);
   if (dist.nproc == 1) return rank(*make_self_communicator());
   run_ranks(static_cast<int>(dist.nproc), rank, comm_context(dist));
 }

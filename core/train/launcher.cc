@@ -37,4 +37,11 @@ int64_t launched_ranks() {
   return std::max<int64_t>(1, std::getenv("RANK") ? number("WORLD_SIZE") : number("SLURM_STEP_NUM_TASKS"));
 }
 
+int64_t launched_rank() {
+  for (const char* variable : {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK"})
+    if (std::getenv(variable)) return number(variable);
+  if (!has_meeting_place()) return 0;
+  return number(std::getenv("RANK") ? "RANK" : "SLURM_PROCID");
+}
+
 }  // namespace mtrain

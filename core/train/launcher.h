@@ -12,6 +12,9 @@ namespace mtrain {
 /// by torchrun and whoever speaks like it. 1 without a launcher.
 MT_API int64_t launched_ranks();
 
+/// Which of them this process is, by the same sources; 0 without a launcher.
+MT_API int64_t launched_rank();
+
 /// How processes of this launcher exchange host memory: "mpi" where it is MPI's, "tcp" where it tells a place to meet
 /// (MASTER_ADDR, MASTER_PORT with RANK and WORLD_SIZE as torchrun, or with Slurm's numbers).
 MT_API std::string host_comm();

@@ -37,7 +37,7 @@ StageMap map_of(const Schedule& schedule, const DistSection& dist, const std::st
 void read_file(const Recipe& recipe, PipelinePlan& plan) {
   const DistSection& dist = recipe.settings.dist;
   plan.name = dist.schedule_file;
-  plan.schedule = load_schedule(recipe.resolve(dist.schedule_file));
+  plan.schedule = with_path_origins(recipe.inputs, [&] { return load_schedule(recipe.resolve(dist.schedule_file)); });
   plan.map = map_of(plan.schedule, dist, dist.schedule_file);
   add_reduces(plan.schedule);
 }

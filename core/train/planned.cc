@@ -51,7 +51,7 @@ struct Muon {
         .renamed_from({"muon_scale_mode"});
     f("split_qkv", split_qkv, "queries, keys and values are matrices of their own")
         .renamed_from({"muon_split_qkv"});
-    f("other", other, "optimizer of everything that is no matrix")
+    f("other", other, "optimizer of everything that is not a matrix")
         .plugin("optimizer")
         .renamed_from({"muon_scalar_optimizer"});
     f("qk_clip_threshold", qk_clip_threshold,

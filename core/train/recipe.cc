@@ -5,7 +5,8 @@
 #include "mtrain/base/error.h"
 #include "mtrain/checkpoint/hf_dir.h"
 #include "mtrain/plugin/sidecar.h"
-#include "mtrain/train/hf_import.h"
+#include "mtrain/train/foreign_names.h"
+#include "mtrain/train/hf_config.h"
 #include "mtrain/train/launcher.h"
 #include "mtrain/train/pipeline_plan.h"
 #include "mtrain/train/planned.h"
@@ -31,28 +32,56 @@ bool same_number(const Node& a, const Node& b) {
   return numeric(a) && numeric(b) && a.as_double() == b.as_double();
 }
 
+/// Reads and checks the configuration, and finds the files that it names.
+void load_config(const ConfigRequest& request, const SchemaCatalog& catalog, const PluginHost& plugins, Recipe& recipe) {
+  recipe.report = Report();
+  recipe.config = ConfigContainer::load(request, catalog, recipe.report);
+  if (!recipe.config.root().is_map()) return;
+  const PathBases bases(recipe.config.composition().file, recipe.directory, search_folders(plugins.folders()));
+  recipe.inputs = resolve_input_paths(recipe.config, catalog, bases);
+}
+
+/// What config.json of model.init_from says, for the model of the recipe.
+HfFolderConfig read_folder(const Recipe& recipe, const SchemaCatalog& catalog, const fs::path& folder, const std::string& file) {
+  const Node& root = recipe.config.root();
+  HfTarget target{.plugin = root.find("model.type")->as_text(), .schemas = {catalog.section("model")}};
+  if (const Schema* model = catalog.component("model", target.plugin)) target.schemas.push_back(model);
+  const Node* length = root.find("model.seq_length");
+  if (length && length->is(NodeKind::integer)) target.seq_length = length->as_int();
+  if (const Node* ignored = root.find("model.init_ignore"); ignored && ignored->is_list())
+    for (const Node& key : ignored->items())
+      if (key.is_scalar()) target.ignored.push_back(key.as_text());
+  return read_hf_config(HfDir(folder).config_text(), file, target);
+}
+
 // What config.json of model.init_from says becomes the value of settings that the recipe leaves alone; one
-// that the recipe sets to something else is an error there.
-void apply_hf_settings(ConfigRequest request, const SchemaCatalog& catalog, Recipe& recipe) {
+// that the recipe sets to something else is an error there, but for settings that only training uses. What the model plugin does
+// not compute is an error, or a warning where only training would use it.
+void apply_hf_settings(ConfigRequest request, const SchemaCatalog& catalog, const PluginHost& plugins, Recipe& recipe) {
   const Node* from = recipe.config.root().find("model.init_from");
   const Node* type = recipe.config.root().find("model.type");
   if (!from || from->as_text().empty() || !type) return;
   fs::path folder = recipe.resolve(from->as_text());
   if (is_saved_run(folder)) return;
   std::string file = (folder / "config.json").string();
-  std::vector<const Schema*> schemas = {catalog.section("model")};
-  if (const Schema* model = catalog.component("model", type->as_text())) schemas.push_back(model);
   Location written{std::make_shared<Source>(SourceKind::file, file, ""), 0, 0};
   Report differing;
   try {
-    for (const auto& setting : hf_settings(HfDir(folder).config_text(), file, schemas)) {
+    const HfFolderConfig config = with_path_origins(recipe.inputs, [&] { return read_folder(recipe, catalog, folder, file); });
+    for (const auto& refusal : config.refused)
+      differing.error("hf-config", "model.init_from", from->loc(), cat(file, ": ", refusal.what)).fix(refusal.fix);
+    if (!config.dropouts.empty())
+      differing.warning("hf-dropout", "model.init_from", from->loc(),
+                        cat(file, " has ", join(config.dropouts, ", "), ", which the model plugin ", type->as_text(),
+                            " does not have: training goes on without"));
+    for (const auto& setting : config.settings) {
       const Node* ours = recipe.config.root().find(setting.path);
       if (!ours) continue;
       bool said = ours->loc() && ours->loc().source->kind() != SourceKind::built_in;
       if (!said)
         request.overrides.push_back(
             {cat("++", setting.path, "=", override_value_text(setting.value)), 0, written});
-      else if (brief(*ours) != brief(setting.value) &&
+      else if (!setting.training && brief(*ours) != brief(setting.value) &&
                !(ours->is_scalar() && same_number(*ours, setting.value)))
         differing
             .error("hf-config", setting.path, ours->loc(),
@@ -64,15 +93,14 @@ void apply_hf_settings(ConfigRequest request, const SchemaCatalog& catalog, Reci
     if (recipe.report.ok()) throw;
     return;  // the recipe's own faults are told first
   }
-  recipe.report = Report();
-  recipe.config = ConfigContainer::load(request, catalog, recipe.report);
+  load_config(request, catalog, plugins, recipe);
   recipe.report.add(std::move(differing));
 }
 
 // What depends on the number of ranks: dist.nproc itself, where a launcher decided it, and what ${world_size:} says.
 // `asked`: a value of the recipe asks for it.
-void apply_ranks(ConfigRequest& request, const RecipeRequest& wanted, const SchemaCatalog& catalog, const bool& asked,
-                 Recipe& recipe) {
+void apply_ranks(ConfigRequest& request, const RecipeRequest& wanted, const SchemaCatalog& catalog, const PluginHost& plugins,
+                 const bool& asked, Recipe& recipe) {
   bool again = false;
   auto said = [&](const char* path) {
     const Node* node = recipe.config.root().find(path);
@@ -96,9 +124,7 @@ void apply_ranks(ConfigRequest& request, const RecipeRequest& wanted, const Sche
     add_resolvers(request, {recipe.name, recipe.directory, cluster, wanted.trial});
     again = true;
   }
-  if (!again) return;
-  recipe.report = Report();
-  recipe.config = ConfigContainer::load(request, catalog, recipe.report);
+  if (again) load_config(request, catalog, plugins, recipe);
 }
 
 // Fills the core's own settings; those that are faulty keep their defaults, and the report has them already.
@@ -151,10 +177,8 @@ ConfigRequest located(const RecipeRequest& wanted, const PluginHost& plugins, Re
   } else {
     auto found = find_recipe(wanted.recipe, folders);
     fs::path file = fs::absolute(found ? found->file : fs::path(wanted.recipe));
-    bool foreign = found && found->by_name && *found->by_name != SearchFolder::Kind::project;
     if (found) request.recipe = found->file.string();
-    // A recipe that came with the program cannot mean files beside itself.
-    recipe.directory = foreign ? fs::current_path() : file.parent_path();
+    recipe.directory = is_installed(file, folders) ? fs::current_path() : file.parent_path();  // input_paths.h
     recipe.name = file.stem().string();
   }
   return request;
@@ -179,6 +203,13 @@ fs::path Recipe::checkpoint_directory() const {
                                          : fs::path(settings.checkpoint.dir);
 }
 
+DatasetContext dataset_context(const Recipe& recipe, const Tokenizer* tokenizer) {
+  return {.seq_length = recipe.settings.model.seq_length,
+          .seed = static_cast<uint64_t>(recipe.settings.rng.seed),
+          .base_directory = recipe.directory,
+          .tokenizer = tokenizer};
+}
+
 SchemaCatalog schema_catalog(const PluginHost& plugins) {
   SchemaCatalog catalog;
   Settings defaults;
@@ -191,6 +222,7 @@ SchemaCatalog schema_catalog(const PluginHost& plugins) {
   });
   add_components(plugins, catalog);
   add_planned(catalog);
+  catalog.set_advisor(foreign_name_help);
   return catalog;
 }
 
@@ -205,10 +237,10 @@ Recipe read_recipe(const RecipeRequest& wanted, const PluginHost& plugins) {
     return answer(arguments);
   };
   SchemaCatalog catalog = schema_catalog(plugins);
-  recipe.config = ConfigContainer::load(request, catalog, recipe.report);
+  load_config(request, catalog, plugins, recipe);
   if (!recipe.config.root().is_map()) return recipe;
-  apply_ranks(request, wanted, catalog, *asked, recipe);
-  apply_hf_settings(request, catalog, recipe);
+  apply_ranks(request, wanted, catalog, plugins, *asked, recipe);
+  apply_hf_settings(request, catalog, plugins, recipe);
   read_settings(recipe.config, recipe.settings);
   check_rules(recipe.config, catalog, wanted.cluster, recipe.report);
   recipe.config.add_shadows(recipe.report);

@@ -8,8 +8,10 @@
 #include <vector>
 
 #include "mtrain/config/container.h"
+#include "mtrain/data/dataset.h"
 #include "mtrain/plugin/plugin_host.h"
 #include "mtrain/train/cluster.h"
+#include "mtrain/train/input_paths.h"
 #include "mtrain/train/settings.h"
 
 namespace mtrain {
@@ -29,6 +31,7 @@ struct MT_API Recipe {
   ConfigContainer config;
   std::string name;    // of the recipe: its file's stem
   fs::path directory;  // relative paths in the recipe start here
+  std::vector<InputPath> inputs;  // the files that it names, and who named them
   Report report;       // of reading it; only warnings once it is loaded
   std::string dtype_reason;  // why mixed_precision.dtype=auto took its type (dtype_choice.h); empty where the recipe names it
 
@@ -43,6 +46,9 @@ struct MT_API Recipe {
 
 /// The schemas of all sections and of every plugin found, without running plugin code.
 MT_API SchemaCatalog schema_catalog(const PluginHost& plugins);
+
+/// What the maker of the recipe's dataset is given.
+MT_API DatasetContext dataset_context(const Recipe& recipe, const Tokenizer* tokenizer);
 
 /// Reads a recipe and checks it against all schemas and rules. Every fault is in the recipe's report; it is
 /// for use only when report.ok().

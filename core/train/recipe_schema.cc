@@ -47,7 +47,15 @@ Json section_with_components(const Schema& section, const SchemaCatalog& catalog
     variant["properties"]["type"] = {{"const", name}, {"description", component->doc}};
     variants.push_back(std::move(variant));
   }
-  variants.push_back({{"title", section.name + ": a plugin by name"}, {"type", "string"}, {"enum", names}});
+  // A plugin that is not here brings settings that are not known here.
+  const Json other_name = {{"type", "string"}, {"pattern", "^[a-z0-9_]+$"}, {"not", {{"enum", names}}}};
+  Json other = section_schema(section, catalog);
+  other["title"] = section.name + ": a plugin of your own";
+  other["properties"]["type"] = other_name;
+  other["additionalProperties"] = true;
+  other["required"] = {"type"};
+  variants.push_back(std::move(other));
+  variants.push_back({{"title", section.name + ": a plugin by name"}, {"anyOf", {{{"enum", names}}, other_name}}});
   return {{"description", section.doc}, {"anyOf", variants}};
 }
 

@@ -26,6 +26,7 @@ std::vector<std::string> notes_of(const FieldSpec& spec) {
   if (!spec.example.empty()) notes.push_back("e.g. " + spec.example);
   if (spec.resume == ResumeClass::impossible) notes.emplace_back("fixed for a run");
   if (!spec.needs.empty()) notes.push_back(cat("needs ", spec.needs, ", not built yet"));
+  if (!spec.alternative.empty()) notes.push_back(cat("in place of ", spec.alternative));
   if (spec.secret) notes.emplace_back("secret: never saved or shown");
   if (!spec.renamed_from.empty()) notes.push_back("also known as " + join(spec.renamed_from, ", "));
   return notes;

@@ -48,7 +48,7 @@ Node text_of(const fs::path& directory, const std::string& path) {
   MT_USER_CHECK(!path.empty(), ErrorClass::config, "file_text wants a path", "e.g. ${file_text:token.txt}");
   const fs::path file = inside(directory, path);
   std::string text = read_file(file, kMaxText);
-  MT_USER_CHECK(valid_utf8(text), ErrorClass::config, cat(printable(path), " is no UTF-8 text"), "");
+  MT_USER_CHECK(valid_utf8(text), ErrorClass::config, cat(printable(path), " is not UTF-8 text"), "");
   Node out = Node::quoted_string(std::string(trim(text)));
   if (suggests_secret(fs::path(path).filename().string())) out.mark_confidential();
   return out;

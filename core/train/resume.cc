@@ -4,6 +4,7 @@
 #include "mtrain/base/log.h"
 #include "mtrain/config/diff.h"
 #include "mtrain/cpu/cpu_backend.h"
+#include "mtrain/train/data_changes.h"
 #include "mtrain/train/saved_config.h"
 
 namespace mtrain {
@@ -28,12 +29,13 @@ std::string describe(const Difference& d, const std::map<std::string, std::strin
              who == origins.end() ? "" : "; before: " + who->second, ")");
 }
 
-Changes compare(const Recipe& now, const SchemaCatalog& catalog, const Node& before,
+Changes compare(const Recipe& now, const SchemaCatalog& catalog, const Recipe& before,
                 const std::map<std::string, std::string>& origins) {
   Changes out;
-  for (const auto& d : differences(before, now.config.root())) {
+  for (const auto& d : differences(before.config.root(), now.config.root())) {
     // A setting that is no more cannot have been changed by the user.
     if (!d.after || (!d.before && !d.after->is_scalar())) continue;
+    if (same_input(before.inputs, now.inputs, d.path)) continue;
     ResumeClass resume = d.before ? resume_class(catalog, d.path, now.config) : ResumeClass::changes_result;
     if (resume == ResumeClass::impossible) out.impossible.push_back(describe(d, origins));
     if (resume == ResumeClass::changes_result) out.changes_result.push_back(describe(d, origins));
@@ -65,11 +67,10 @@ void check_resume(const Recipe& recipe, const PluginHost& plugins, const Checkpo
   Recipe old = recipe_from_text(before.config, where, before.directory, {}, plugins);
   SavedConfig saved;
   if (before.saved != "{}") saved = saved_config_from_json(before.saved, where);
-  Changes changes = compare(recipe, schema_catalog(plugins), old.config.root(), origins_of(saved));
+  Changes changes = compare(recipe, schema_catalog(plugins), old, origins_of(saved));
   if (before.tokenizer != now.tokenizer)
     changes.impossible.push_back(cat("tokenizer: ", before.tokenizer, " -> ", now.tokenizer));
-  if (before.data != now.data)
-    changes.impossible.push_back(cat("dataset files: ", printable(before.data), " -> ", printable(now.data)));
+  for (const std::string& change : data_changes(before.data, now.data)) changes.impossible.push_back(cat("data: ", change));
   const std::string arithmetic = identity_of(saved).arithmetic, here = identity_of(saved_config_from_json(now.saved, "this run")).arithmetic;
   // The checkpoint has rank 0's arithmetic, which other machines of the job need not share.
   if (!quiet && !arithmetic.empty() && arithmetic != here) {

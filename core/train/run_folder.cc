@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <charconv>
 
 #include "mtrain/base/log.h"
@@ -34,11 +35,50 @@ int64_t step_of(const fs::path& folder) {
   return error == std::errc() && end == name.data() + name.size() ? step : -1;
 }
 
+/// The saved recipe for who only uses the model: the plugin of its optimizer may be gone.
+Recipe recipe_without_optimizer(RecipeRequest request, const PluginHost& plugins) {
+  Recipe recipe = read_recipe(request, plugins);
+  Report rest;
+  for (const Diagnostic& d : recipe.report.diagnostics()) {
+    if (d.severity == Severity::error && d.path.starts_with("optimizer.")) continue;
+    Diagnostic& kept = d.severity == Severity::error ? rest.error(d.code, d.path, d.where, d.message) : rest.warning(d.code, d.path, d.where, d.message);
+    kept = d;
+  }
+  rest.throw_if_errors();
+  recipe.report = std::move(rest);
+  return recipe;
+}
+
 }  // namespace
 
-void write_run_folder(const Recipe& recipe, const SavedConfig& saved) {
-  write_saved_config(saved, recipe.run_directory());
+Invocation write_run_folder(const Recipe& recipe, const SavedConfig& saved, int64_t first_step) {
+  Invocation out = begin_invocation(saved, recipe.run_directory(), first_step, recipe.settings.train.steps);
   point_latest_at(recipe.run_directory());
+  return out;
+}
+
+NewRunFolders::NewRunFolders(const Recipe& recipe) {
+  note(recipe.run_directory());
+  note(recipe.checkpoint_directory());
+}
+
+void NewRunFolders::note(fs::path folder) {
+  std::error_code ignored;
+  folder = fs::absolute(folder).lexically_normal();
+  if (!folder.has_filename()) folder = folder.parent_path();
+  for (fs::path at = folder; !fs::exists(fs::symlink_status(at, ignored)) && at.has_relative_path(); at = at.parent_path()) {
+    if (at == folder) whole_.push_back(at);
+    made_.push_back(at);
+  }
+}
+
+NewRunFolders::~NewRunFolders() {
+  std::error_code ignored;
+  for (const auto& folder : made_)
+    if (std::find(whole_.begin(), whole_.end(), folder) != whole_.end())
+      fs::remove_all(folder, ignored);
+    else
+      fs::remove(folder, ignored);  // a parent, where it is empty
 }
 
 bool is_saved_run(const fs::path& path) {
@@ -50,7 +90,7 @@ bool is_saved_run(const fs::path& path) {
 SavedStep find_saved_step(const fs::path& given, const std::string& asked_by) {
   fs::path path = fs::absolute(given).lexically_normal();
   if (!path.has_filename()) path = path.parent_path();
-  MT_USER_CHECK(fs::is_directory(path), ErrorClass::checkpoint, cat(given.string(), " is no folder"),
+  MT_USER_CHECK(fs::is_directory(path), ErrorClass::checkpoint, cat(given.string(), " is not a folder"),
                 cat("point ", asked_by, " at a run's folder or at one of its checkpoints"));
   const int64_t step = step_of(path);
   fs::path folder = step >= 0                                ? path.parent_path()
@@ -74,9 +114,9 @@ SavedRun open_saved_run(const fs::path& given, const std::vector<std::string>& o
   auto [folder, step] = find_saved_step(given);
   CheckpointStore store(folder);
   CheckpointMeta meta = meta_from_json(store.meta(step), store.step_folder(step).string());
-  SavedRun run{recipe_from_text(meta.config, cat(store.step_folder(step).string(), " (its recipe)"),
-                                meta.directory, overrides, plugins),
-               folder, step, {}};
+  RecipeRequest request{.recipe = cat(store.step_folder(step).string(), " (its recipe)"), .text = meta.config, .directory = meta.directory};
+  for (const auto& text : overrides) request.overrides.push_back({text, static_cast<int>(request.overrides.size()) + 2});
+  SavedRun run{recipe_without_optimizer(std::move(request), plugins), folder, step, {}};
   run.recipe.name = meta.name;
   if (meta.saved != "{}") run.config = saved_config_from_json(meta.saved, store.step_folder(step).string());
   return run;

@@ -2,13 +2,30 @@
 // the recipe as it was written, the overrides, the resolved configuration, and the environment. Stateless.
 #pragma once
 #include "mtrain/train/recipe.h"
+#include "mtrain/train/run_history.h"
 #include "mtrain/train/saved_config.h"
 
 namespace mtrain {
 
-/// Writes what the run was told into its folder, and points the link `latest` beside it here when it lies in
-/// a folder called runs. Error(io) when it cannot be written: before the first step, not after it.
-MT_API void write_run_folder(const Recipe& recipe, const SavedConfig& saved);
+/// Adds what the run is told to its history, and points the link `latest` beside it here when it lies in a folder called runs. For an
+/// invocation that is about to train, from `first_step` on. Error(io) when it cannot be written: before the first step, not after it.
+MT_API Invocation write_run_folder(const Recipe& recipe, const SavedConfig& saved, int64_t first_step);
+
+/// The folders that a run is about to write to. Those that were not there before go again, with what is in them, unless keep() is
+/// called: a run that fails before its first step leaves nothing behind. For one thread.
+class MT_API NewRunFolders {
+ public:
+  /// Looks which of them are there; creates none.
+  explicit NewRunFolders(const Recipe& recipe);
+  ~NewRunFolders();
+  NewRunFolders(const NewRunFolders&) = delete;
+  NewRunFolders& operator=(const NewRunFolders&) = delete;
+  void keep() { made_.clear(); }
+
+ private:
+  void note(fs::path folder);
+  std::vector<fs::path> whole_, made_;  // the folders themselves; all that were not there, the innermost first
+};
 
 /// A checkpoint of a run.
 struct SavedStep {

@@ -14,6 +14,7 @@
 #include "mtrain/config/json_write.h"
 #include "mtrain/config/provenance.h"
 #include "mtrain/plugin/stamp.h"
+#include "mtrain/train/run_history.h"
 #include "mtrain/train/train_state.h"
 
 namespace mtrain {
@@ -101,25 +102,6 @@ std::string redacted(std::string text, const std::vector<std::string>& secrets) 
   return text;
 }
 
-SavedConfig read_run_folder(const fs::path& folder) {
-  SavedConfig out;
-  auto text = [&](const char* name) { return read_file(folder / name, kMaxText); };
-  out.raw = text("recipe.yaml");
-  out.resolved = text("resolved.yaml");
-  std::error_code ignored;
-  for (auto [name, into] :
-       {std::pair{"provenance.json", &out.provenance}, {"environment.json", &out.environment}})
-    *into = fs::exists(folder / name, ignored) ? text(name) : "{}\n";
-  out.overrides = split(text("overrides.txt"), '\n');
-  if (!out.overrides.empty() && out.overrides.back().empty()) out.overrides.pop_back();
-  for (fs::recursive_directory_iterator it(folder / "files", ignored), end; !ignored && it != end;
-       it.increment(ignored))
-    if (it->is_regular_file(ignored))
-      out.files.emplace_back(it->path().lexically_relative(folder / "files").replace_extension().string(),
-                             read_file(it->path(), kMaxText));
-  return out;
-}
-
 }  // namespace
 
 SavedConfig saved_config(const Recipe& recipe, const PluginHost& plugins, const std::string& data,
@@ -172,8 +154,26 @@ SavedConfig saved_config_from_json(const std::string& text, const std::string& w
   }
 }
 
-void write_saved_config(const SavedConfig& config, const fs::path& run_folder) {
-  fs::path folder = run_folder / "config";
+SavedConfig read_config_folder(const fs::path& folder) {
+  SavedConfig out;
+  auto text = [&](const char* name) { return read_file(folder / name, kMaxText); };
+  out.raw = text("recipe.yaml");
+  out.resolved = text("resolved.yaml");
+  std::error_code ignored;
+  for (auto [name, into] :
+       {std::pair{"provenance.json", &out.provenance}, {"environment.json", &out.environment}})
+    *into = fs::exists(folder / name, ignored) ? text(name) : "{}\n";
+  out.overrides = split(text("overrides.txt"), '\n');
+  if (!out.overrides.empty() && out.overrides.back().empty()) out.overrides.pop_back();
+  for (fs::recursive_directory_iterator it(folder / "files", ignored), end; !ignored && it != end;
+       it.increment(ignored))
+    if (it->is_regular_file(ignored))
+      out.files.emplace_back(it->path().lexically_relative(folder / "files").replace_extension().string(),
+                             read_file(it->path(), kMaxText));
+  return out;
+}
+
+void write_saved_config(const SavedConfig& config, const fs::path& folder) {
   make_directories(folder);
   std::string overrides;
   for (const auto& override : config.overrides) overrides += override + "\n";
@@ -184,8 +184,6 @@ void write_saved_config(const SavedConfig& config, const fs::path& run_folder) {
   write(folder / "resolved.yaml", config.resolved);
   write(folder / "provenance.json", config.provenance);
   write(folder / "environment.json", config.environment);
-  std::error_code ignored;
-  fs::remove_all(folder / "files", ignored);  // of an earlier start in this folder
   for (const auto& [name, text] : config.files) {
     fs::path file = folder / "files" / (name + ".yaml");
     make_directories(file.parent_path());
@@ -195,7 +193,8 @@ void write_saved_config(const SavedConfig& config, const fs::path& run_folder) {
 
 SavedConfig read_saved_config(const fs::path& path) {
   std::error_code ignored;
-  if (fs::exists(path / "config" / "resolved.yaml", ignored)) return read_run_folder(path / "config");
+  if (auto history = run_history(path); !history.empty()) return read_config_folder(history.back().folder);
+  if (fs::exists(path / "config" / "resolved.yaml", ignored)) return read_config_folder(path / "config");
   CheckpointPlace place = locate_checkpoints(path);
   CheckpointStore store(place.folder);
   std::optional<int64_t> step = place.step;

@@ -30,10 +30,12 @@ MT_API std::string to_json(const SavedConfig& config);
 /// Throws Error(checkpoint) naming `where` for any other text.
 MT_API SavedConfig saved_config_from_json(const std::string& text, const std::string& where);
 
-/// Writes config/ below the folder. Error(io) when it cannot be written.
-MT_API void write_saved_config(const SavedConfig& config, const fs::path& run_folder);
-/// Reads what a run's folder, a folder of checkpoints (the newest valid one counts) or one step-N folder
-/// keeps. Error(checkpoint) when it keeps nothing of the kind.
+/// Writes its texts into the folder, as files that their owner alone can read. Error(io) when they cannot be written.
+MT_API void write_saved_config(const SavedConfig& config, const fs::path& folder);
+/// Reads them back. Error(io) when there are none.
+MT_API SavedConfig read_config_folder(const fs::path& folder);
+/// Reads what a run's folder (the newest record of its history counts), a folder of checkpoints (the newest valid one) or one step-N
+/// folder keeps. Error(checkpoint) when it keeps nothing of the kind.
 MT_API SavedConfig read_saved_config(const fs::path& path);
 
 /// What a saved run says about itself.

@@ -48,6 +48,16 @@ std::vector<SearchFolder> search_folders(const std::vector<fs::path>& plugin_fol
   return out;
 }
 
+bool is_installed(const fs::path& file, const std::vector<SearchFolder>& folders) {
+  const fs::path place = real(file);
+  auto below = [&](const fs::path& folder) {
+    const fs::path top = real(folder);
+    return std::mismatch(top.begin(), top.end(), place.begin(), place.end()).first == top.end();
+  };
+  auto holds = [&](const SearchFolder& folder) { return folder.kind != SearchFolder::Kind::project && below(folder.path); };
+  return below(shared_folder("recipes")) || std::any_of(folders.begin(), folders.end(), holds);
+}
+
 const char* name(SearchFolder::Kind kind) {
   switch (kind) {
     case SearchFolder::Kind::recipe:

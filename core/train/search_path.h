@@ -24,6 +24,10 @@ MT_API const char* name(SearchFolder::Kind kind);
 /// Where the program keeps what it came with: "recipes", "schemas".
 MT_API fs::path shared_folder(const std::string& what);
 
+/// Whether a file lies in a folder that holds recipes for everybody's projects: all of the search path but `./recipes`, and what came
+/// with the program in any case.
+MT_API bool is_installed(const fs::path& file, const std::vector<SearchFolder>& folders);
+
 /// A recipe as a user says it, found.
 struct FoundRecipe {
   fs::path file;

@@ -88,7 +88,9 @@ Session::Session(const Recipe& r, PluginHost& host, Options options)
   if (parallel && parallel->typed && cutting(parallel->tp)) run->typed = {.axis = parallel->tp, .stream = parallel->stream()};
 
   TokenizerContext tokenizer_context{recipe.directory};
-  tokenizer = plugins.make<Tokenizer>(s.tokenizer.type, recipe.component("tokenizer"), tokenizer_context);
+  tokenizer = with_path_origins(recipe.inputs, [&] {
+    return plugins.make<Tokenizer>(s.tokenizer.type, recipe.component("tokenizer"), tokenizer_context);
+  });
   vocab_size = padded_vocab(s.model, *tokenizer);
   valid_vocab = s.model.vocab_size > 0 ? vocab_size : tokenizer->vocab_size();
   MT_USER_CHECK(tokenizer->vocab_size() <= vocab_size, ErrorClass::config,
@@ -105,7 +107,8 @@ Session::Session(const Recipe& r, PluginHost& host, Options options)
                                .blocks = &blocks,
                                .precision = &precision});
   build_stages(options);
-  if (options.initialise && !s.model.init_from.empty()) import_weights(recipe.resolve(s.model.init_from));
+  if (options.initialise && !s.model.init_from.empty())
+    with_path_origins(recipe.inputs, [&] { import_weights(recipe.resolve(s.model.init_from)); });
 }
 
 void Session::import_weights(const fs::path& from) {

@@ -8,6 +8,7 @@
 #include <ctime>
 #include <utility>
 
+#include "mtrain/base/failpoint.h"
 #include "mtrain/base/log.h"
 #include "mtrain/cpu/threads.h"
 
@@ -27,11 +28,17 @@ sigset_t stop_signals() {
 }
 
 StopRequests::Meaning StopRequests::take(int signal) {
-  if (signal == SIGINT && std::exchange(interrupted_, true)) return Meaning::end_at_once;
+  if (signal == SIGINT && std::exchange(interrupted_, true) && grace_ == 0) return Meaning::end_at_once;
   return std::exchange(any_, true) ? Meaning::nothing_new : Meaning::stop;
 }
 
-SignalWatch::SignalWatch() {
+void StopRequests::tick() {
+  if (!interrupted_ || grace_ == 0) return;
+  failpoint("signals.tick");
+  if (--grace_ == 0) failpoint("signals.grace");
+}
+
+SignalWatch::SignalWatch(bool tells) : tells_(tells) {
   pthread_sigmask(SIG_BLOCK, &watched_, nullptr);
   watcher_ = std::jthread([this](const std::stop_token& stop) { watch(stop); });
 }
@@ -46,11 +53,11 @@ SignalWatch::~SignalWatch() {
 
 void SignalWatch::watch(const std::stop_token& stop) {
   StopRequests requests;
-  const timespec tick{0, 100'000'000};
   int ticks = 0, untold = 0;
   while (!stop.stop_requested()) {
-    int signal = sigtimedwait(&watched_, nullptr, &tick);
+    int signal = sigtimedwait(&watched_, nullptr, &StopRequests::kTick);
     if (signal <= 0) {
+      requests.tick();
       if (untold != 0 && --ticks <= 0) tell(std::exchange(untold, 0));
       continue;
     }
@@ -65,8 +72,9 @@ void SignalWatch::watch(const std::stop_token& stop) {
 }
 
 void SignalWatch::tell(int signal) {
+  if (!tells_) return;
   log_warn(strsignal(signal), ": stopping after this step with a checkpoint; ",
-           signal == SIGINT ? "Ctrl-C once more" : "Ctrl-C (SIGINT) twice", " ends at once, without one");
+           signal == SIGINT ? "Ctrl-C once more, after a second," : "Ctrl-C (SIGINT) twice, a second apart,", " ends at once, without one");
 }
 
 }  // namespace mtrain

@@ -4,6 +4,7 @@
 #pragma once
 #include <atomic>
 #include <csignal>
+#include <ctime>
 #include <thread>
 
 #include "mtrain/base/export.h"
@@ -13,20 +14,27 @@ namespace mtrain {
 /// SIGINT, SIGTERM, SIGUSR1, and SIGHUP unless it is ignored now, as under nohup.
 MT_API sigset_t stop_signals();
 
-/// What signals mean, one after the other. Schedulers and process groups send theirs twice, and a save takes its time: only a
-/// second SIGINT, which a person sends, ends what the first signal let finish. For one thread.
+/// What signals mean, one after the other. A terminal, a launcher and `timeout` each send the same signal, so it comes two or three
+/// times at once, and a save takes its time: only a SIGINT that comes a second after the first one, which a person sends, ends what
+/// the first signal let finish. Time is told by tick(). For one thread.
 class MT_API StopRequests {
  public:
   enum class Meaning { stop, nothing_new, end_at_once };
+  static constexpr timespec kTick{0, 100'000'000};
   Meaning take(int signal);
+  /// A tick has passed in which no signal came.
+  void tick();
 
  private:
+  static constexpr int kGrace = 10;  // ticks
   bool any_ = false, interrupted_ = false;
+  int grace_ = kGrace;  // ticks until a SIGINT is another one
 };
 
 class MT_API SignalWatch {
  public:
-  SignalWatch();
+  /// `tells`: whether this process says that it stops; of a job's processes the first one does.
+  explicit SignalWatch(bool tells = true);
   ~SignalWatch();
   SignalWatch(const SignalWatch&) = delete;
   SignalWatch& operator=(const SignalWatch&) = delete;
@@ -37,6 +45,7 @@ class MT_API SignalWatch {
   void watch(const std::stop_token& stop);
   void tell(int signal);
   const sigset_t watched_ = stop_signals();
+  const bool tells_;
   std::atomic<int> received_{0};
   std::jthread watcher_;
 };

@@ -8,6 +8,7 @@
 
 #include "mtrain/base/failpoint.h"
 #include "mtrain/base/log.h"
+#include "mtrain/base/plugin_call.h"
 #include "mtrain/base/rng.h"
 #include "mtrain/cpu/cpu_backend.h"
 #include "mtrain/train/profiling.h"
@@ -120,14 +121,16 @@ void Trainer::build() {
   PluginHost& plugins = session_.plugins;
   if (first() && s.dist.backend == "cpu")
     for (const auto& note : cpu_speed_notes(s.mixed_precision.compute_type(), s.run.threads)) log_warn(note);
-  DatasetContext data = dataset_context(session_);
+  DatasetContext data = dataset_context(recipe_, session_.tokenizer.get());
   data.tell = first();
-  dataset_ = plugins.make<Dataset>(s.dataset.type, recipe_.component("dataset"), data);
+  dataset_ = with_path_origins(
+      recipe_.inputs, [&] { return plugins.make<Dataset>(s.dataset.type, recipe_.component("dataset"), data); });
   // Both are losses of single places; which of them the model learns is a rule's to check.
   MT_USER_CHECK(dataset_->objective() == Dataset::kNextToken || dataset_->objective() == Dataset::kMaskedToken, ErrorClass::config,
-                cat("dataset.type=", s.dataset.type, " is to be trained by ", dataset_->objective(), ", which this build has not"),
+                cat("dataset.type=", s.dataset.type, " is to be trained by ", dataset_->objective(), ", which this build does not support"),
                 "models here learn the next token or masked ones: choose such a dataset, gpt, sft, bert, t5 or mock");
-  train_source_ = dataset_->split(Split::train, std::max<int64_t>(1, s.train.steps) * s.global_batch());
+  auto train_split = [&] { return dataset_->split(Split::train, std::max<int64_t>(1, s.train.steps) * s.global_batch()); };
+  train_source_ = with_path_origins(recipe_.inputs, [&] { return call_plugin(*dataset_, "split()", train_split); });
 
   OptimizerContext context{*session_.run};
   optimizer_ = plugins.make<Optimizer>(s.optimizer.type, recipe_.component("optimizer"), context);
@@ -172,7 +175,9 @@ void Trainer::run() {
   const Settings& s = recipe_.settings;
   require_agreement();
   if (s.validation.steps > 0 && state_.step < s.train.steps)  // data that is not there is told now, not after the last step
-    dataset_->split(Split::valid, s.validation.steps * s.global_batch());
+    with_path_origins(recipe_.inputs, [&] {
+      call_plugin(*dataset_, "split()", [&] { dataset_->split(Split::valid, s.validation.steps * s.global_batch()); });
+    });
   auto due = [&](int64_t interval) { return interval > 0 && state_.step % interval == 0; };
   if (!observers_.empty())  // who else would look at it; it takes a while
     info_.peak_flops = ranks_.size() * peak_rate(s, session_.device, *session_.backend, session_.run->device()).flops;
@@ -299,7 +304,7 @@ StepMetrics Trainer::step() {
 std::vector<std::pair<std::string, double>> Trainer::end_step(bool updated) {
   std::vector<StepFigure> all;
   for (auto& stage : session_.stages) {
-    std::vector<StepFigure> mine = stage->end_step(updated);
+    std::vector<StepFigure> mine = call_plugin(*stage, "end_step()", [&] { return stage->end_step(updated); });
     if (all.empty()) all = mine;
     else
       for (size_t i = 0; i < all.size(); ++i) all[i].value = all[i].joined(mine.at(i).value);
@@ -421,19 +426,11 @@ void Trainer::event(const std::string& text) {
   tell([&](Observer& o) { o.on_event(text); });
 }
 
-DatasetContext dataset_context(const Session& session) {
-  const Settings& s = session.recipe.settings;
-  return {.seq_length = s.model.seq_length,
-          .seed = static_cast<uint64_t>(s.rng.seed),
-          .base_directory = session.recipe.directory,
-          .tokenizer = session.tokenizer.get()};
-}
-
 EvalMetrics evaluate_split(Session& session, Interpreter& interpreter, const Dataset& dataset, Split split,
                            int64_t batches, const RankMesh* mesh) {
   auto start = std::chrono::steady_clock::now();
   const Settings& s = session.recipe.settings;
-  auto source = dataset.split(split, batches * s.global_batch());
+  auto source = call_plugin(dataset, "split()", [&] { return dataset.split(split, batches * s.global_batch()); });
   Loader loader(*source, mesh ? loader_config(s, mesh->data().index(), mesh->data().size()) : loader_config(s, 0, 1));
   double sum = 0;
   int64_t tokens = 0;

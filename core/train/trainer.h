@@ -129,8 +129,6 @@ class MT_API Trainer {
   int64_t profile_from_ = 0;  // steps before it
 };
 
-/// The datasets' context of a recipe.
-MT_API DatasetContext dataset_context(const Session& session);
 /// Mean loss of the first `batches` global batches of a split, shared out among the ranks; `mesh` null: this one alone.
 MT_API EvalMetrics evaluate_split(Session& session, Interpreter& interpreter, const Dataset& dataset,
                                   Split split, int64_t batches, const RankMesh* mesh);

@@ -9,7 +9,7 @@
 #include "mtrain/chat/chat_template.h"
 #include "mtrain/chat/template_file.h"
 #include "mtrain/checkpoint/hf_dir.h"
-#include "mtrain/train/hf_import.h"
+#include "mtrain/train/hf_config.h"
 #include "mtrain/train/recipe.h"
 #include "tests/fuzz/entries.h"
 

@@ -20,16 +20,18 @@ namespace {
 namespace fs = std::filesystem;
 
 /// Which ids TRL learns. Where a template does not mark what is generated, TRL has one of its own that does, and marks the line
-/// end behind "assistant" too; here the turn begins behind the generation prompt.
+/// ends behind "assistant" and "<|im_end|>", too; here the turn begins behind the generation prompt and ends with its last token.
 std::vector<int> wanted_mask(const Json& row, bool marked) {
   std::vector<int> out;
   const auto& ids = row.at("input_ids");
   for (size_t i = 0; i < ids.size(); ++i) {
     const bool learnt = row.at("labels")[i] != -100, first = learnt && (i == 0 || row.at("labels")[i - 1] == -100);
+    const bool last = learnt && (i + 1 == ids.size() || row.at("labels")[i + 1] == -100);
     if (learnt) CHECK(row.at("labels")[i] == ids[i]);
     constexpr int kLineEnd = 198;
-    if (first && !marked) CHECK(ids[i] == kLineEnd);
-    out.push_back(learnt && !(first && !marked) ? 1 : 0);
+    const bool line_end = (first || last) && !marked;
+    if (line_end) CHECK(ids[i] == kLineEnd);
+    out.push_back(learnt && !line_end ? 1 : 0);
   }
   return out;
 }

@@ -136,6 +136,8 @@ constexpr RuleCase kSettings[] = {
      "dataset={type:sft,path:x,packing:in_batch} train.micro_batch_size=2"},
     {"packed-length", "llama", "dataset={type:sft,path:x,packing:offline,packed_length:8192}",
      "dataset={type:sft,path:x,packing:offline,packed_length:4096}"},
+    {"chat-template", "llama", "dataset={type:sft,path:x,format:openai} tokenizer={type:byte}",
+     "dataset={type:sft,path:x,format:openai,chat_template:chatml} tokenizer={type:byte}"},
 };
 
 }  // namespace

@@ -99,7 +99,7 @@ TEST_CASE("tcp secret: one that others may read, that is too short, or that is n
   fs::remove(own);
   fs::create_directory(own);
   ::chmod(own.c_str(), 0700);
-  refused("is no regular file");
+  refused("is not a regular file");
   ::setenv("MTRAIN_JOB_SECRET_FILE", "/nowhere/secret", 1);
   refused("/nowhere/secret, which does not exist");
   ::setenv("MTRAIN_JOB_SECRET", "short", 1);

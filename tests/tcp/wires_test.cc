@@ -96,8 +96,8 @@ TEST_CASE("tcp wires: lengths that nobody agreed on are refused before there is 
                           Case{{.channel = 7, .bytes = 100000, .tag = 3, .kind = kOffer}, "100000 bytes where 100 are wanted"},
                           Case{{.channel = 7, .bytes = 1, .tag = 3, .kind = kGive}, "what nobody asked for"},
                           Case{{.channel = 7, .offer = 1, .tag = 3, .kind = kTake}, "for what was not offered to it"},
-                          Case{{.channel = 7, .tag = 3, .kind = kEnd + 1}, "what is no message"},
-                          Case{{.channel = 7, .tag = 3, .kind = 0}, "what is no message"}}) {
+                          Case{{.channel = 7, .tag = 3, .kind = kEnd + 1}, "what is not a message"},
+                          Case{{.channel = 7, .tag = 3, .kind = 0}, "what is not a message"}}) {
     INFO(one.part);
     Pair pair;
     Memory memory(100);

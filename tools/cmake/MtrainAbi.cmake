@@ -9,3 +9,4 @@ add_custom_command(OUTPUT ${MT_ABI_HEADER}
   COMMENT "Hashing the public headers" VERBATIM)
 target_sources(mtrain_plugin PRIVATE ${MT_ABI_HEADER})
 target_include_directories(mtrain_plugin PUBLIC $<BUILD_INTERFACE:${CMAKE_BINARY_DIR}/generated>)
+set_property(GLOBAL APPEND PROPERTY MT_INCLUDES ${CMAKE_BINARY_DIR}/generated)

@@ -3,6 +3,7 @@
 # folders it depends on and no other: an include that looks up a layer does not compile.
 set(MT_INCLUDE_ROOT ${CMAKE_BINARY_DIR}/include)
 define_property(GLOBAL PROPERTY MT_LAYERS BRIEF_DOCS "the core folders" FULL_DOCS "the core folders, lowest first")
+define_property(GLOBAL PROPERTY MT_INCLUDES BRIEF_DOCS "where headers are" FULL_DOCS "include directories of all layers, for who links the whole library")
 define_property(GLOBAL PROPERTY MT_OBJECTS BRIEF_DOCS "further objects" FULL_DOCS "objects a folder builds beside its library")
 define_property(GLOBAL PROPERTY MT_LIBRARIES BRIEF_DOCS "what they link" FULL_DOCS "third-party libraries of the core folders")
 
@@ -22,6 +23,7 @@ function(mt_layer name)
     set(scope INTERFACE)
   endif()
   target_include_directories(mtrain_${name} ${scope} ${MT_INCLUDE_ROOT}/${name})
+  set_property(GLOBAL APPEND PROPERTY MT_INCLUDES ${MT_INCLUDE_ROOT}/${name})
   list(TRANSFORM ARG_DEPS PREPEND mtrain_)
   target_link_libraries(mtrain_${name} ${scope} ${ARG_DEPS})
 endfunction()

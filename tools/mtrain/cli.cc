@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
+#include <cstdlib>
 #include <iostream>
 #include <new>
 #include <system_error>
@@ -24,8 +25,7 @@ namespace {
 
 std::vector<std::string> command_names(const CLI::App& app) {
   std::vector<std::string> names;
-  for (const auto* command : app.get_subcommands([](const CLI::App*) { return true; }))
-    if (!command->get_group().empty()) names.push_back(command->get_name());
+  for (const auto* command : visible_commands(app)) names.push_back(command->get_name());
   return names;
 }
 
@@ -104,8 +104,18 @@ int report_usage(const CLI::App& app, const CLI::ParseError& error) {
   return report(name(ErrorClass::usage), printable(message, 500), hint, static_cast<int>(ErrorClass::usage));
 }
 
+/// A level that is none would be taken for another one without a word.
+void check_log_level() {
+  static constexpr const char* kLevels[] = {"debug", "info", "warn", "error", "off"};
+  const char* said = std::getenv("MTRAIN_LOG");
+  if (!said || std::find(std::begin(kLevels), std::end(kLevels), std::string_view(said)) != std::end(kLevels)) return;
+  throw Error(ErrorClass::usage, cat("MTRAIN_LOG is '", printable(said, 64), "', which is no level of messages"),
+              "set it to debug, info, warn, error or off, or unset it");
+}
+
 int parse_and_run(CLI::App& app, Cli& cli, std::vector<std::string> arguments) {
   try {
+    check_log_level();
     arguments = with_default_command(app, joined_pairs(arguments));
     std::reverse(arguments.begin(), arguments.end());  // CLI11 takes a vector from its end
     app.parse(std::move(arguments));
@@ -128,7 +138,7 @@ int parse_and_run(CLI::App& app, Cli& cli, std::vector<std::string> arguments) {
     return report("internal", error.what(), "this is a defect of mtrain: please report it with this line",
                   70);
   } catch (...) {
-    return report("internal", "something was thrown that is no std::exception", "a plugin may be at fault",
+    return report("internal", "something was thrown that is not a std::exception", "a plugin may be at fault",
                   70);
   }
   return cli.status;
@@ -155,6 +165,13 @@ PluginHost plugin_host(const Cli& cli) {
   return PluginHost(plugin_folders(cli.plugin_path));
 }
 
+std::vector<const CLI::App*> visible_commands(const CLI::App& app) {
+  std::vector<const CLI::App*> out;
+  for (const auto* command : app.get_subcommands([](const CLI::App*) { return true; }))
+    if (!command->get_group().empty()) out.push_back(command);
+  return out;
+}
+
 std::vector<std::string> with_default_command(const CLI::App& app, std::vector<std::string> arguments) {
   size_t at = 0;
   while (at < arguments.size() && arguments[at].starts_with('-') && arguments[at] != "-")
@@ -174,6 +191,12 @@ std::vector<std::string> with_default_command(const CLI::App& app, std::vector<s
   }
   arguments.insert(arguments.begin(), "train");  // which takes the options of the program too
   return arguments;
+}
+
+void limit_to_one_argument(CLI::App& app) {
+  for (auto* option : app.get_options())
+    if (!option->get_positional()) option->allow_extra_args(false);
+  for (auto* command : app.get_subcommands([](CLI::App*) { return true; })) limit_to_one_argument(*command);
 }
 
 int run_cli(CLI::App& app, Cli& cli, std::vector<std::string> arguments) {

@@ -26,9 +26,15 @@ PluginHost plugin_host(const Cli& cli);
 /// "mtrain: error[config]: message" with a line end, as every failure is told.
 std::string headline(const char* error_class, const std::string& message);
 
+/// The commands below a command, without those that help pages do not show.
+std::vector<const CLI::App*> visible_commands(const CLI::App& command);
+
 /// Puts `train` before a bare recipe: {"r.yaml", "a=1"} becomes {"train", "r.yaml", "a=1"}. Throws
 /// Error(usage) when the first word is neither a command nor like a recipe.
 std::vector<std::string> with_default_command(const CLI::App& app, std::vector<std::string> arguments);
+
+/// Makes every option of these commands take one argument: a repeatable one is repeated, and leaves the words behind it alone.
+void limit_to_one_argument(CLI::App& app);
 
 /// Parses, runs the callbacks and turns every failure into one message on standard error and its exit status.
 int run_cli(CLI::App& app, Cli& cli, std::vector<std::string> arguments);
@@ -36,6 +42,7 @@ int run_cli(CLI::App& app, Cli& cli, std::vector<std::string> arguments);
 void add_train_command(CLI::App& app, Cli& cli);
 void add_check_command(CLI::App& app, Cli& cli);
 void add_rerun_command(CLI::App& app, Cli& cli);
+void add_runs_command(CLI::App& app, Cli& cli);
 void add_recipes_command(CLI::App& app, Cli& cli);
 void add_completion_command(CLI::App& app, Cli& cli);
 void add_bench_command(CLI::App& app, Cli& cli);
@@ -48,5 +55,6 @@ void add_plugins_command(CLI::App& app, Cli& cli);
 void add_doctor_command(CLI::App& app, Cli& cli);
 void add_checkpoint_command(CLI::App& app, Cli& cli);
 void add_verify_command(CLI::App& app, Cli& cli);
+void add_help_command(CLI::App& app, Cli& cli);
 
 }  // namespace mtrain

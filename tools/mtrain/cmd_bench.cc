@@ -15,6 +15,7 @@
 #include "mtrain/base/rng.h"
 #include "mtrain/base/text.h"
 #include "mtrain/config/json_write.h"
+#include "mtrain/train/epochs.h"
 #include "mtrain/train/job.h"
 #include "mtrain/train/launcher.h"
 #include "mtrain/train/profiling.h"
@@ -182,6 +183,7 @@ void bench(Cli& cli, const RecipeWords& words, const BenchOptions& options) {
     request.overrides.push_back({key, 0, {}, false, value});
   Recipe recipe = load_recipe(request, plugins);
   print_warnings(cli, recipe);
+  settle_epochs(recipe, plugins);
   int64_t wanted = options.steps + options.warmup, there = recipe.settings.train.steps;
   MT_USER_CHECK(wanted <= there, ErrorClass::usage,
                 cat("--steps and --warmup ask for ", wanted, " steps, but train.steps is ", there),

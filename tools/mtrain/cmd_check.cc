@@ -3,9 +3,11 @@
 #include <iostream>
 #include <optional>
 
+#include "check_data.h"
 #include "cli.h"
 #include "mtrain/base/error.h"
 #include "mtrain/train/dtype_choice.h"
+#include "mtrain/train/epochs.h"
 #include "mtrain/train/memory_plan.h"
 #include "mtrain/train/pipeline_plan.h"
 #include "recipe_words.h"
@@ -15,7 +17,7 @@ namespace mtrain {
 namespace {
 
 struct CheckOptions {
-  bool resolved = false, json = false, multirun = false, list = false, memory = false;
+  bool resolved = false, json = false, multirun = false, list = false, memory = false, data = false;
   Cluster cluster;
 };
 
@@ -30,17 +32,30 @@ std::string dtype_words(const Recipe& recipe) {
   return recipe.dtype_reason.empty() ? dtype : cat(dtype, " (auto: ", recipe.dtype_reason, ")");
 }
 
+/// How long the run is: "100 steps of 4 x 256 tokens = 102k tokens".
+std::string length_words(const Recipe& recipe) {
+  const Settings& s = recipe.settings;
+  std::string step = cat(s.global_batch(), " x ", s.model.seq_length, " tokens");
+  if (counts_epochs(recipe)) return cat(s.train.epochs, s.train.epochs == 1 ? " epoch" : " epochs", " in steps of ", step);
+  const double tokens = static_cast<double>(s.train.steps * s.global_batch()) * static_cast<double>(s.model.seq_length);
+  return cat(s.train.steps, " steps of ", step, " = ", human_count(tokens), " tokens");
+}
+
 void check(Cli& cli, const RecipeWords& words, const CheckOptions& options) {
   PluginHost plugins = plugin_host(cli);
-  RecipeRequest request = recipe_request(cli, words);
+  std::optional<SavedConfig> saved;
+  RecipeRequest request = recipe_or_run_request(cli, words, saved);
   request.cluster = options.cluster;
   if (options.multirun || options.list) return check_sweep(cli, request, options.list);
   Recipe recipe = read_recipe(request, plugins);
+  DataCheck data;
+  if (options.data && recipe.report.ok()) data = check_data(recipe, plugins);
   if (options.json) {
     std::cout << recipe.report.json() << '\n';
-    cli.status = recipe.report.exit_status();
+    cli.status = data.status != 0 ? data.status : recipe.report.exit_status();
     return;
   }
+  if (data.status != 0) throw Error(static_cast<ErrorClass>(data.status), recipe.report.text());
   recipe.report.throw_if_errors();
   print_warnings(cli, recipe);
   if (options.resolved) {
@@ -56,14 +71,10 @@ void check(Cli& cli, const RecipeWords& words, const CheckOptions& options) {
   std::cout << recipe.config.composition().file << ": ok\n"
             << "  model " << s.model.type << ", tokenizer " << s.tokenizer.type << ", dataset "
             << s.dataset.type << ", optimizer " << s.optimizer.type << ", " << dtype_words(recipe) << '\n'
-            << "  " << s.train.steps << " steps of " << s.global_batch() << " x " << s.model.seq_length
-            << " tokens = "
-            << human_count(static_cast<double>(s.train.steps) * static_cast<double>(s.global_batch()) *
-                           static_cast<double>(s.model.seq_length))
-            << " tokens, " << s.micro_batches() << " micro-batch" << (s.micro_batches() == 1 ? "" : "es")
+            << "  " << length_words(recipe) << ", " << s.micro_batches() << " micro-batch" << (s.micro_batches() == 1 ? "" : "es")
             << " per step\n"
             << pipeline_line(recipe)
-            << "  run folder " << recipe.run_directory().string() << '\n';
+            << data.text << "  run folder " << recipe.run_directory().string() << '\n';
   if (plan)
     std::cout << "  memory " << human_bytes(plan->peak) << " of " << human_bytes(plan->free) << " free: "
               << plan->at_peak.text() << '\n';
@@ -75,18 +86,13 @@ void check(Cli& cli, const RecipeWords& words, const CheckOptions& options) {
 }  // namespace
 
 void add_check_command(CLI::App& app, Cli& cli) {
-  auto* command = app.add_subcommand("check", "check a recipe: every fault at once, with its place and fix");
-  auto words = add_recipe_words(*command);
+  auto* command = app.add_subcommand("check", "check a recipe, or that of a run: every fault at once, with its place and fix");
+  auto words = add_recipe_words(*command, "RECIPE|RUN", kRecipeOrRun);
   auto options = std::make_shared<CheckOptions>();
   std::vector<std::string> gpus;
   for (const auto& gpu : gpu_types()) gpus.emplace_back(gpu.name);
   command->add_flag("--resolved", options->resolved, "print every setting with its value, as YAML");
-  command
-      ->add_option_function<std::string>(
-          "--format", [options](const std::string& format) { options->json = format == "json"; },
-          "text or json")
-      ->check(CLI::IsMember({"text", "json"}))
-      ->type_name("FORMAT");
+  command->add_flag("--json", options->json, "print the report as JSON");
   command
       ->add_option("--world-size", options->cluster.world_size,
                    "check for this many ranks instead of this machine's")
@@ -96,17 +102,20 @@ void add_check_command(CLI::App& app, Cli& cli) {
       ->type_name(cat("{", join(gpus, ","), "}"));
   command->add_flag("-m,--multirun", options->multirun, "check every combination of several values");
   command->add_flag("--list", options->list, "list those combinations");
+  command->add_flag("--data", options->data,
+                    "also open tokenizer, template and data, and read a first sample (runs plugin code)");
   auto* memory = command->add_flag("--memory", options->memory,
                                    "also plan the memory of a step on this machine, by building the model without its "
                                    "values (runs plugin code)");
-  for (const char* other : {"--resolved", "--format", "--world-size", "--gpu", "--multirun", "--list"})
+  for (const char* other : {"--resolved", "--json", "--world-size", "--gpu", "--multirun", "--list"})
     memory->excludes(command->get_option(other));
   command->footer(
       "Exit status: 0 right, 10 faulty, 13 a plugin that it names cannot be used.\n"
       "Examples:\n"
       "  mtrain check recipes/quickstart.yaml\n"
       "  mtrain check recipes/quickstart.yaml model.layers=8 --resolved\n"
-      "  mtrain check quickstart dist.tp=2 --world-size 8 --gpu h100 --format json\n"
+      "  mtrain check recipes/quickstart_sft.yaml --data\n"
+      "  mtrain check quickstart dist.tp=2 --world-size 8 --gpu h100 --json\n"
       "  mtrain check recipes/quickstart.yaml optimizer.lr=1e-3,2e-3 --list");
   command->callback([&cli, words, options] { check(cli, *words, *options); });
 }

@@ -10,23 +10,24 @@
 namespace mtrain {
 namespace {
 
-const std::map<std::string, ConfigFormat> kFormats = {
-    {"yaml", ConfigFormat::yaml}, {"json", ConfigFormat::json}, {"flags", ConfigFormat::flags}};
-
 void add_view(CLI::App& command, ShowOptions& options, const char* flag, ConfigView view, const char* doc) {
   command.add_flag_callback(
       flag, [&options, view] { options.view = view; }, doc);
 }
 
+/// Who set a setting, or those of a section, when the run began.
+std::string saved_origins(const SavedConfig& saved, const std::string& key) {
+  std::string out;
+  for (const auto& [path, origin] : origins_of(saved))
+    if (path == key || path.starts_with(key + ".")) out += cat("when the run began: ", path, " was set by ", origin, '\n');
+  return out;
+}
+
 }  // namespace
 
-std::shared_ptr<bool> add_json_format(CLI::App& command) {
+std::shared_ptr<bool> add_json_flag(CLI::App& command) {
   auto json = std::make_shared<bool>(false);
-  command
-      .add_option_function<std::string>(
-          "--format", [json](const std::string& format) { *json = format == "json"; }, "text or json")
-      ->check(CLI::IsMember({"text", "json"}))
-      ->type_name("FORMAT");
+  command.add_flag("--json", *json, "print as JSON");
   return json;
 }
 
@@ -43,7 +44,7 @@ void print_config(Cli& cli, const RecipeRequest& request, const ShowOptions& opt
 void add_config_show(CLI::App& config, Cli& cli) {
   auto* command = config.add_subcommand("show", "print a recipe's settings, or one section or setting of it");
   auto options = std::make_shared<ShowOptions>();
-  auto words = add_recipe_words(*command, "[PATH] RECIPE");
+  auto words = add_recipe_words(*command, "[PATH] RECIPE|RUN", kRecipeOrRun);
   add_view(*command, *options, "--resolved", ConfigView::resolved,
            "every setting with its value (the default)");
   add_view(*command, *options, "--raw", ConfigView::raw,
@@ -51,42 +52,45 @@ void add_config_show(CLI::App& config, Cli& cli) {
   add_view(*command, *options, "--minimal", ConfigView::minimal, "what differs from the defaults");
   add_view(*command, *options, "--annotated", ConfigView::annotated,
            "every setting, with its origin and meaning");
-  auto format = std::make_shared<std::string>("yaml");
-  command->add_option("--format", *format, "yaml, json or flags (one key=value a line)")
-      ->check(CLI::IsMember({"yaml", "json", "flags"}))
-      ->type_name("FORMAT");
+  auto* json = command->add_flag_callback("--json", [options] { options->format = ConfigFormat::json; }, "print as JSON");
+  command
+      ->add_flag_callback("--flags", [options] { options->format = ConfigFormat::flags; }, "print one key=value a line")
+      ->excludes(json);
   command->footer(
       "Examples:\n"
       "  mtrain config show recipes/quickstart.yaml\n"
       "  mtrain config show optimizer recipes/quickstart.yaml optimizer.lr=1e-3 --annotated\n"
-      "  mtrain config show recipes/quickstart.yaml --minimal --format flags");
-  command->callback([&cli, words, options, format] {
-    options->format = kFormats.at(*format);
+      "  mtrain config show recipes/quickstart.yaml --minimal --flags\n"
+      "  mtrain config show runs/quickstart optimizer");
+  command->callback([&cli, words, options] {
     RecipeRequest request = recipe_request(cli, *words, plugin_host(cli), options->path);
+    open_run(cli, request);
     print_config(cli, request, *options);
   });
 }
 
 void add_config_why(CLI::App& config, Cli& cli) {
   auto* command =
-      config.add_subcommand("why", "tell who set a setting, from what, and which values that replaced");
-  auto words = add_recipe_words(*command, "KEY RECIPE");
-  auto json = add_json_format(*command);
+      config.add_subcommand("why", "show who set a setting, from what, and which values that replaced");
+  auto words = add_recipe_words(*command, "KEY RECIPE|RUN", kRecipeOrRun);
+  auto json = add_json_flag(*command);
   command->footer(
       "Examples:\n"
       "  mtrain config why optimizer.lr recipes/quickstart.yaml optimizer.lr=1e-3\n"
-      "  mtrain config why optimizer recipes/quickstart.yaml --format json");
+      "  mtrain config why optimizer recipes/quickstart.yaml --json");
   command->callback([&cli, words, json] {
     PluginHost plugins = plugin_host(cli);
     std::string key;
-    Recipe recipe = inspect_recipe(cli, recipe_request(cli, *words, plugins, key), plugins);
+    RecipeRequest request = recipe_request(cli, *words, plugins, key);
+    std::optional<SavedConfig> saved = open_run(cli, request);
+    Recipe recipe = inspect_recipe(cli, request, plugins);
     if (*json)
       print_answer(true, key.empty() ? provenance(recipe.config) : why_node(recipe.config, key), "");
     else if (key.empty())
       for (const auto& entry : recipe.config.root().entries())
         std::cout << why_text(recipe.config, entry.key);
     else
-      std::cout << why_text(recipe.config, key);
+      std::cout << why_text(recipe.config, key) << (saved ? saved_origins(*saved, key) : "");
   });
 }
 

@@ -99,14 +99,14 @@ void diff(Cli& cli, const RecipeWords& words, bool json) {
 
 void add_config_explain(CLI::App& config, Cli& cli) {
   auto* command =
-      config.add_subcommand("explain", "tell what a setting means: type, range, default, names, users");
+      config.add_subcommand("explain", "explain what a setting means: type, range, default, names, users");
   auto key = std::make_shared<std::string>();
   command->add_option("key", *key, "a setting or a section; a former name will do")
       ->required()
       ->type_name("KEY");
-  auto json = add_json_format(*command);
+  auto json = add_json_flag(*command);
   command->footer(
-      "Examples:\n  mtrain config explain optimizer.lr\n  mtrain config explain model --format json");
+      "Examples:\n  mtrain config explain optimizer.lr\n  mtrain config explain model --json");
   command->callback([&cli, key, json] {
     PluginHost plugins = plugin_host(cli);
     Node answer = explain_setting(*key, schema_catalog(plugins), search_folders(plugins.folders()));
@@ -117,7 +117,7 @@ void add_config_explain(CLI::App& config, Cli& cli) {
 void add_config_diff(CLI::App& config, Cli& cli) {
   auto* command = config.add_subcommand("diff", "compare the settings of recipes, runs and checkpoints");
   auto words = add_recipe_words(*command, "A [B]");
-  auto json = add_json_format(*command);
+  auto json = add_json_flag(*command);
   command->footer(
       "Overrides belong to B; with A alone, A is compared with A and its overrides.\n"
       "Examples:\n"

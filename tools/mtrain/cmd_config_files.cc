@@ -50,12 +50,6 @@ std::string searchpath_text(const Node& folders) {
   return out;
 }
 
-/// Where the settings of a file belong: below its group when it lies in a folder of that name.
-std::string package_of(const fs::path& file, const SchemaCatalog& catalog) {
-  std::string folder = fs::absolute(file).lexically_normal().parent_path().filename().string();
-  return catalog.section(folder) ? folder : "";
-}
-
 void migrate(Cli& cli, const std::string& path, bool write) {
   std::error_code ignored;
   MT_USER_CHECK(fs::is_regular_file(path, ignored), ErrorClass::config,
@@ -76,12 +70,17 @@ void migrate(Cli& cli, const std::string& path, bool write) {
   for (const auto& left : migration.by_hand)
     report
         .error("renamed", left.before, left.where,
-               cat("is called ", left.now, " now and cannot be moved without a hand"))
+               cat("is another name for ", left.now, ", to be moved by hand"))
         .fix(cat("write ", left.now));
   report.throw_if_errors();
 }
 
 }  // namespace
+
+std::string package_of(const fs::path& file, const SchemaCatalog& catalog) {
+  std::string folder = fs::absolute(file).lexically_normal().parent_path().filename().string();
+  return catalog.section(folder) ? folder : "";
+}
 
 void print_tree(Cli& cli, const RecipeRequest& request, bool json, bool files_only) {
   PluginHost plugins = plugin_host(cli);
@@ -109,7 +108,7 @@ void add_config_tree(CLI::App& config, Cli& cli) {
   auto* command =
       config.add_subcommand("tree", "show the files of a recipe, what each brings and which shadows which");
   auto words = add_recipe_words(*command);
-  auto json = add_json_format(*command);
+  auto json = add_json_flag(*command);
   command->footer("Example:\n  mtrain config tree recipes/quickstart.yaml +optimizer=adamw");
   command->callback([&cli, words, json] { print_tree(cli, recipe_request(cli, *words), *json, false); });
 }
@@ -118,10 +117,10 @@ void add_config_searchpath(CLI::App& config, Cli& cli) {
   auto* command = config.add_subcommand("searchpath", "list the folders of recipes and groups; first wins");
   auto recipe = std::make_shared<std::string>();
   command->add_option("recipe", *recipe, "also its own folder, which comes first")->type_name("RECIPE");
-  auto json = add_json_format(*command);
+  auto json = add_json_flag(*command);
   command->footer(
-      "Examples:\n  mtrain config searchpath\n  mtrain config searchpath recipes/quickstart.yaml --format "
-      "json");
+      "Examples:\n  mtrain config searchpath\n  mtrain config searchpath recipes/quickstart.yaml "
+      "--json");
   command->callback([&cli, recipe, json] { print_searchpath(cli, *recipe, *json); });
 }
 

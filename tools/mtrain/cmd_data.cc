@@ -1,5 +1,6 @@
 // mtrain data: text to training data, and a look at what is there.
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -52,6 +53,18 @@ void inspect(const InspectArguments& arguments) {
 }
 
 }  // namespace
+
+std::vector<std::string> take_settings(std::vector<std::string>& words) {
+  auto is_file = [](const std::string& word) {
+    std::error_code ignored;
+    return fs::exists(word, ignored) || fs::exists(word + ".idx", ignored);
+  };
+  auto others = std::stable_partition(words.begin(), words.end(),
+                                      [&](const auto& word) { return !looks_like_override(word) || is_file(word); });
+  std::vector<std::string> settings(others, words.end());
+  words.erase(others, words.end());
+  return settings;
+}
 
 Node settings_tree(const std::vector<std::string>& arguments, const std::string& section) {
   Node tree = Node::map();

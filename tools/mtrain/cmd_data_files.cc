@@ -65,13 +65,15 @@ void stats(const StatsArguments& arguments) {
             << ", longest " << summary.longest << " tokens\n";
   print_histogram(classes, summary.documents, summary.tokens);
   if (arguments.duplicates)
-    std::cout << copies.documents << " documents have been there before, token for token (" << copies.tokens << " tokens)\n";
+    std::cout << copies.documents << (copies.documents == 1 ? " document repeats" : " documents repeat")
+              << " an earlier one token for token (" << copies.tokens << " tokens)\n";
 }
 
 struct MergeArguments {
   std::vector<std::string> inputs;
   std::string output;
   IndexedWriter::Options options;
+  bool any_tokenizer = false;
 };
 
 /// Thrown by the progress callback to end the work.
@@ -86,7 +88,8 @@ void merge(Cli& cli, const MergeArguments& arguments) {
         [&](int64_t done, int64_t all) {
           if (signals.received() != 0) throw MergeInterrupted();
           if (live) std::cerr << "\r\033[K" << 100 * done / std::max<int64_t>(1, all) << "%" << std::flush;
-        });
+        },
+        arguments.any_tokenizer);
     if (live) std::cerr << "\r\033[K" << std::flush;
     if (!cli.quiet)
       std::cout << "wrote " << printable(arguments.output) << ".bin and .idx: " << report.documents << " documents, "
@@ -142,10 +145,12 @@ void show_document(const std::vector<int32_t>& ids, const Tokenizer& tokenizer, 
 void show(const Cli& cli, const ShowArguments& arguments) {
   const RecordArguments& a = arguments.records;
   if (a.path.ends_with(".json") || a.path.ends_with(".jsonl"))
-    return show_records(cli, a, [&](int64_t count) { return chosen_documents(arguments.documents, count); }, arguments.tokens);
+    return show_records(
+        cli, a, [&](int64_t count) { return chosen_documents(arguments.documents, count); },
+        {.most = arguments.tokens, .ids = arguments.ids});
   IndexedFile file(a.path);
   PluginHost plugins = plugin_host(cli);
-  auto tokenizer = make_tokenizer(plugins, a.tokenizer, a.settings);
+  auto tokenizer = make_tokenizer(plugins, a.tokenizer, a.tokenizer_settings());
   auto [first, last] = chosen_documents(arguments.documents, file.num_documents());
   const bool colours = ::isatty(STDOUT_FILENO) != 0;
   for (int64_t d = first; d < last; ++d) {
@@ -171,7 +176,7 @@ void add_data_stats(CLI::App& data, Cli& /*cli*/) {
   auto* command = data.add_subcommand("stats", "how long the documents of a .bin/.idx pair are");
   auto a = std::make_shared<StatsArguments>();
   command->add_option("prefix", a->prefix, "the pair, with or without .bin or .idx")->required()->type_name("PREFIX");
-  command->add_flag("--duplicates", a->duplicates, "read every token, and count documents that are there twice");
+  command->add_flag("--duplicates", a->duplicates, "read every token, and count documents that appear twice");
   command->add_flag("--json", a->json, "print as JSON");
   command->footer("Example:\n  mtrain data stats data/web --duplicates");
   command->callback([a] { stats(*a); });
@@ -183,6 +188,7 @@ void add_data_merge(CLI::App& data, Cli& cli) {
   command->add_option("inputs", a->inputs, "the pairs, in the order of their documents")->required()->type_name("PREFIX");
   command->add_option("-o,--output", a->output, "prefix of the two files to write")->required()->type_name("PREFIX");
   command->add_flag("-f,--force", a->options.overwrite, "replace an existing pair");
+  command->add_flag("--any-tokenizer", a->any_tokenizer, "merge pairs that were prepared by different tokenizers, too");
   command->footer("Example:\n  mtrain data merge data/part1 data/part2 -o data/all");
   command->callback([&cli, a] { merge(cli, *a); });
 }
@@ -199,12 +205,11 @@ void add_data_show(CLI::App& data, Cli& cli) {
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
   command->add_flag("--ids", a->ids, "with their ids");
-  command->add_option("settings", a->records.settings, "settings of the tokenizer: key=value")->type_name("KEY=VALUE");
   command->footer(
       "Of records, learnt tokens stand out: in green on a terminal, in brackets elsewhere.\n"
       "Examples:\n"
       "  mtrain data show data/web -t byte --documents 10:12 --ids\n"
-      "  mtrain data show chats.jsonl -t hf path=models/qwen --data train_on=last");
+      "  mtrain data show chats.jsonl -t hf path=models/qwen dataset.train_on=last");
   command->callback([&cli, a] { show(cli, *a); });
 }
 

@@ -156,7 +156,6 @@ void add_text_options(CLI::App& command, PrepareArguments& a) {
       .add_option("--json-keys", a.json_keys,
                   "several fields, as a,b: a pair each, PREFIX_KEY_document, as Megatron's tool names them")
       ->delimiter(',')
-      ->allow_extra_args(false)
       ->excludes(key)
       ->type_name("KEYS");
   add_choice(command, "--split-on", a.split_on, kSplits, "what is one document of a text file")
@@ -167,7 +166,7 @@ void add_text_options(CLI::App& command, PrepareArguments& a) {
       ->capture_default_str();
   command.add_flag("--split-sentences", o.split_sentences,
                    "make each sentence of a document a sequence of its own");
-  add_choice(command, "--bad-lines", a.on_bad, kOnBad, "at a broken line; replace mends broken UTF-8 only")
+  add_choice(command, "--bad-lines", a.on_bad, kOnBad, "at a broken line; replace repairs broken UTF-8 only")
       ->capture_default_str();
   command.add_option("--max-bad", o.max_bad, "more broken lines than this are an error")
       ->capture_default_str();
@@ -185,8 +184,7 @@ void add_data_prepare(CLI::App& data, Cli& cli) {
           "text (.txt, .md), JSON lines (.jsonl), these with .gz or .zst, a folder of them, or - for "
           "standard input; several become one pair, in order")
       ->required()
-      ->type_name("PATH")
-      ->allow_extra_args(false);
+      ->type_name("PATH");
   command->add_option("-o,--output", a->output, "prefix of the two files to write")
       ->required()
       ->type_name("PREFIX");

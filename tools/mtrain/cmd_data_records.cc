@@ -19,6 +19,8 @@ namespace {
 
 using namespace finetune;
 
+constexpr std::string_view kOfDataset = "dataset.";
+
 /// A tokenizer, and what a dataset is made from beside its settings.
 struct Opened {
   std::unique_ptr<Tokenizer> tokenizer;
@@ -26,22 +28,26 @@ struct Opened {
 };
 
 Opened open(PluginHost& plugins, const RecordArguments& arguments) {
-  Opened out{make_tokenizer(plugins, arguments.tokenizer, arguments.settings), {}};
+  Opened out{make_tokenizer(plugins, arguments.tokenizer, arguments.tokenizer_settings()), {}};
   out.context = {
       .seq_length = arguments.seq_length, .seed = 0, .base_directory = fs::current_path(), .tokenizer = out.tokenizer.get()};
   return out;
 }
 
 /// Runs of learnt tokens in green, or in brackets; the others plainly.
-void print_tokens(std::span<const int32_t> ids, std::span<const uint8_t> trained, const Tokenizer& tokenizer, int64_t most) {
+void print_tokens(std::span<const int32_t> ids, std::span<const uint8_t> trained, const Tokenizer& tokenizer,
+                  const ShownTokens& shown) {
   const bool colours = ::isatty(STDOUT_FILENO) != 0;
   const auto special = tokenizer.special_tokens();
-  const size_t count = std::min(ids.size(), static_cast<size_t>(most));
+  const size_t count = std::min(ids.size(), static_cast<size_t>(shown.most));
   for (size_t i = 0; i < count; ++i) {
     std::string text = printable(tokenizer.decode(ids.subspan(i, 1)), 400);
     for (const auto& token : special)
       if (token.id == ids[i]) text = token.text;
-    if (text.empty()) text = cat("<", ids[i], ">");
+    if (text.empty())
+      text = cat("<", ids[i], ">");
+    else if (shown.ids)
+      text += cat("=", ids[i]);
     const char* tint = trained[i] ? (i % 2 == 0 ? "\033[30;42m" : "\033[30;102m") : (i % 2 == 0 ? "\033[2m" : "\033[22m");
     if (colours)
       std::cout << tint << text << "\033[0m";
@@ -52,16 +58,16 @@ void print_tokens(std::span<const int32_t> ids, std::span<const uint8_t> trained
 }
 
 void print_example(const std::string& title, const ExampleStore& store, int64_t example, const Tokenizer& tokenizer,
-                   int64_t most) {
+                   const ShownTokens& shown) {
   auto trained = store.trained(example);
   std::cout << title << ", " << trained.size() << " tokens, " << std::count(trained.begin() + 1, trained.end(), 1)
             << " learnt:\n";
-  print_tokens(store.ids(example), trained, tokenizer, most);
+  print_tokens(store.ids(example), trained, tokenizer, shown);
 }
 
 void show_preferences(const RecordArguments& arguments, const Opened& opened,
-                      const std::function<std::pair<int64_t, int64_t>(int64_t)>& range, int64_t most) {
-  auto settings = read_config<PreferenceSettings>(settings_tree(arguments.data, "dataset"));
+                      const std::function<std::pair<int64_t, int64_t>(int64_t)>& range, const ShownTokens& shown) {
+  auto settings = read_config<PreferenceSettings>(settings_tree(arguments.dataset_settings(), "dataset"));
   const ExampleEncoder encoder = make_encoder({.records = settings.records}, opened.context);
   PreferenceFile file = load_preference_file(arguments.path, settings, encoder, arguments.seq_length);
   std::cout << file.summary(arguments.seq_length) << '\n';
@@ -70,11 +76,11 @@ void show_preferences(const RecordArguments& arguments, const Opened& opened,
     const std::string& place = file.places[static_cast<size_t>(i)];
     if (!file.pairs) {
       print_example(cat(place, file.good[static_cast<size_t>(i)] ? ", good" : ", bad"), *file.answers, i, *opened.tokenizer,
-                    most);
+                    shown);
       continue;
     }
-    print_example(cat(place, ", chosen"), *file.answers, 2 * i, *opened.tokenizer, most);
-    print_example(cat(place, ", rejected"), *file.answers, 2 * i + 1, *opened.tokenizer, most);
+    print_example(cat(place, ", chosen"), *file.answers, 2 * i, *opened.tokenizer, shown);
+    print_example(cat(place, ", rejected"), *file.answers, 2 * i + 1, *opened.tokenizer, shown);
   }
 }
 
@@ -94,7 +100,7 @@ void pack(const Cli& cli, const PackArguments& arguments) {
   PluginHost plugins = plugin_host(cli);
   const RecordArguments& a = arguments.records;
   Opened opened = open(plugins, a);
-  auto settings = read_config<SftSettings>(settings_tree(a.data, "dataset"));
+  auto settings = read_config<SftSettings>(settings_tree(a.dataset_settings(), "dataset"));
   settings.packing = "offline";
   MT_USER_CHECK(settings.packed_length <= a.seq_length, ErrorClass::config,
                 cat("dataset.packed_length ", settings.packed_length, " is above --seq-length ", a.seq_length),
@@ -152,24 +158,39 @@ void add_record_options(CLI::App& command, RecordArguments& a) {
   command.add_option("--dataset", a.type, "of records: the dataset that reads them")
       ->check(CLI::IsMember({"sft", "preference"}))
       ->capture_default_str();
-  command.add_option("--data", a.data, "of records: a setting of the dataset")->type_name("KEY=VALUE")->allow_extra_args(false);
   command.add_option("--seq-length", a.seq_length, "of records: tokens of a sample")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 24))
       ->capture_default_str();
+  command.add_option("settings", a.settings, "settings of the tokenizer: key=value, and of the dataset: dataset.key=value")
+      ->type_name("KEY=VALUE");
+}
+
+std::vector<std::string> RecordArguments::tokenizer_settings() const {
+  std::vector<std::string> out;
+  for (const auto& word : settings)
+    if (!word.starts_with(kOfDataset)) out.push_back(word);
+  return out;
+}
+
+std::vector<std::string> RecordArguments::dataset_settings() const {
+  std::vector<std::string> out;
+  for (const auto& word : settings)
+    if (word.starts_with(kOfDataset)) out.push_back(word.substr(kOfDataset.size()));
+  return out;
 }
 
 void show_records(const Cli& cli, const RecordArguments& arguments,
-                  const std::function<std::pair<int64_t, int64_t>(int64_t)>& range, int64_t most_tokens) {
+                  const std::function<std::pair<int64_t, int64_t>(int64_t)>& range, const ShownTokens& shown) {
   PluginHost plugins = plugin_host(cli);
   Opened opened = open(plugins, arguments);
-  if (arguments.type == "preference") return show_preferences(arguments, opened, range, most_tokens);
-  auto settings = read_config<SftSettings>(settings_tree(arguments.data, "dataset"));
+  if (arguments.type == "preference") return show_preferences(arguments, opened, range, shown);
+  auto settings = read_config<SftSettings>(settings_tree(arguments.dataset_settings(), "dataset"));
   const SftFile file =
       load_sft_file(arguments.path, settings, make_encoder(settings, opened.context), arguments.seq_length, true);
   std::cout << file.summary(arguments.seq_length) << '\n';
   auto [first, last] = range(file.examples->size());
   for (int64_t i = first; i < last; ++i)
-    print_example(file.places[static_cast<size_t>(i)], *file.examples, i, *opened.tokenizer, most_tokens);
+    print_example(file.places[static_cast<size_t>(i)], *file.examples, i, *opened.tokenizer, shown);
 }
 
 void add_data_pack(CLI::App& data, Cli& cli) {
@@ -177,11 +198,10 @@ void add_data_pack(CLI::App& data, Cli& cli) {
   auto a = std::make_shared<PackArguments>();
   command->add_option("file", a->records.path, "a .json or .jsonl file of records")->required()->type_name("FILE");
   add_record_options(*command, a->records);
-  command->add_option("-o,--output", a->output, "write the packs to PREFIX.bin, .idx and beside them, for dataset.path")
+  command->add_option("-o,--output", a->output, "write the packs to PREFIX.bin, .idx and next to them, for dataset.path")
       ->type_name("PREFIX");
   command->add_flag("--force", a->force, "replace files that exist");
   command->add_flag("--json", a->json, "print as JSON");
-  command->add_option("settings", a->records.settings, "settings of the tokenizer: key=value")->type_name("KEY=VALUE");
   command->footer("Example:\n  mtrain data pack chats.jsonl -t hf path=models/qwen --seq-length 8192");
   command->callback([&cli, a] { pack(cli, *a); });
 }

@@ -13,8 +13,10 @@
 #include "mtrain/base/error.h"
 #include "mtrain/base/text.h"
 #include "mtrain/chat/chat_template.h"
+#include "mtrain/chat/ready_made.h"
 #include "mtrain/chat/template_file.h"
 #include "mtrain/finetune/chat_tokens.h"
+#include "mtrain/finetune/record_format.h"
 
 namespace mtrain {
 namespace {
@@ -23,7 +25,7 @@ using nlohmann::ordered_json;
 
 struct RenderArguments {
   std::string input = "-", template_path, which = "default", tokenizer;
-  std::vector<std::string> settings;
+  std::vector<std::string> words, settings;  // as they stand; those of the tokenizer
 };
 
 std::tm local_time() {
@@ -33,20 +35,43 @@ std::tm local_time() {
   return out;
 }
 
-chat::ChatInput read_input(const std::string& line, const chat::TemplateFile& file) {
+constexpr const char* kWanted =
+    "each line is an object like {\"messages\": [{\"role\": \"user\", \"content\": \"…\"}]}, or a conversation in another format that "
+    "dataset.type=sft reads: sharegpt, alpaca or prompt_completion";
+
+/// A record of another format than OpenAI's, as training reads it.
+void take_record(const ordered_json& json, chat::ChatInput& input) {
+  const finetune::RecordFormat format = finetune::detect_format(std::span(&json, 1), {}, "this line");
+  try {
+    const finetune::Example example = finetune::RecordReader(format, {.chat_prompts = true}).read(json, "");
+    MT_USER_CHECK(example.kind == finetune::Example::Kind::chat, ErrorClass::data,
+                  cat("is a record of the format ", finetune::name(format), ", which is not a conversation"), kWanted);
+    input.messages = chat::messages_from_json(example.messages);
+    if (!example.tools.empty()) input.tools = chat::from_json(example.tools);
+  } catch (const finetune::RecordFault& fault) {
+    throw Error(ErrorClass::data, fault.what, fault.hint);
+  }
+}
+
+chat::ChatInput read_input(const std::string& line, const chat::TemplateFile& file, const Tokenizer* tokenizer) {
   ordered_json json;
   try {
     json = ordered_json::parse(line);
   } catch (const nlohmann::json::parse_error& e) {
-    throw Error(ErrorClass::data, cat("is no valid JSON at byte ", e.byte), "each line is an object like {\"messages\": […]}");
+    throw Error(ErrorClass::data, cat("is not valid JSON at byte ", e.byte), "each line is an object like {\"messages\": […]}");
   } catch (const nlohmann::json::exception& e) {  // a number beyond all types: 1e400
     throw Error(ErrorClass::data, cat("cannot be read: ", printable(e.what())), "each line is an object like {\"messages\": […]}");
   }
-  MT_USER_CHECK(json.is_object() && json.contains("messages"), ErrorClass::data, "has no messages",
-                "each line is an object like {\"messages\": [{\"role\": \"user\", \"content\": \"…\"}]}");
+  MT_USER_CHECK(json.is_object(), ErrorClass::data, "is not an object", kWanted);
   chat::ChatInput input;
   input.special = file.special;
+  if (tokenizer)
+    for (const auto& token : tokenizer->special_tokens()) input.special_tokens.push_back(token.text);
   input.now = local_time();
+  if (!json.contains("messages")) {
+    take_record(json, input);
+    return input;
+  }
   for (const auto& [key, value] : json.items()) {
     if (key == "messages")
       input.messages = chat::messages_from_json(value.dump());
@@ -99,12 +124,26 @@ void render_line(const chat::ChatTemplate& chat_template, const chat::ChatInput&
   std::cout << out.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << '\n';
 }
 
+/// A file or folder, or a name without any of these.
+chat::TemplateFile template_of(const RenderArguments& arguments) {
+  const auto names = chat::ready_made_names();
+  std::error_code ignored;
+  if (!fs::exists(arguments.template_path, ignored) &&
+      std::find(names.begin(), names.end(), arguments.template_path) != names.end()) {
+    chat::TemplateFile file = chat::ready_made(arguments.template_path);
+    if (arguments.tokenizer.empty()) file.special = {{"bos_token", "<s>"}, {"eos_token", "</s>"}};  // to show something
+    return file;
+  }
+  return chat::read_template(arguments.template_path, arguments.which);
+}
+
 void render(Cli& cli, const RenderArguments& arguments) {
-  chat::TemplateFile file = chat::read_template(arguments.template_path, arguments.which);
+  chat::TemplateFile file = template_of(arguments);
   chat::ChatTemplate chat_template(file.source, file.name);
   PluginHost plugins = plugin_host(cli);
   std::unique_ptr<Tokenizer> tokenizer;
   if (!arguments.tokenizer.empty()) tokenizer = make_tokenizer(plugins, arguments.tokenizer, arguments.settings);
+  if (tokenizer) finetune::add_special_names(*tokenizer, file.special);
   std::ifstream opened;
   if (arguments.input != "-") {
     if (std::error_code ignored; fs::exists(arguments.input, ignored)) ::close(open_regular_file(arguments.input));
@@ -116,7 +155,7 @@ void render(Cli& cli, const RenderArguments& arguments) {
   for (int64_t number = 1; std::getline(in, line); ++number) {
     if (trim(line).empty()) continue;
     try {
-      render_line(chat_template, read_input(line, file), tokenizer.get());
+      render_line(chat_template, read_input(line, file, tokenizer.get()), tokenizer.get());
     } catch (const Error& e) {
       std::cout << std::flush;
       throw Error(e.error_class(),
@@ -131,24 +170,32 @@ void render(Cli& cli, const RenderArguments& arguments) {
 void add_data_render(CLI::App& data, Cli& cli) {
   auto* command = data.add_subcommand("render", "conversations as the text and tokens that a model is trained on");
   auto a = std::make_shared<RenderArguments>();
-  command->add_option("input", a->input, "JSON lines with messages, and tools and add_generation_prompt; -: standard input")
-      ->capture_default_str()
-      ->type_name("FILE");
+  command
+      ->add_option("input", a->words,
+                   "JSON lines: messages, tools and add_generation_prompt, or records in another format of conversations (without one, or "
+                   "-: standard input); and settings of the tokenizer: key=value")
+      ->type_name("FILE KEY=VALUE");
   command
       ->add_option("--template", a->template_path,
-                   "a file of Jinja, a tokenizer_config.json, or a model's folder that has either")
+                   "a file of Jinja, a tokenizer_config.json, a model's folder that has either, or the name of a template that\n"
+                   "comes with mtrain: chatml, llama3 …")
       ->required()
       ->type_name("PATH");
   command->add_option("--name", a->which, "which of several templates of a tokenizer_config.json")->capture_default_str();
   command->add_option("-t,--tokenizer", a->tokenizer, "also give ids and their mask by this tokenizer")->type_name("NAME");
-  command->add_option("--set", a->settings, "a setting of the tokenizer: key=value")->type_name("KEY=VALUE");
   command->footer(
       "Gives a JSON object a line: text, ids and mask (1: to be learnt), where assistants speak in code points of the text, and\n"
       "how that was found.\n"
       "Examples:\n"
       "  mtrain data render talks.jsonl --template models/llama3\n"
-      "  mtrain data render talks.jsonl --template chat.jinja -t hf --set path=models/llama3/tokenizer.json");
-  command->callback([&cli, a] { render(cli, *a); });
+      "  mtrain data render talks.jsonl --template chat.jinja -t hf path=models/llama3/tokenizer.json");
+  command->callback([&cli, a] {
+    a->settings = take_settings(a->words);
+    MT_USER_CHECK(a->words.size() <= 1, ErrorClass::usage, cat("there is one input, and these are ", a->words.size()),
+                  "lay them end to end: cat A B | mtrain data render …");
+    if (!a->words.empty()) a->input = a->words.front();
+    render(cli, *a);
+  });
 }
 
 }  // namespace mtrain

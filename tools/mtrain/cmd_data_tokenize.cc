@@ -10,6 +10,7 @@
 #include "cli.h"
 #include "data_commands.h"
 #include "mtrain/base/error.h"
+#include "mtrain/base/plugin_call.h"
 #include "mtrain/base/text.h"
 
 namespace mtrain {
@@ -50,11 +51,11 @@ std::string read_text(const std::string& line, const TokenizeArguments& argument
   try {
     json = nlohmann::json::parse(line);
   } catch (const nlohmann::json::parse_error& e) {
-    fail(cat("is no valid JSON at byte ", e.byte));
+    fail(cat("is not valid JSON at byte ", e.byte));
   } catch (const nlohmann::json::exception& e) {  // a number beyond all types: 1e400
     fail(cat("cannot be read: ", printable(e.what())));
   }
-  if (!json.is_object()) fail("is no object");
+  if (!json.is_object()) fail("is not an object");
   auto at = json.find(arguments.key);
   if (at == json.end() || !at->is_string())
     fail(cat("has no text in the field '", printable(arguments.key), "'"));
@@ -64,7 +65,7 @@ std::string read_text(const std::string& line, const TokenizeArguments& argument
 void write_tokens(const Tokenizer& tokenizer, const std::string& text, const EncodeOptions& options) {
   std::vector<int32_t> ids;
   std::vector<TextSpan> spans;
-  tokenizer.encode_with(text, options, ids, &spans);
+  call_plugin(tokenizer, "encode()", [&] { tokenizer.encode_with(text, options, ids, &spans); });
   const CodePoints points(text);
   std::string out = "{\"ids\": [";
   for (size_t i = 0; i < ids.size(); ++i) out.append(i ? ", " : "").append(std::to_string(ids[i]));

@@ -35,7 +35,7 @@ Wanted wanted(const Cli& cli, const VerifyArguments& arguments) {
     if (arguments.ends) out.eod = tokenizer->eod();
   }
   MT_USER_CHECK(!arguments.ends || out.eod, ErrorClass::usage,
-                "--eod needs a tokenizer with an end-of-document token", "name it: -t NAME --set path=…");
+                "--eod needs a tokenizer with an end-of-document token", "name it: -t NAME path=…");
   return out;
 }
 
@@ -81,16 +81,12 @@ void add_data_verify(CLI::App& data, Cli& cli) {
   auto* command =
       data.add_subcommand("verify", "read .bin/.idx pairs whole and name what is wrong with them");
   auto a = std::make_shared<VerifyArguments>();
-  command->add_option("prefixes", a->prefixes, "the pairs, with or without .bin or .idx")
+  command->add_option("prefixes", a->prefixes, "the pairs, with or without .bin or .idx; and settings of the tokenizer: key=value")
       ->required()
-      ->type_name("PREFIX");
+      ->type_name("PREFIX KEY=VALUE");
   auto* tokenizer =
       command->add_option("-t,--tokenizer", a->tokenizer, "refuse ids that this tokenizer does not have")
           ->type_name("NAME");
-  command->add_option("--set", a->settings, "a setting of the tokenizer: key=value")
-      ->allow_extra_args(false)
-      ->needs(tokenizer)
-      ->type_name("KEY=VALUE");
   command->add_option("--vocab-size", a->vocab_size, "refuse ids that are not below this")
       ->check(CLI::PositiveNumber)
       ->excludes(tokenizer);
@@ -100,8 +96,14 @@ void add_data_verify(CLI::App& data, Cli& cli) {
   command->footer(
       "Ends with status 11 when a pair is damaged. Examples:\n"
       "  mtrain data verify data/web data/books\n"
-      "  mtrain data verify data/web -t hf --set path=models/gpt2 --eod");
-  command->callback([&cli, a] { verify(cli, *a); });
+      "  mtrain data verify data/web -t hf path=models/gpt2 --eod");
+  command->callback([&cli, a] {
+    a->settings = take_settings(a->prefixes);
+    MT_USER_CHECK(a->settings.empty() || !a->tokenizer.empty(), ErrorClass::usage,
+                  cat(printable(a->settings.front()), " is a setting of a tokenizer, and none is named"), "add -t NAME");
+    MT_USER_CHECK(!a->prefixes.empty(), ErrorClass::usage, "no pair is named", "mtrain data verify PREFIX …");
+    verify(cli, *a);
+  });
 }
 
 }  // namespace mtrain

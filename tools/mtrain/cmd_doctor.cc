@@ -14,6 +14,7 @@
 #include <optional>
 
 #include "cli.h"
+#include "launch.h"
 #include "mtrain/base/text.h"
 #include "mtrain/comm/communicator.h"
 #include "mtrain/config/tree.h"
@@ -272,6 +273,27 @@ std::vector<Finding> communicators(const Cli& cli) {
   return out;
 }
 
+/// What can start a job of several processes here.
+Finding launchers(const Cli& cli) {
+  bool tcp = false, mpi = false;
+  for (const auto& file : plugin_host(cli).list()) {
+    const bool usable = file.kind == Communicator::kKind && file.problem.empty() && !file.shadowed;
+    tcp = tcp || (usable && file.name == "tcp");
+    mpi = mpi || (usable && file.name == "mpi");
+  }
+  std::vector<std::string> here, absent;
+  (tcp ? here : absent).emplace_back("mtrain --nproc N");
+  for (const char* name : {"torchrun", "srun"}) (find_program({name}).empty() ? absent : here).emplace_back(name);
+  std::string mpirun = find_mpirun(), version = mpirun.empty() ? "" : version_of(mpirun);
+  if (mpirun.empty())
+    absent.emplace_back("mpirun");
+  else
+    here.push_back(cat(mpirun, " (", printable(trim(version.substr(0, version.find('\n')))), mpi ? ")" : "; comm mpi is not built)"));
+  Finding out{"launch", State::ok, cat(here.empty() ? "none" : join(here, ", "), absent.empty() ? "" : cat("; not here: ", join(absent, ", "))), ""};
+  if (!tcp) out.state = State::warn, out.fix = "the plugin comm/tcp is missing: build or install mtrain again";
+  return out;
+}
+
 Finding versions() {
   utsname system{};
   ::uname(&system);
@@ -311,6 +333,7 @@ void doctor(Cli& cli, bool json) {
   std::vector<Finding> findings = {versions(), cpu_features(), cores(), memory(), limits(), working_folder()};
   for (auto& finding : plugins(cli)) findings.push_back(std::move(finding));
   for (auto& finding : devices(cli)) findings.push_back(std::move(finding));
+  findings.push_back(launchers(cli));
   for (auto& finding : communicators(cli)) findings.push_back(std::move(finding));
   json ? print_json(findings) : print_text(findings);
   for (const auto& finding : findings)
@@ -320,7 +343,7 @@ void doctor(Cli& cli, bool json) {
 }  // namespace
 
 void add_doctor_command(CLI::App& app, Cli& cli) {
-  auto* command = app.add_subcommand("doctor", "check this machine and say how to mend what is wrong");
+  auto* command = app.add_subcommand("doctor", "check this machine and say how to fix what is wrong");
   auto json = std::make_shared<bool>(false);
   command->add_flag("--json", *json, "print the findings as JSON");
   command->footer(

@@ -127,7 +127,7 @@ void add_plugins_command(CLI::App& app, Cli& cli) {
 
   // Hidden: the build calls it after linking a plugin.
   auto* write =
-      command->add_subcommand("export-schema", "load one plugin and write its sidecar beside it")->group("");
+      command->add_subcommand("export-schema", "load one plugin and write its sidecar next to it")->group("");
   auto file = std::make_shared<std::string>();
   write->add_option("file", *file, "the plugin's .so")->required()->type_name("FILE");
   write->footer("Example:\n  mtrain plugins export-schema ./optimizer_lion.so");

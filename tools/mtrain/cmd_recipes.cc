@@ -4,7 +4,9 @@
 
 #include "config_commands.h"
 #include "mtrain/base/error.h"
+#include "mtrain/base/log.h"
 #include "mtrain/config/json_write.h"
+#include "mtrain/train/copy_recipe.h"
 #include "mtrain/train/new_recipe.h"
 #include "mtrain/train/recipe_list.h"
 #include "mtrain/train/recipe_state.h"
@@ -90,14 +92,45 @@ fs::path file_of(const Cli& cli, const std::string& said) {
               near.empty() ? "list them with `mtrain recipes ls`" : cat("did you mean ", near[0], "?"));
 }
 
+/// Where an editor finds the schema: relative to the recipe when both are in one project, which then can be moved or shared;
+/// otherwise, for an mtrain that is installed elsewhere, absolute.
+std::string schema_reference(const fs::path& recipe) {
+  const fs::path schema = shared_folder("schemas") / "recipe.schema.json";
+  const fs::path folder = fs::weakly_canonical(fs::absolute(recipe)).parent_path();
+  const fs::path relative = fs::weakly_canonical(schema).lexically_relative(folder);
+  fs::path up;  // to the root
+  for (const auto& part : folder.relative_path()) up /= part.empty() ? "" : "..";
+  const bool apart = relative.empty() || relative.string().starts_with(up.string());
+  return (apart ? schema : relative).string();
+}
+
 /// Writes a recipe that was not there.
 void create(const Cli& cli, const std::string& file, const std::string& text) {
   std::error_code ignored;
   MT_USER_CHECK(!fs::exists(fs::symlink_status(file, ignored)), ErrorClass::usage,
                 cat(printable(file), " is there already"), "choose another name, or remove it first");
   if (fs::path(file).has_parent_path()) make_directories(fs::path(file).parent_path());
-  write_file_atomic(file, with_modeline(text, (shared_folder("schemas") / "recipe.schema.json").string()));
+  write_file_atomic(file, with_modeline(text, schema_reference(file)));
   if (!cli.quiet) std::cout << file << ": check it with `mtrain check " << file << "`\n";
+}
+
+/// Where relative paths of a file start.
+fs::path paths_start(const fs::path& file, const std::vector<SearchFolder>& folders) {
+  return is_installed(fs::absolute(file), folders) ? fs::current_path() : fs::absolute(file).parent_path();
+}
+
+void copy(const Cli& cli, const std::string& said, const std::string& to) {
+  PluginHost plugins = plugin_host(cli);
+  const auto folders = search_folders(plugins.folders());
+  const fs::path file = file_of(cli, said);
+  SchemaCatalog catalog = schema_catalog(plugins);
+  auto source = std::make_shared<Source>(SourceKind::file, file.string(), read_file(file, kMaxRecipe));
+  Report report;
+  CopiedRecipe copied = copy_recipe(source, package_of(file, catalog), paths_start(file, folders), paths_start(to, folders), catalog, report);
+  report.throw_if_errors();
+  create(cli, to, copied.text);
+  for (const Location& where : copied.by_hand)
+    log_warn(where.text(), ": this path was copied as it is; where it is a relative one, adapt it in ", to);
 }
 
 void verify(Cli& cli, const std::vector<std::string>& files, bool json) {
@@ -121,12 +154,11 @@ void verify(Cli& cli, const std::vector<std::string>& files, bool json) {
 void add_list(CLI::App& recipes, Cli& cli) {
   auto* command =
       recipes.add_subcommand("ls", "list the recipes of the search path, and whether each runs here");
-  auto groups = std::make_shared<bool>(false), as_json = std::make_shared<bool>(false);
+  auto groups = std::make_shared<bool>(false);
   command->add_flag("--groups", *groups, "also the options of groups: optimizer/adamw, …");
-  command->add_flag("--json", *as_json, "the same as --format json");
-  auto json = add_json_format(*command);
+  auto json = add_json_flag(*command);
   command->footer("Examples:\n  mtrain recipes ls\n  mtrain recipes ls --groups --json");
-  command->callback([&cli, groups, as_json, json] { list(cli, *groups, *json || *as_json); });
+  command->callback([&cli, groups, json] { list(cli, *groups, *json); });
 }
 
 void add_cat(CLI::App& recipes, Cli& cli) {
@@ -144,9 +176,9 @@ void add_copy(CLI::App& recipes, Cli& cli) {
   command->add_option("recipe", *said, "a name or a file")->required()->type_name("RECIPE");
   command->add_option("file", *file, "the new file")->required()->type_name("FILE");
   command->footer(
-      "Relative paths in a recipe start at its own folder: mend them after copying to another.\n"
+      "Relative paths of input files are rewritten so that the copy reads the same files.\n"
       "Example:\n  mtrain recipes cp quickstart recipes/mine.yaml");
-  command->callback([&cli, said, file] { create(cli, *file, read_file(file_of(cli, *said), kMaxRecipe)); });
+  command->callback([&cli, said, file] { copy(cli, *said, *file); });
 }
 
 void add_new(CLI::App& recipes, Cli& cli) {
@@ -167,7 +199,7 @@ void add_verify(CLI::App& recipes, Cli& cli) {
       recipes.add_subcommand("verify", "check recipes, all of the search path when none is named");
   auto files = std::make_shared<std::vector<std::string>>();
   command->add_option("recipes", *files, "names or files")->type_name("RECIPE");
-  auto json = add_json_format(*command);
+  auto json = add_json_flag(*command);
   command->footer(
       "Exit status: 10 when a recipe is faulty; one that needs parts that are not built is not.\n"
       "Examples:\n  mtrain recipes verify\n  mtrain recipes verify recipes/mine.yaml");

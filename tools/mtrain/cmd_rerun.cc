@@ -1,24 +1,20 @@
-// mtrain rerun: the same run again, from the text that it left behind.
+// mtrain rerun: the same run again, from the texts that it left behind.
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <iostream>
 
 #include "mtrain/base/error.h"
 #include "mtrain/base/log.h"
+#include "mtrain/checkpoint/store.h"
 #include "mtrain/train/dtype_choice.h"
+#include "mtrain/train/launcher.h"
+#include "mtrain/train/run_history.h"
 #include "mtrain/train/saved_config.h"
 #include "recipe_words.h"
 #include "training.h"
 
 namespace mtrain {
 namespace {
-
-/// The run that a path belongs to: its folder, its checkpoints' folder or one of them.
-fs::path run_of(fs::path path) {
-  path = path.lexically_normal();
-  if (!path.has_filename()) path = path.parent_path();
-  if (path.filename().string().starts_with("step-")) path = path.parent_path();
-  return path.filename() == "checkpoints" ? path.parent_path() : path;
-}
 
 /// "runs/first-rerun", or with the first number that is free.
 fs::path new_folder_beside(const fs::path& run) {
@@ -30,7 +26,45 @@ fs::path new_folder_beside(const fs::path& run) {
   }
 }
 
-RecipeRequest rerun_request(const Cli& cli, const RecipeWords& words, const SavedConfig& saved) {
+/// What is to be repeated: settings and the steps that they were responsible for.
+struct Part {
+  SavedConfig saved;
+  int64_t first = 0;
+  std::optional<int64_t> last;  // absent: as far as its train.steps
+};
+
+/// The records that led to what a run or checkpoint holds. A checkpoint belongs to the last record with its settings.
+std::vector<Invocation> records_of(const fs::path& path, const SavedConfig& saved) {
+  std::vector<Invocation> history = run_history(run_of(path));
+  auto is_of = [&](const Invocation& record) { return read_config_folder(record.folder).resolved == saved.resolved; };
+  auto last = std::find_if(history.rbegin(), history.rend(), is_of);
+  history.erase(last.base(), history.end());
+  return history;
+}
+
+/// The parts of a run from its first step on; those with the same settings are one. A run whose beginning is not known is one part, with
+/// its newest settings, and is said to be.
+std::vector<Part> parts_of(const fs::path& path) {
+  SavedConfig saved = read_saved_config(path);
+  std::vector<Part> out;
+  const std::vector<HistoryPart> history_parts = parts_of_history(records_of(path, saved));
+  const bool known = !history_parts.empty() && history_parts.front().first == 0 && (history_parts.front().invocation.number > 0 || history_parts.size() == 1);
+  if (!history_parts.empty() && !known)
+    log_warn(path.string(), " does not say how ", history_parts.front().last ? "its first " : "the steps up to ",
+             history_parts.front().last.value_or(history_parts.front().first), history_parts.front().last ? " steps" : "",
+             " were trained: an older version began it; all steps are repeated with its newest settings, and the result may differ");
+  for (size_t i = 0; known && i < history_parts.size(); ++i) {
+    SavedConfig texts = read_config_folder(history_parts[i].invocation.folder);
+    if (!out.empty() && out.back().saved.resolved == texts.resolved)
+      out.back().last = history_parts[i].last;
+    else
+      out.push_back({std::move(texts), history_parts[i].first, history_parts[i].last});
+  }
+  if (out.empty()) out.push_back({std::move(saved), 0, {}});
+  return out;
+}
+
+RecipeRequest rerun_request(const Cli& cli, const RecipeWords& words, const SavedConfig& saved, const fs::path& folder) {
   std::vector<std::string> names;
   RecipeRequest request = sorted_words(cli, words, 1, names);
   SavedIdentity identity = identity_of(saved);
@@ -40,29 +74,55 @@ RecipeRequest rerun_request(const Cli& cli, const RecipeWords& words, const Save
   // Its own folder, so that nothing of the old run is continued or written over; a user's own choice comes
   // later.
   Location written{std::make_shared<Source>(SourceKind::command_line, "rerun", ""), 0, 0};
-  std::vector<OverrideText> own = {
-      {cat("run.dir=", override_value_text(Node::string(new_folder_beside(run_of(names[0])).string()))), 0,
-       written},
-      {"checkpoint.dir=''", 0, written},
-      {"checkpoint.resume=auto", 0, written}};
+  std::vector<OverrideText> own = {{cat("run.dir=", override_value_text(Node::string(folder.string()))), 0, written},
+                                   {"checkpoint.dir=''", 0, written},
+                                   {"checkpoint.resume=auto", 0, written}};
   if (!identity.name.empty())
     own.push_back({cat("run.name=", override_value_text(Node::string(identity.name))), 0, written});
   request.overrides.insert(request.overrides.begin(), own.begin(), own.end());
   return request;
 }
 
+/// Ranks that are processes meet once in the life of each: such a job cannot be one part after another.
+bool of_processes(const Recipe& recipe) {
+  const DistSection& dist = recipe.settings.dist;
+  return launched_ranks() > 1 || (dist.comm && *dist.comm != "thread");
+}
+
+/// How far the run in a folder has come.
+int64_t steps_done(const Recipe& recipe) {
+  std::error_code ignored;
+  if (!fs::is_directory(recipe.checkpoint_directory(), ignored)) return 0;
+  return CheckpointStore(recipe.checkpoint_directory()).latest_valid().step.value_or(0);
+}
+
 void rerun(Cli& cli, const RecipeWords& words) {
   std::vector<std::string> names;
   sorted_words(cli, words, 1, names);
-  SavedConfig saved = read_saved_config(names[0]);
+  std::vector<Part> parts = parts_of(names[0]);
   PluginHost plugins = plugin_host(cli);
-  Recipe recipe = load_recipe(rerun_request(cli, words, saved), plugins);
-  print_warnings(cli, recipe);
-  note_kept_dtype(recipe, saved, plugins);
-  cli.status = run_training(cli, recipe, plugins, [&](const Trainer& trainer) {
-    for (const auto& change : changed_since(saved, trainer.saved_config()))
-      log_warn("not as in ", names[0], ": ", change, "; the result may differ");
-  });
+  const fs::path folder = new_folder_beside(run_of(names[0]));
+  std::vector<Recipe> recipes;
+  for (const auto& part : parts) recipes.push_back(load_recipe(rerun_request(cli, words, part.saved, folder), plugins));
+  if (parts.size() > 1 && std::any_of(recipes.begin(), recipes.end(), of_processes)) {
+    log_warn("the settings of ", names[0], " changed on the way, which is repeated only where ranks are threads: all steps are repeated "
+             "with its newest settings, and the result may differ");
+    parts = {{parts.back().saved, 0, {}}};
+    recipes.erase(recipes.begin(), recipes.end() - 1);
+  }
+  for (size_t i = 0; i < parts.size() && cli.status == 0; ++i) {
+    if (parts[i].last && steps_done(recipes[i]) >= *parts[i].last) continue;  // the same command again
+    print_warnings(cli, recipes[i]);
+    if (parts.size() > 1)
+      log_info("part ", i + 1, " of ", parts.size(), " of the history of ", names[0], ": steps ", parts[i].first + 1, " to ",
+               std::min(parts[i].last.value_or(INT64_MAX), recipes[i].settings.train.steps));
+    note_kept_dtype(recipes[i], parts[i].saved, plugins);
+    auto tell_changes = [&](const Trainer& trainer) {
+      for (const auto& change : changed_since(parts[i].saved, trainer.saved_config()))
+        log_warn("not as in ", names[0], ": ", change, "; the result may differ");
+    };
+    cli.status = run_training(cli, recipes[i], plugins, {.before_start = tell_changes, .until = parts[i].last});
+  }
 }
 
 }  // namespace
@@ -70,9 +130,10 @@ void rerun(Cli& cli, const RecipeWords& words) {
 void add_rerun_command(CLI::App& app, Cli& cli) {
   auto* command =
       app.add_subcommand("rerun", "repeat a run from what its folder or checkpoint says, in a new folder");
-  auto words = add_recipe_words(*command, "RUN|CHECKPOINT");
+  auto words = add_recipe_words(*command, "RUN|CHECKPOINT", "a run's folder, or one of its checkpoints");
   command->footer(
-      "The same program, plugins and data give the same losses, bit for bit; what differs is told.\n"
+      "Settings that changed on a resume change again at the same step. The same program, plugins and data give the same\n"
+      "losses, bit for bit; a warning says what differs, or which steps cannot be repeated as they were.\n"
       "Examples:\n"
       "  mtrain rerun runs/quickstart\n"
       "  mtrain rerun runs/quickstart rng.seed=2 run.dir=runs/other-seed");

@@ -25,7 +25,7 @@ void train(Cli& cli, const RecipeWords& words) {
   RecipeRequest request = recipe_request(cli, words);
   request.launched = launched_ranks();
   Recipe recipe = load_recipe(request, plugins);
-  print_warnings(cli, recipe);
+  if (launched_rank() == 0) print_warnings(cli, recipe);
   cli.status = run_training(cli, recipe, plugins);
 }
 
@@ -34,10 +34,15 @@ void launch(Cli& cli, const RecipeWords& words, int64_t nproc) {
   RecipeRequest request = recipe_request(cli, words);
   MT_USER_CHECK(request.recipe != "-", ErrorClass::usage, "several processes cannot read one recipe from standard input",
                 "write it to a file, or let ranks be threads: dist.nproc=N");
-  for (const auto& [key, value] : {std::pair{"dist.nproc", std::to_string(nproc)}, {"dist.comm", std::string("mpi")}})
-    request.overrides.push_back({key, 0, {}, false, value});
-  load_recipe(request, plugin_host(cli));
-  cli.status = launch_ranks(cli, nproc);
+  auto set = [&](const char* key, const std::string& value) { request.overrides.push_back({key, 0, {}, false, value}); };
+  set("dist.nproc", std::to_string(nproc));
+  PluginHost plugins = plugin_host(cli);
+  std::optional<std::string> comm = load_recipe(request, plugins).settings.dist.comm;
+  MT_USER_CHECK(comm != "thread", ErrorClass::usage, "--nproc starts processes, and dist.comm=thread makes ranks threads of one process",
+                cat("leave --nproc out and set dist.nproc=", nproc, ", or leave dist.comm out"));
+  if (!comm) set("dist.comm", "tcp");
+  if (!comm) load_recipe(request, plugins);
+  cli.status = launch_ranks(cli, nproc, comm);
 }
 
 void look(Cli& cli, const RecipeWords& words, const TrainOptions& options) {
@@ -75,7 +80,7 @@ void add_train_command(CLI::App& app, Cli& cli) {
   command->add_option("-p,--package", options->package, "one section or setting")
       ->type_name("PATH")
       ->group(look_group);
-  command->add_option("--nproc", options->nproc, "train as this many processes of this machine, started through mpirun")
+  command->add_option("--nproc", options->nproc, "train as this many processes of this machine")
       ->check(CLI::Range(1, 1024))
       ->type_name("N");
   command->add_flag("-m,--multirun", options->multirun, "train once for each combination of several values");
@@ -89,7 +94,7 @@ void add_train_command(CLI::App& app, Cli& cli) {
       "  mtrain train recipes/quickstart.yaml optimizer.lr=1e-3 train.steps=200 run.dir=runs/second\n"
       "  mtrain train recipes/quickstart.yaml --cfg job --resolve -p optimizer\n"
       "Exit status: 0 done, 10 configuration, 11 data, 12 checkpoint, 13 plugin, 14 not a finite number, 15 a rank died or "
-      "fell silent,\n"
+      "stopped answering,\n"
       "18 input/output, 130 or 143 stopped by a signal after saving.");
   command->callback([&cli, words, options] {
     if (options->looks())

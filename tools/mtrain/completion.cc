@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <iostream>
 
+#include "complete_paths.h"
 #include "mtrain/base/text.h"
 #include "mtrain/config/override.h"
 #include "mtrain/train/complete.h"
@@ -17,17 +18,11 @@ struct Typed {
   std::string spelled;                  // "config show"
   std::vector<std::string> words;       // those that are neither commands nor options
   const CLI::Option* option = nullptr;  // the word being typed is its value
+  std::string tokenizer;                // of --tokenizer
 };
 
-std::vector<const CLI::App*> subcommands(const CLI::App& app) {
-  std::vector<const CLI::App*> out;
-  for (const auto* command : app.get_subcommands([](const CLI::App*) { return true; }))
-    if (!command->get_group().empty()) out.push_back(command);
-  return out;
-}
-
 const CLI::App* subcommand(const CLI::App& app, const std::string& name) {
-  for (const auto* command : subcommands(app))
+  for (const auto* command : visible_commands(app))
     if (command->get_name() == name) return command;
   return nullptr;
 }
@@ -52,6 +47,8 @@ Typed read_words(const CLI::App& app, const std::vector<std::string>& words, Cli
         out.option = option;
       else if (word == "--plugin-path")
         cli.plugin_path.push_back(words[i + 1]);
+      else if (option->check_lname("tokenizer"))
+        out.tokenizer = words[i + 1];
       ++i;
     } else if (const auto* deeper = out.words.empty() ? subcommand(*out.command, word) : nullptr) {
       out.command = deeper;
@@ -67,8 +64,15 @@ Typed read_words(const CLI::App& app, const std::vector<std::string>& words, Cli
   return out;
 }
 
-/// The choices that an option names in its description: "FORMAT:{text,json}".
-std::vector<Candidate> option_values(const CLI::Option& option, const std::string& typed) {
+std::vector<Candidate> components(const std::string& kind, const PluginHost& plugins) {
+  SchemaCatalog catalog = schema_catalog(plugins);
+  std::vector<Candidate> out;
+  for (const auto& name : catalog.components(kind)) out.push_back({name, catalog.component(kind, name)->doc});
+  return out;
+}
+
+/// What an option takes, by the name of its type or the choices that this lists: "FORMAT:{text,json}".
+std::vector<Candidate> option_values(const CLI::Option& option, const std::string& typed, const Cli& cli) {
   const std::string type = option.get_type_name();
   size_t begin = type.find('{'), end = type.find('}');
   std::vector<Candidate> out;
@@ -76,9 +80,16 @@ std::vector<Candidate> option_values(const CLI::Option& option, const std::strin
     for (auto& choice : split(type.substr(begin + 1, end - begin - 1), ','))
       out.push_back({std::move(choice), ""});
   else if (type.starts_with("RUN"))
-    return complete_run(typed);
-  else if (type == "DIR" || type == "FILE")
-    return complete_file(typed, type == "DIR" ? "/" : fs::path(typed).extension().string());
+    return type.find("DIR") == std::string::npos ? complete_run(typed) : complete_model(typed);
+  else if (type == "DIR")
+    return complete_file(typed, "/");
+  else if (type == "PREFIX")
+    return complete_pair(typed);
+  else if (type == "FILE" || (type.ends_with("PATH") && option.get_group() == "Options"))
+    return complete_path(typed);
+  else if (type == "NAME")
+    for (const char* kind : {"tokenizer", "dataset", "model"})
+      if (option.check_lname(kind)) return components(kind, plugin_host(cli));
   return out;
 }
 
@@ -103,11 +114,13 @@ void append(std::vector<Candidate>& to, std::vector<Candidate> more) {
 }
 
 /// What may stand where a word is typed that is no option. The letters say it, one per word of the command,
-/// the last for all further ones: r recipe, R run or recipe, u run, k key or recipe, K key, o override, f
-/// recipe file, p plugin, s shell.
+/// the last for all further ones: r recipe, R run or recipe, u run, k key, recipe or run, K key, o override, f recipe file, p plugin,
+/// s shell, d prefix of a pair, F any file, D both, t setting of the tokenizer, T also a pair.
 const char* kinds_of(const std::string& spelled) {
   static const std::pair<const char*, const char*> kWords[] = {{"train", "ro"},
-                                                               {"check", "ro"},
+                                                               {"bench", "ro"},
+                                                               {"check", "Ro"},
+                                                               {"verify layouts", "ro"},
                                                                {"config show", "kko"},
                                                                {"config why", "kko"},
                                                                {"config tree", "ro"},
@@ -120,15 +133,58 @@ const char* kinds_of(const std::string& spelled) {
                                                                {"recipes new", "f"},
                                                                {"recipes verify", "r"},
                                                                {"rerun", "uo"},
+                                                               {"runs show", "u"},
                                                                {"checkpoint ls", "u"},
                                                                {"checkpoint verify", "u"},
                                                                {"checkpoint digest", "u"},
                                                                {"plugins inspect", "p"},
+                                                               {"plugins schema", "F"},
+                                                               {"data prepare", "t"},
+                                                               {"data tokenize", "t"},
+                                                               {"data inspect", "d"},
+                                                               {"data stats", "d"},
+                                                               {"data merge", "d"},
+                                                               {"data verify", "T"},
+                                                               {"data show", "Dt"},
+                                                               {"data pack", "Ft"},
+                                                               {"data render", "Ft"},
                                                                {"eval", "o"},
                                                                {"completion", "s"}};
   for (const auto& [command, kinds] : kWords)
     if (spelled == command) return kinds;
   return "";
+}
+
+/// Settings of a tokenizer, "path=", and the files that they may name.
+std::vector<Candidate> tokenizer_settings(const std::string& tokenizer, const std::string& word, const PluginHost& plugins) {
+  SchemaCatalog catalog = schema_catalog(plugins);
+  const Schema* schema = catalog.component("tokenizer", tokenizer);
+  std::vector<Candidate> out;
+  size_t equals = word.find('=');
+  for (const auto& spec : schema ? schema->fields : std::vector<FieldSpec>{}) {
+    if (equals == std::string::npos) out.push_back({spec.path + "=", spec.doc});
+    if (equals == std::string::npos || word.substr(0, equals) != spec.path) continue;
+    for (auto& path : complete_path_setting(spec, word.substr(equals + 1))) out.push_back({cat(spec.path, "=", path.text), path.doc});
+  }
+  return out;
+}
+
+/// Values of an override with the files that a setting may name, and without paths that lead nowhere.
+std::vector<Candidate> with_paths(const std::string& word, std::vector<Candidate> out, const PluginHost& plugins) {
+  size_t equals = word.find('=');
+  if (equals == std::string::npos) return out;
+  size_t sign = std::min(word.find_first_not_of("+~"), equals);
+  std::string before = word.substr(0, equals + 1), key = word.substr(sign, equals - sign), section = key.substr(0, key.find('.'));
+  if (section == key) return out;
+  const SchemaCatalog catalog = schema_catalog(plugins);
+  for (const Schema* schema : catalog.all_owners(section))
+    for (const auto& spec : schema->fields) {
+      if (section + "." + spec.path != key) continue;
+      std::erase_if(out, [&](const Candidate& c) { return c.text.starts_with(before) && is_dead_path(spec, c.text.substr(before.size())); });
+      for (auto& path : complete_path_setting(spec, word.substr(before.size()))) out.push_back({before + path.text, path.doc});
+    }
+  std::stable_sort(out.begin(), out.end(), [](const Candidate& a, const Candidate& b) { return a.text < b.text; });
+  return out;
 }
 
 std::vector<Candidate> words_for(char kind, const Typed& typed, const std::string& word,
@@ -147,6 +203,7 @@ std::vector<Candidate> words_for(char kind, const Typed& typed, const std::strin
     case 'k':
       append(out, complete_key(word, schema_catalog(plugins)));
       append(out, complete_recipe(word, folders));
+      append(out, complete_run(word));
       return out;
     case 'K':
       return complete_key(word, schema_catalog(plugins));
@@ -154,6 +211,20 @@ std::vector<Candidate> words_for(char kind, const Typed& typed, const std::strin
       return complete_file(word, ".yaml");
     case 'p':
       return plugin_names(plugins);
+    case 'd':
+      return complete_pair(word);
+    case 'F':
+      return complete_path(word);
+    case 'D':
+      append(out, complete_pair(word));
+      append(out, complete_path(word));
+      return out;
+    case 'T':
+      append(out, complete_pair(word));
+      [[fallthrough]];
+    case 't':
+      append(out, tokenizer_settings(typed.tokenizer, word, plugins));
+      return out;
     case 's':
       return {{"bash", ""}, {"zsh", ""}, {"fish", ""}};
     case 'o': {
@@ -161,21 +232,32 @@ std::vector<Candidate> words_for(char kind, const Typed& typed, const std::strin
       for (const auto& before : typed.words)
         if (recipe.empty() && find_recipe(before, folders))
           recipe = find_recipe(before, folders)->file.string();
-      return complete_override(word, recipe, plugins);
+      return with_paths(word, complete_override(word, recipe, plugins), plugins);
     }
     default:
       return out;
   }
 }
 
+/// Behind `mtrain help`: the commands below those that are typed already.
+std::vector<Candidate> commands_below(const CLI::App& app, const std::vector<std::string>& words) {
+  const CLI::App* at = &app;
+  for (const auto& word : words)
+    if (!(at = subcommand(*at, word))) return {};
+  std::vector<Candidate> out;
+  for (const auto* command : visible_commands(*at)) out.push_back({command->get_name(), command->get_description()});
+  return out;
+}
+
 std::vector<Candidate> candidates(const CLI::App& app, Cli& cli, const std::vector<std::string>& words) {
   const std::string& word = words.back();
   Typed typed = read_words(app, words, cli);
-  if (typed.option) return option_values(*typed.option, word);
+  if (typed.option) return option_values(*typed.option, word, cli);
   if (word.size() > 0 && word[0] == '-') return options(typed.command);
   std::vector<Candidate> out;
+  if (typed.spelled == "help") return commands_below(app, typed.words);
   if (typed.words.empty())
-    for (const auto* command : subcommands(*typed.command))
+    for (const auto* command : visible_commands(*typed.command))
       out.push_back({command->get_name(), command->get_description()});
   PluginHost plugins = plugin_host(cli);
   if (typed.spelled.empty()) append(out, words_for('r', typed, word, plugins));

@@ -22,8 +22,10 @@ _mtrain() {
   COMPREPLY=()
   for word in $("${COMP_WORDS[0]}" __complete --line "$line" 2>/dev/null); do
     word="${word%%$'\t'*}"
-    [[ "$word" == *[=./] ]] || word+=" "
-    COMPREPLY+=("${word#"$keep"}")
+    local open=""
+    [[ "$word" == *[=./] ]] || open=" "
+    word="${word#"$keep"}"
+    COMPREPLY+=("${word// /\\ }$open")
   done
 }
 complete -o nospace -F _mtrain mtrain

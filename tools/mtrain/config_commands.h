@@ -18,10 +18,13 @@ void add_config_searchpath(CLI::App& config, Cli& cli);
 void add_config_diff(CLI::App& config, Cli& cli);
 void add_config_migrate(CLI::App& config, Cli& cli);
 
-/// Adds --format text|json; the answer is true when JSON is wanted.
-std::shared_ptr<bool> add_json_format(CLI::App& command);
+/// Adds --json; the answer is true when it is given.
+std::shared_ptr<bool> add_json_flag(CLI::App& command);
 /// Prints a tree as JSON, or what `text` makes of it.
 void print_answer(bool json, const Node& answer, const std::string& text);
+
+/// Where the settings of a file belong: below its group when it lies in a folder of that name.
+std::string package_of(const fs::path& file, const SchemaCatalog& catalog);
 
 /// What train --cfg and --info print, by the same code as the subcommands.
 void print_config(Cli& cli, const RecipeRequest& request, const ShowOptions& options);

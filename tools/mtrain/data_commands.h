@@ -11,6 +11,9 @@
 
 namespace mtrain {
 
+/// Takes the words that are settings (key=value, and no file) out of those that a command was given, and returns them.
+std::vector<std::string> take_settings(std::vector<std::string>& words);
+
 /// The settings key=value … of a section of a recipe.
 Node settings_tree(const std::vector<std::string>& arguments, const std::string& section);
 
@@ -21,14 +24,21 @@ std::unique_ptr<Tokenizer> make_tokenizer(PluginHost& plugins, const std::string
 /// Records of fine-tuning data, and how they are read.
 struct RecordArguments {
   std::string path, tokenizer, type = "sft";
-  std::vector<std::string> settings, data;  // of the tokenizer, and of the dataset
+  std::vector<std::string> settings;  // key=value of the tokenizer, dataset.key=value of the dataset
+  std::vector<std::string> tokenizer_settings() const;
+  std::vector<std::string> dataset_settings() const;  // without "dataset."
   int64_t seq_length = 4096;
 };
-/// Options that `data show` and `data pack` share.
+/// Options and settings that `data show` and `data pack` share.
 void add_record_options(CLI::App& command, RecordArguments& arguments);
+/// How tokens are shown.
+struct ShownTokens {
+  int64_t most = 256;  // of each record
+  bool ids = false;    // each with its id: "and=290"
+};
 /// Shows what records [first, last) become: `range` gets their number. Learnt tokens stand out.
 void show_records(const Cli& cli, const RecordArguments& arguments,
-                  const std::function<std::pair<int64_t, int64_t>(int64_t)>& range, int64_t most_tokens);
+                  const std::function<std::pair<int64_t, int64_t>(int64_t)>& range, const ShownTokens& shown);
 
 /// Each adds the command under `mtrain data` that it is named after.
 void add_data_prepare(CLI::App& data, Cli& cli);

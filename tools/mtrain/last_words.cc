@@ -1,10 +1,15 @@
 #include "last_words.h"
 
 #include <poll.h>
+#include <pthread.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
@@ -12,6 +17,7 @@
 #include <new>
 
 #include "mtrain/base/error.h"
+#include "mtrain/base/plugin_call.h"
 #include "mtrain/base/text_stream.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -56,19 +62,72 @@ bool no_memory() {
     say(error.what());
     say("\n");
   } catch (...) {
-    say("mtrain: error[internal]: something was thrown that is no std::exception\n");
+    say("mtrain: error[internal]: something was thrown that is not a std::exception\n");
   }
-  say(kDefect);
+  const PluginCall* call = PluginCall::current();
+  if (!call || !call->plugin()) say(kDefect);  // otherwise the handler of SIGABRT names the plugin
   flush_standard_error();  // what a slow reader has not taken yet: after the message, as this takes a lock
   std::abort();            // with a core file where that is wanted
 }
 
-extern "C" void on_memory_fault(int) {
-  const bool memory = no_memory();
-  say(memory ? "mtrain: a library failed (SIGSEGV), and the system refuses more memory: out of memory\n"
-             : "mtrain: error[internal]: memory fault (SIGSEGV)\n");
-  say(memory ? kMemory : kDefect);
-  ::raise(SIGSEGV);  // ends the process on return (SA_RESETHAND), with a core file where that is wanted
+const char* signal_name(int signal) {
+  switch (signal) {
+    case SIGSEGV: return "SIGSEGV";
+    case SIGBUS: return "SIGBUS";
+    case SIGFPE: return "SIGFPE";
+    case SIGILL: return "SIGILL";
+    default: return "SIGABRT";
+  }
+}
+
+/// Where core files are wanted: one of this thread, left by a copy of the process that ends by the signal.
+void leave_core_file(int signal) {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_CORE, &limit) != 0 || limit.rlim_cur == 0) return;
+  const pid_t copy = ::_Fork();  // fork() takes locks that the crashed thread may hold
+  if (copy == 0) {
+    ::signal(signal, SIG_DFL);
+    sigset_t only;
+    sigemptyset(&only);
+    sigaddset(&only, signal);
+    ::pthread_sigmask(SIG_UNBLOCK, &only, nullptr);
+    ::raise(signal);
+    _exit(static_cast<int>(ErrorClass::plugin));
+  }
+  if (copy > 0) ::waitpid(copy, nullptr, 0);
+}
+
+/// Ends the process when this thread is in a plugin's call. `what`: how it ended, "crashed".
+void end_in_plugin(const char* what, int signal) {
+  const PluginCall* call = PluginCall::current();
+  const PluginCode* plugin = call ? call->plugin() : nullptr;
+  if (!plugin) return;
+  for (const char* part : {"mtrain: error[plugin]: ", plugin->title.c_str(), what, call->call(), " (", signal_name(signal),
+                           ")\n  help: this is a fault of the plugin, or of what it was given: show this line to the author of ",
+                           plugin->path.c_str(), "\n"})
+    say(part);
+  leave_core_file(signal);
+  _exit(static_cast<int>(ErrorClass::plugin));
+}
+
+std::atomic<pid_t> crashed{0};  // the thread that crashed first
+
+extern "C" void on_crash(int signal) {
+  const auto self = static_cast<pid_t>(::syscall(SYS_gettid));
+  pid_t first = 0;
+  // Ranks that are threads crash together: one of them speaks and ends the process.
+  while (!crashed.compare_exchange_strong(first, self) && first != self) ::pause(), first = 0;
+  const bool memory = signal == SIGSEGV && no_memory();
+  if (!memory) end_in_plugin(" crashed in ", signal);
+  if (signal == SIGSEGV) {
+    say(memory ? "mtrain: a library failed (SIGSEGV), and the system refuses more memory: out of memory\n"
+               : "mtrain: error[internal]: memory fault (SIGSEGV)\n");
+    say(memory ? kMemory : kDefect);
+  } else if (signal != SIGABRT) {  // who aborts has said why
+    for (const char* part : {"mtrain: error[internal]: the program crashed (", signal_name(signal), ")\n", kDefect}) say(part);
+  }
+  ::signal(signal, SIG_DFL);  // not before: others that crash now are to wait above
+  ::raise(signal);            // ends the process on return, with a core file where that is wanted
 }
 
 }  // namespace
@@ -79,10 +138,11 @@ void prepare_last_words() {
   static std::array<char, 64 << 10> stack;  // the thread's own may be what has ended
   const stack_t alternative{.ss_sp = stack.data(), .ss_flags = 0, .ss_size = stack.size()};
   struct sigaction action {};
-  action.sa_handler = on_memory_fault;
-  action.sa_flags = SA_ONSTACK | static_cast<int>(SA_RESETHAND);
+  action.sa_handler = on_crash;
+  action.sa_flags = SA_ONSTACK;
   sigemptyset(&action.sa_mask);
-  if (::sigaltstack(&alternative, nullptr) == 0) ::sigaction(SIGSEGV, &action, nullptr);
+  if (::sigaltstack(&alternative, nullptr) != 0) return;
+  for (int signal : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT}) ::sigaction(signal, &action, nullptr);
 #endif
 }
 

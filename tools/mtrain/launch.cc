@@ -1,7 +1,6 @@
 #include "launch.h"
 
 #include <fcntl.h>
-#include <sched.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -12,10 +11,10 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
 #include <iostream>
-#include <set>
 
+#include "cores.h"
+#include "local_ranks.h"
 #include "mtrain/base/error.h"
 #include "mtrain/base/file.h"
 #include "mtrain/base/text_stream.h"
@@ -24,52 +23,6 @@
 
 namespace mtrain {
 namespace {
-
-/// mpirun of MTRAIN_MPIRUN or of the PATH; empty when there is none.
-std::string find_mpirun() {
-  if (const char* said = std::getenv("MTRAIN_MPIRUN")) return said;
-  const char* path = std::getenv("PATH");
-  for (const auto& folder : split(path ? path : "", ':'))
-    for (const char* name : {"mpirun", "mpiexec"})
-      if (fs::path file = fs::path(folder) / name; ::access(file.c_str(), X_OK) == 0) return file.string();
-  return {};
-}
-
-/// The first lines that a program prints for --version.
-std::string version_of(const std::string& program) {
-  std::array<int, 2> pipe{};
-  if (::pipe2(pipe.data(), O_CLOEXEC) != 0) return {};
-  pid_t child = ::fork();
-  if (child == 0) {
-    ::dup2(pipe[1], 1);
-    ::dup2(pipe[1], 2);
-    ::execl(program.c_str(), program.c_str(), "--version", static_cast<char*>(nullptr));
-    ::_exit(127);
-  }
-  ::close(pipe[1]);
-  std::string text;
-  char buffer[4096];
-  for (ssize_t got; child > 0 && (got = ::read(pipe[0], buffer, sizeof buffer)) > 0;)
-    text.append(buffer, static_cast<size_t>(got));
-  ::close(pipe[0]);
-  if (child > 0) ::waitpid(child, nullptr, 0);
-  return text;
-}
-
-/// Cores of which this process may use a thread: two threads of one core count once, as mpirun counts.
-int physical_cores() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
-  std::set<std::string> cores;
-  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
-    if (!CPU_ISSET(cpu, &set)) continue;
-    std::ifstream siblings(cat("/sys/devices/system/cpu/cpu", cpu, "/topology/thread_siblings_list"));
-    std::string line;
-    cores.insert(std::getline(siblings, line) ? line : std::to_string(cpu));
-  }
-  return std::max(1, static_cast<int>(cores.size()));
-}
 
 /// The words of the command line without --nproc and its value.
 std::vector<std::string> words_for_ranks(const std::vector<std::string>& words) {
@@ -114,7 +67,8 @@ int await(pid_t child, int& told) {
   for (;;) {
     int status = 0;
     if (::waitpid(child, &status, WNOHANG) == child) return status;
-    int signal = sigwaitinfo(&set, nullptr);
+    int signal = sigtimedwait(&set, nullptr, &StopRequests::kTick);
+    if (signal <= 0) requests.tick();
     if (signal <= 0 || signal == SIGCHLD) continue;
     // mpirun hands SIGUSR1 on as it is; at SIGTERM it gives the ranks a second.
     StopRequests::Meaning meaning = requests.take(signal);
@@ -125,6 +79,39 @@ int await(pid_t child, int& told) {
 }
 
 }  // namespace
+
+std::string find_program(const std::vector<std::string>& names) {
+  const char* path = std::getenv("PATH");
+  for (const auto& folder : split(path ? path : "", ':'))
+    for (const auto& name : names)
+      if (fs::path file = fs::path(folder) / name; ::access(file.c_str(), X_OK) == 0) return file.string();
+  return {};
+}
+
+std::string find_mpirun() {
+  const char* said = std::getenv("MTRAIN_MPIRUN");
+  return said ? said : find_program({"mpirun", "mpiexec"});
+}
+
+std::string version_of(const std::string& program) {
+  std::array<int, 2> pipe{};
+  if (::pipe2(pipe.data(), O_CLOEXEC) != 0) return {};
+  pid_t child = ::fork();
+  if (child == 0) {
+    ::dup2(pipe[1], 1);
+    ::dup2(pipe[1], 2);
+    ::execl(program.c_str(), program.c_str(), "--version", static_cast<char*>(nullptr));
+    ::_exit(127);
+  }
+  ::close(pipe[1]);
+  std::string text;
+  char buffer[4096];
+  for (ssize_t got; child > 0 && (got = ::read(pipe[0], buffer, sizeof buffer)) > 0;)
+    text.append(buffer, static_cast<size_t>(got));
+  ::close(pipe[0]);
+  if (child > 0) ::waitpid(child, nullptr, 0);
+  return text;
+}
 
 std::vector<std::string> launch_command(const std::string& mpirun, const std::string& version, int64_t nproc,
                                         int cores, bool as_root, const std::vector<std::string>& words) {
@@ -145,13 +132,10 @@ std::vector<std::string> launch_command(const std::string& mpirun, const std::st
   return command;
 }
 
-int launch_ranks(const Cli& cli, int64_t nproc) {
-  MT_USER_CHECK(launched_ranks() == 1, ErrorClass::usage,
-                cat("--nproc starts ranks, and a launcher has started ", launched_ranks(), " already"),
-                "leave --nproc out");
+int launch_mpi_ranks(const Cli& cli, int64_t nproc) {
   std::string mpirun = find_mpirun();
-  MT_USER_CHECK(!mpirun.empty(), ErrorClass::usage, "--nproc needs mpirun, which is not in the PATH",
-                cat("install Open MPI (tools/setup.sh --mpi), or let ranks be threads: dist.nproc=", nproc));
+  MT_USER_CHECK(!mpirun.empty(), ErrorClass::usage, "--nproc with dist.comm=mpi needs mpirun, which is not in the PATH",
+                "install Open MPI (tools/setup.sh --mpi), or leave dist.comm out: mtrain starts the ranks itself then");
   std::vector<std::string> command = launch_command(mpirun, version_of(mpirun), nproc, physical_cores(),
                                                     ::geteuid() == 0, words_for_ranks(cli.words));
   std::cout.flush();
@@ -171,6 +155,17 @@ int launch_ranks(const Cli& cli, int64_t nproc) {
                                         strsignal(code - 128), ")")),
                            "  help: see above for what is known; the same command continues from the newest checkpoint\n"));
   return static_cast<int>(ErrorClass::peer);
+}
+
+int launch_ranks(const Cli& cli, int64_t nproc, const std::optional<std::string>& comm) {
+  MT_USER_CHECK(launched_ranks() == 1, ErrorClass::usage,
+                cat("--nproc starts ranks, and a launcher has started ", launched_ranks(), " already"),
+                "leave --nproc out");
+  if (comm == "mpi") return launch_mpi_ranks(cli, nproc);
+  std::vector<std::string> words = words_for_ranks(cli.words);
+  words.push_back(cat("dist.nproc=", nproc));
+  if (!comm) words.emplace_back("dist.comm=tcp");
+  return run_local_ranks(words, nproc);
 }
 
 }  // namespace mtrain

@@ -1,6 +1,7 @@
-// `mtrain --nproc N RECIPE …`: the ranks of a job as processes of this machine, started through mpirun with the words of this
-// command line. Single-threaded.
+// `mtrain --nproc N RECIPE …`: the ranks of a job as processes of this machine, started by this program (local_ranks.h), or through
+// mpirun where dist.comm is mpi, with the words of this command line. Single-threaded.
 #pragma once
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,8 +16,15 @@ std::vector<std::string> launch_command(const std::string& mpirun, const std::st
                                         bool as_root, const std::vector<std::string>& words);
 
 /// Runs the job and returns its exit status: that of its ranks; 15 where a rank was killed, 128 + the signal where this process
-/// was told to stop. SIGINT, SIGTERM, SIGHUP and SIGUSR1 make the ranks save and stop; a second SIGINT ends them. Throws
-/// Error(usage) where there is no mpirun.
-int launch_ranks(const Cli& cli, int64_t nproc);
+/// was told to stop. SIGINT, SIGTERM, SIGHUP and SIGUSR1 make the ranks save and stop; a SIGINT a second later ends them. `comm`: the
+/// recipe's dist.comm. Throws Error(usage) where that is mpi and there is no mpirun.
+int launch_ranks(const Cli& cli, int64_t nproc, const std::optional<std::string>& comm);
+
+/// The first of these programs in the PATH; empty when there is none.
+std::string find_program(const std::vector<std::string>& names);
+/// mpirun of MTRAIN_MPIRUN or of the PATH; empty when there is none.
+std::string find_mpirun();
+/// The first lines that a program prints for --version.
+std::string version_of(const std::string& program);
 
 }  // namespace mtrain

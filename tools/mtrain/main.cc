@@ -6,6 +6,7 @@
 #include "cli.h"
 #include "completion.h"
 #include "mtrain/plugin/probe.h"
+#include "mtrain/train/input_paths.h"
 
 int main(int argc, char** argv) {
   if (argc == 3 && std::string_view(argv[1]) == mtrain::kProbeCommand) mtrain::answer_probe(argv[2]);
@@ -15,9 +16,7 @@ int main(int argc, char** argv) {
   app.set_version_flag("--version", std::string("mtrain ") + MT_VERSION, "show the version");
   app.require_subcommand(1);
   app.fallthrough();  // the options below may also stand after a command
-  app.add_option("--plugin-path", cli.plugin_path, "search this folder for plugins first (repeatable)")
-      ->type_name("DIR")
-      ->allow_extra_args(false);
+  app.add_option("--plugin-path", cli.plugin_path, "search this folder for plugins first (repeatable)")->type_name("DIR");
   app.add_flag("-q,--quiet", cli.quiet, "print results and errors only");
   app.footer(
       "Examples:\n"
@@ -27,11 +26,13 @@ int main(int argc, char** argv) {
       "  mtrain plugins ls                              list the models, tokenizers, datasets and "
       "optimizers\n"
       "  mtrain doctor                                  check this machine\n"
-      "Run `mtrain COMMAND --help` for the options of a command.");
+      "Run `mtrain help COMMAND` for the options of a command.\n" +
+      std::string(mtrain::kPathRule));
 
   mtrain::add_train_command(app, cli);
   mtrain::add_check_command(app, cli);
   mtrain::add_rerun_command(app, cli);
+  mtrain::add_runs_command(app, cli);
   mtrain::add_bench_command(app, cli);
   mtrain::add_eval_command(app, cli);
   mtrain::add_generate_command(app, cli);
@@ -44,6 +45,8 @@ int main(int argc, char** argv) {
   mtrain::add_checkpoint_command(app, cli);
   mtrain::add_verify_command(app, cli);
   mtrain::add_completion_command(app, cli);
+  mtrain::add_help_command(app, cli);
+  mtrain::limit_to_one_argument(app);
 
   std::vector<std::string> words(argv + 1, argv + argc);
   if (!words.empty() && words.front() == "__complete")

@@ -30,6 +30,14 @@ class Positions {
   size_t at_ = 0;
 };
 
+/// Whether a word names a folder, and no recipe: one of the same name comes first.
+bool names_folder(const Cli& cli, const std::string& word) {
+  std::error_code ignored;
+  if (word == "-" || !fs::is_directory(word, ignored)) return false;
+  auto found = find_recipe(word, search_folders(plugin_folders(cli.plugin_path)));
+  return !found || fs::is_directory(found->file, ignored);
+}
+
 bool is_file(const std::string& word) {
   std::error_code ignored;
   return fs::is_regular_file(word, ignored);
@@ -37,19 +45,17 @@ bool is_file(const std::string& word) {
 
 }  // namespace
 
-std::shared_ptr<RecipeWords> add_recipe_words(CLI::App& command, const std::string& first) {
+std::shared_ptr<RecipeWords> add_recipe_words(CLI::App& command, const std::string& first, const std::string& doc) {
   auto words = std::make_shared<RecipeWords>();
-  command.add_option("recipe", words->first, "a YAML file, the name of a recipe, or - for standard input")
+  command.add_option("recipe", words->first, doc)
       ->required()
       ->type_name(first);
   command.add_option("overrides", words->rest, "settings to change: key=value")->type_name("KEY=VALUE");
   command
       .add_option("-f,--file", words->files,
                   "read settings from this file, one key=value a line (repeatable)")
-      ->allow_extra_args(false)
       ->type_name("FILE");
   command.add_option("--set", words->pairs, "set a key to a value that is taken as it is (repeatable)")
-      ->allow_extra_args(false)
       ->type_name("KEY VALUE");
   return words;
 }
@@ -85,7 +91,7 @@ RecipeRequest sorted_words(const Cli& cli, const RecipeWords& said, size_t most,
   }
   for (auto& [at, override] : overrides) request.overrides.push_back(std::move(override));
   if (others.empty())
-    throw Error(ErrorClass::usage, "no recipe is said, only settings",
+    throw Error(ErrorClass::usage, "no recipe is given, only settings",
                 "write mtrain COMMAND RECIPE key=value …");
   return request;
 }
@@ -107,7 +113,40 @@ RecipeRequest recipe_request(const Cli& cli, const RecipeWords& said) {
   std::vector<std::string> names;
   RecipeRequest request = sorted_words(cli, said, 1, names);
   request.recipe = names.front();
+  MT_USER_CHECK(!names_folder(cli, request.recipe), ErrorClass::usage, cat(printable(request.recipe), " is a folder, and a recipe is wanted"),
+                cat("a run is repeated by mtrain rerun ", printable(request.recipe), ", and looked at by mtrain config show ",
+                    printable(request.recipe)));
   return request;
+}
+
+RecipeRequest recipe_or_run_request(const Cli& cli, const RecipeWords& said, std::optional<SavedConfig>& saved) {
+  std::vector<std::string> names;
+  RecipeRequest request = sorted_words(cli, said, 1, names);
+  request.recipe = names.front();
+  saved = open_run(cli, request);
+  return request;
+}
+
+std::optional<SavedConfig> open_run(const Cli& cli, RecipeRequest& request) {
+  if (!names_folder(cli, request.recipe)) return std::nullopt;
+  const fs::path folder = run_of(request.recipe);
+  SavedConfig saved = read_saved_config(request.recipe);
+  SavedIdentity identity = identity_of(saved);
+  request.recipe += " (its recipe)";
+  request.text = saved.resolved;
+  request.directory = identity.directory.empty() ? fs::current_path() : fs::path(identity.directory);
+  Location written{std::make_shared<Source>(SourceKind::command_line, "the run's folder", ""), 0, 0};
+  std::vector<OverrideText> own = {{cat("run.dir=", override_value_text(Node::string(folder.string()))), 0, written}};
+  if (!identity.name.empty()) own.push_back({cat("run.name=", override_value_text(Node::string(identity.name))), 0, written});
+  request.overrides.insert(request.overrides.begin(), own.begin(), own.end());
+  return saved;
+}
+
+fs::path run_of(fs::path path) {
+  path = path.lexically_normal();
+  if (!path.has_filename()) path = path.parent_path();
+  if (path.filename().string().starts_with("step-")) path = path.parent_path();
+  return path.filename() == "checkpoints" ? path.parent_path() : path;
 }
 
 RecipeRequest recipe_request(const Cli& cli, const RecipeWords& said, const PluginHost& plugins,
@@ -120,7 +159,7 @@ RecipeRequest recipe_request(const Cli& cli, const RecipeWords& said, const Plug
   }
   auto folders = search_folders(plugins.folders());
   auto is_recipe = [&](const std::string& word) {
-    return word == "-" || find_recipe(word, folders).has_value();
+    return word == "-" || names_folder(cli, word) || find_recipe(word, folders).has_value();
   };
   auto is_path = [](const std::string& word) {
     return word.find('/') != std::string::npos || word.ends_with(".yaml");

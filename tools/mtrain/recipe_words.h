@@ -2,11 +2,13 @@
 // reads one.
 #pragma once
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "cli.h"
 #include "mtrain/train/recipe.h"
+#include "mtrain/train/saved_config.h"
 
 namespace mtrain {
 
@@ -17,8 +19,12 @@ struct RecipeWords {
   std::vector<std::string> pairs;  // of --set, as joined_pairs() makes them
 };
 
-/// Adds RECIPE, KEY=VALUE…, -f and --set to a command; `first` is what its help shows for the former.
-std::shared_ptr<RecipeWords> add_recipe_words(CLI::App& command, const std::string& first = "RECIPE");
+/// Adds RECIPE, KEY=VALUE…, -f and --set to a command; `first` and `doc` are what its help shows for the former.
+std::shared_ptr<RecipeWords> add_recipe_words(CLI::App& command, const std::string& first = "RECIPE",
+                                              const std::string& doc = "a YAML file, the name of a recipe, or - for standard input");
+
+/// What `add_recipe_words` shows for commands that also look at runs.
+inline constexpr const char* kRecipeOrRun = "a YAML file, the name of a recipe, - for standard input, or a run's folder or checkpoint";
 
 /// Parts the words into overrides, in the order of the command line and each with its place there, and up to
 /// `most` others, at least one.
@@ -29,11 +35,21 @@ RecipeRequest sorted_words(const Cli& cli, const RecipeWords& words, size_t most
 /// is said.
 RecipeRequest recipe_request(const Cli& cli, const RecipeWords& words);
 
-/// The same for a command that also takes the path of a setting: of two words, the one that is no recipe is
+/// The same for a command that may also be given a run: a folder stands for the resolved recipe that the run or checkpoint keeps,
+/// which is put into `saved`.
+RecipeRequest recipe_or_run_request(const Cli& cli, const RecipeWords& words, std::optional<SavedConfig>& saved);
+/// Where the request names a run's folder or checkpoint: makes it a request for the recipe that is kept there. Throws
+/// Error(checkpoint) for a folder that keeps none.
+std::optional<SavedConfig> open_run(const Cli& cli, RecipeRequest& request);
+
+/// The same as recipe_request for a command that also takes the path of a setting: of two words, the one that is no recipe is
 /// put into `key`, whichever stands first. `key` stays empty when there is one word. Throws Error(usage) when
 /// both are recipes, or neither.
 RecipeRequest recipe_request(const Cli& cli, const RecipeWords& words, const PluginHost& plugins,
                              std::string& key);
+
+/// The run that a path belongs to: its folder, its checkpoints' folder or one of them.
+fs::path run_of(fs::path path);
 
 /// Reads a recipe to look at it. One with faults is shown as far as it goes: its report goes to standard
 /// error and the status becomes that of a faulty configuration. Throws Error(config) when nothing of it can

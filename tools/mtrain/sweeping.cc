@@ -1,6 +1,8 @@
 #include "sweeping.h"
 
+#include <chrono>
 #include <iostream>
+#include <optional>
 
 #include "cli.h"
 #include "mtrain/base/error.h"
@@ -8,6 +10,7 @@
 #include "mtrain/train/recipe_state.h"
 #include "mtrain/train/sweep_trials.h"
 #include "recipe_words.h"
+#include "sweep_table.h"
 #include "training.h"
 
 namespace mtrain {
@@ -48,8 +51,10 @@ std::vector<bool> faulty_trials(Cli& cli, const std::vector<SweepTrial>& trials,
   return faulty;
 }
 
-int run_trial(const Cli& cli, const SweepTrial& trial, PluginHost& plugins) {
-  fs::path folder = load_recipe(trial.request, plugins).run_directory() / std::to_string(trial.request.trial);
+/// Where the trials of a sweep have their folders.
+fs::path sweep_folder(const SweepTrial& trial, const PluginHost& plugins) { return load_recipe(trial.request, plugins).run_directory(); }
+
+int run_trial(const Cli& cli, const SweepTrial& trial, const fs::path& folder, PluginHost& plugins) {
   RecipeRequest request = trial.request;
   Location written{std::make_shared<Source>(SourceKind::command_line, "the sweep", ""), 0, 0};
   request.overrides.push_back(
@@ -58,6 +63,52 @@ int run_trial(const Cli& cli, const SweepTrial& trial, PluginHost& plugins) {
   print_warnings(cli, recipe);
   return run_training(cli, recipe, plugins);
 }
+
+/// A sweep under way: its trials, what came of them, and where that is kept.
+class SweepRun {
+ public:
+  SweepRun(Cli& cli, const std::vector<SweepTrial>& trials, PluginHost& plugins)
+      : cli_(cli), trials_(trials), plugins_(plugins), table_(trials) {}
+
+  void skip(size_t i) { table_[i].outcome = "faulty"; }
+
+  /// Runs a trial and keeps what came of it, also where it fails: its status, or the Error that it ended with.
+  int run(size_t i, bool keep_going) {
+    const SweepTrial& trial = trials_[i];
+    if (!cli_.quiet) print(title(trial) + "\n");
+    const auto begin = std::chrono::steady_clock::now();
+    const fs::path above = sweep_folder(trial, plugins_), folder = above / std::to_string(trial.request.trial);
+    auto keep = [&](int status) {
+      TrialResult& row = table_[i];
+      row.outcome = status == 0 ? "done" : status > 128 ? "stopped" : cat("failed (", status, ")");
+      row.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+      table_.read_metrics(i, folder);
+      folder_ = folder_.value_or(above);
+      table_.save(*folder_);
+    };
+    try {
+      int status = run_trial(cli_, trial, folder, plugins_);
+      keep(status);
+      return status;
+    } catch (const Error& error) {
+      keep(error.exit_status());
+      if (!keep_going) throw;
+      write_standard_error(cat(title(trial), '\n', headline(name(error.error_class()), error.what())));
+      return error.exit_status();
+    }
+  }
+
+  void tell() const {
+    if (folder_ && !cli_.quiet) print(cat("\n", table_.text(), "kept in ", (*folder_ / "sweep.csv").string(), "\n"));
+  }
+
+ private:
+  Cli& cli_;
+  const std::vector<SweepTrial>& trials_;
+  PluginHost& plugins_;
+  SweepTable table_;
+  std::optional<fs::path> folder_;  // of the first trial that ran
+};
 
 }  // namespace
 
@@ -74,20 +125,21 @@ void train_sweep(Cli& cli, const RecipeRequest& request, bool keep_going) {
   auto trials = sweep_trials(request, plugins);
   auto faulty = faulty_trials(cli, trials, plugins, false);
   if (cli.status != 0 && !keep_going) return;
-  for (size_t i = 0; i < trials.size(); ++i) {
-    if (faulty[i]) continue;
-    if (!cli.quiet) print(title(trials[i]) + "\n");
-    int status = 0;
-    try {
-      status = run_trial(cli, trials[i], plugins);
-    } catch (const Error& error) {
-      if (!keep_going) throw;
-      status = error.exit_status();
-      write_standard_error(cat(title(trials[i]), '\n', headline(name(error.error_class()), error.what())));
+  SweepRun sweep(cli, trials, plugins);
+  for (size_t i = 0; i < trials.size(); ++i)
+    if (faulty[i]) sweep.skip(i);
+  try {
+    for (size_t i = 0; i < trials.size(); ++i) {
+      if (faulty[i]) continue;
+      int status = sweep.run(i, keep_going);
+      if (cli.status == 0) cli.status = status;
+      if (status > 128 || (status != 0 && !keep_going)) break;  // a signal ends the sweep in any case
     }
-    if (cli.status == 0) cli.status = status;
-    if (status > 128 || (status != 0 && !keep_going)) return;  // a signal ends the sweep in any case
+  } catch (const Error&) {
+    sweep.tell();
+    throw;
   }
+  sweep.tell();
 }
 
 }  // namespace mtrain

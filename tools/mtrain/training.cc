@@ -1,5 +1,6 @@
 #include "training.h"
 
+#include <algorithm>
 #include <atomic>
 #include <csignal>
 #include <mutex>
@@ -7,6 +8,7 @@
 
 #include "mtrain/base/log.h"
 #include "mtrain/train/job.h"
+#include "mtrain/train/launcher.h"
 #include "mtrain/train/observers/console.h"
 #include "mtrain/train/observers/metrics_file.h"
 #include "mtrain/train/observers/tensorboard.h"
@@ -32,8 +34,11 @@ void add_observers(Trainer& trainer, const Recipe& recipe, bool quiet) {
 /// What the first rank does for all.
 void start_first(Trainer& trainer, const Recipe& recipe, bool quiet, const std::function<void(const Trainer&)>& before_start) {
   add_observers(trainer, recipe, quiet);
-  write_run_folder(recipe, trainer.saved_config());
   if (before_start) before_start(trainer);
+  for (const auto& input : recipe.inputs)
+    if (input.shared && !quiet)
+      log_info(input.setting, ": there is no ", input.given, " here; training reads the text that came with mtrain, ", input.result.string(),
+               "\n  a text of your own: mtrain data prepare --input TEXT --output ", input.given, " --tokenizer byte --append-eod --split-on blank-lines");
   int64_t steps = recipe.settings.train.steps;
   if (trainer.info().first_step >= steps && steps > 0)
     log_info("nothing to do: ", recipe.run_directory().string(), " already has ", trainer.info().first_step,
@@ -42,22 +47,40 @@ void start_first(Trainer& trainer, const Recipe& recipe, bool quiet, const std::
 
 }  // namespace
 
-int run_training(const Cli& cli, Recipe& recipe, PluginHost& plugins,
-                 const std::function<void(const Trainer&)>& before_start) {
-  SignalWatch signals;
+int run_training(const Cli& cli, Recipe& recipe, PluginHost& plugins, const TrainingOptions& options) {
+  SignalWatch signals(launched_rank() == 0);
   std::signal(SIGPIPE, SIG_IGN);  // whoever watches may leave (`| head`); training goes on
   if (cli.quiet) set_log_level(LogLevel::warn);
-  make_directories(recipe.run_directory());
+  NewRunFolders folders(recipe);
   std::mutex building;
-  int64_t steps = recipe.settings.train.steps;
+  // The recipe says train.steps once the job has begun.
+  auto last = [&] { return std::min(recipe.settings.train.steps, options.until.value_or(INT64_MAX)); };
   std::atomic<bool> stopped = false;
   run_job(recipe, plugins, [&](Communicator& ranks) {
     RankMesh mesh(recipe, ranks);
     std::optional<Trainer> trainer;
-    build_in_turn(ranks, building, [&] { trainer.emplace(recipe, plugins, [&] { return signals.received() != 0; }, mesh); });
-    if (ranks.rank() == 0) start_first(*trainer, recipe, cli.quiet, before_start);
+    const bool first = ranks.rank() == 0;
+    if (first) make_directories(recipe.run_directory());
+    if (!first && ranks.kind() != "thread") folders.keep();  // they are the first process's
+    std::optional<Invocation> invocation;
+    auto begin = [&] {  // all that can fail before the first step has been done
+      if (!first || invocation) return;
+      invocation = write_run_folder(recipe, trainer->saved_config(), trainer->info().first_step);
+      folders.keep();
+    };
+    auto stop = [&] {
+      const bool wanted = signals.received() != 0 || trainer->state().step >= last();
+      if (!wanted) begin();
+      return wanted;
+    };
+    build_in_turn(ranks, building, [&] { trainer.emplace(recipe, plugins, stop, mesh); });
+    if (first) start_first(*trainer, recipe, cli.quiet, options.before_start);
     trainer->run();
-    if (trainer->state().step < steps) stopped = true;
+    if (recipe.settings.train.steps == 0 && trainer->state().step == 0) begin();
+    if (invocation) end_invocation(*invocation, trainer->state().step);
+    if (trainer->state().step >= last()) return;
+    stopped = true;
+    if (first && signals.received() == 0) log_warn("stopped after step ", trainer->state().step, ": another rank got a signal");
   });
   if (!stopped) return 0;
   return 128 + (signals.received() != 0 ? signals.received() : SIGTERM);  // where another rank got the signal

@@ -115,7 +115,7 @@ constexpr Rule kRules[] = {
      "dist.zero=3 and offloading hold one block's memory at a time", "comm_overlap.moe=false; dist.zero=2; offload.layers=0"},
     {"release-always", "comm_overlap.early_attn_release", "comm_overlap.early_attn_release", "false",
      "there is nothing to switch on: what attention keeps is freed as soon as its backward has run",
-     "the tape lets go of each op at once", "comm_overlap.early_attn_release=false"},
+     "the tape frees each op at once", "comm_overlap.early_attn_release=false"},
     {"dispatch-wgrad-needs-ep", "comm_overlap.dispatch_wgrad", "comm_overlap.dispatch_wgrad", "dist.ep * dist.etp > 1",
      "there is no exchange to compute behind", "", "comm_overlap.dispatch_wgrad=false; dist.ep"},
     {"dispatch-wgrad-once", "comm_overlap.dispatch_wgrad", "comm_overlap.dispatch_wgrad", "not comm_overlap.delay_wgrad",

@@ -60,15 +60,16 @@ constexpr Rule kRules[] = {
     {"warmup", "scheduler.warmup_steps",
      "not scheduler.type in ['constant', 'inverse_sqrt'] and train.steps > 0",
      "scheduler.warmup_steps < decay_end",
-     "{scheduler.warmup_steps} leaves nothing to decay before step {decay_end}",
-     "the rate falls between the end of warmup and decay_steps", "scheduler.warmup_steps=decay_end // 10"},
+     "{scheduler.warmup_steps} steps of warmup are cut to the {decay_end} until the end of the decay, and nothing decays",
+     "the rate falls between the end of warmup and decay_steps; a share of train.steps, such as 5%, fits every length",
+     "scheduler.warmup_steps=decay_end // 10", Severity::warning},
     {"stable-steps", "scheduler.stable_steps",
      "scheduler.type == 'wsd' and scheduler.stable_steps > 0 and train.steps > 0",
      "scheduler.warmup_steps + scheduler.stable_steps < decay_end",
      "warmup and plateau end at step {scheduler.warmup_steps + scheduler.stable_steps}, and nothing is left "
      "to "
      "decay before step {decay_end}",
-     "", "scheduler.stable_steps=max(0, (decay_end - scheduler.warmup_steps) * 4 // 5)"},
+     "", "scheduler.stable_steps=max(0, (decay_end - scheduler.warmup_steps) * 4 // 5)", Severity::warning},
 };
 
 #undef MT_SMALL_STATE

@@ -67,7 +67,7 @@ constexpr Rule kRules[] = {
      "a layout is like Et*3|(tt|)*29,m|L", ""},
     {"layout-stages", "dist.layout", "",
      "layout.stages == chunks or (dist.vp == 1 and layout.stages % dist.pp == 0)",
-     "it has {layout.stages} stages for pp x vp = {chunks}", "stage i lies on pipeline rank i % pp",
+     "it has {layout.stages} stages for pp x vp = {chunks}", "stage i is on pipeline rank i % pp",
      "dist.pp; dist.vp"},
     {"layout-virtual", "dist.vp", "dist.vp == 1 and layout.stages % dist.pp == 0", "layout.stages == dist.pp",
      "the layout's {layout.stages} stages on {dist.pp} ranks make {layout.stages // dist.pp} virtual stages",
@@ -114,10 +114,10 @@ constexpr Rule kRules[] = {
      "comm_overlap.delay_wgrad=false; dist.pp"},
     {"delay-once", "comm_overlap.delay_wgrad", "comm_overlap.delay_wgrad and dist.pp > 1",
      "not dist.schedule in ['zb_h1', 'zb_v'] and dist.schedule_file == ''",
-     "the schedule says itself when weight gradients are computed", "zb_h1 and zb_v put them into idle time",
+     "the schedule itself decides when weight gradients are computed", "zb_h1 and zb_v put them into idle time",
      "comm_overlap.delay_wgrad=false"},
     {"variable-lengths-need-pp", "dist.variable_seq_lengths", "dist.variable_seq_lengths", "dist.pp > 1",
-     "there are no stages that could tell each other the shape", "", "dist.variable_seq_lengths"},
+     "there are no stages that could send each other the shape", "", "dist.variable_seq_lengths"},
 };
 
 #undef MT_UNEVEN

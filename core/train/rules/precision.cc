@@ -40,11 +40,11 @@ constexpr Rule kRules[] = {
      "only mxfp8 parameters are gathered through the gradient buffer", "",
      "mixed_precision.reuse_grad_buffer"},
     {"fp8-shape", "model.hidden_size", "fp8 or fp4", "model.hidden_size % small_group == 0",
-     "{model.hidden_size} is no multiple of {small_group}",
+     "{model.hidden_size} is not a multiple of {small_group}",
      "products of this type are over groups of {small_group} values", "model.hidden_size"},
     {"fp8-shape-ffn", "model.ffn_hidden_size", "(fp8 or fp4) and model.ffn_hidden_size > 0",
      "model.ffn_hidden_size % (small_group * dist.tp) == 0",
-     "{model.ffn_hidden_size} is no multiple of {small_group} x tp = {small_group * dist.tp}",
+     "{model.ffn_hidden_size} is not a multiple of {small_group} x tp = {small_group * dist.tp}",
      "products of this type are over groups of {small_group} values, on every rank", "model.ffn_hidden_size; dist.tp"},
     {"fp8-shape-heads", "model.heads", "fp8 or fp4", "(model.heads * head_width) % (small_group * dist.tp) == 0",
      "{model.heads} heads of {head_width} make {model.heads * head_width} values, no multiple of {small_group} x tp = "

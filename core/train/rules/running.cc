@@ -21,7 +21,7 @@ constexpr Rule kRules[] = {
      "1 would leave nothing to fall back to if that one is damaged", "", "checkpoint.keep=2"},
     {"retain-interval", "checkpoint.retain_interval", "checkpoint.retain_interval > 0",
      "checkpoint.interval > 0 and checkpoint.retain_interval % max(1, checkpoint.interval) == 0",
-     "{checkpoint.retain_interval} is no multiple of checkpoint.interval ({checkpoint.interval})",
+     "{checkpoint.retain_interval} is not a multiple of checkpoint.interval ({checkpoint.interval})",
      "only a checkpoint that is written can be kept", "checkpoint.retain_interval"},
     {"step-needs-resume", "checkpoint.step", "checkpoint.step != null", "checkpoint.resume != 'never'",
      "checkpoint.resume=never starts anew", "", "checkpoint.resume='must'; checkpoint.step=null"},
@@ -34,7 +34,7 @@ constexpr Rule kRules[] = {
      "the Hugging Face layout is written after the folder of model.init_from", "", "checkpoint.hf"},
     {"memory-interval", "logger.memory_interval", "logger.memory_interval > 0 and logger.interval > 0",
      "logger.memory_interval % logger.interval == 0",
-     "{logger.memory_interval} is no multiple of logger.interval ({logger.interval})", "",
+     "{logger.memory_interval} is not a multiple of logger.interval ({logger.interval})", "",
      "logger.memory_interval"},
     {"profile-range", "profiling.end", "profiling.type != 'none'", "profiling.start < profiling.end",
      "profiling ends at step {profiling.end} and starts at {profiling.start}", "",
@@ -44,7 +44,7 @@ constexpr Rule kRules[] = {
      "profiling.start=0"},
     {"peft-base", "peft.type", "peft.type != 'none'", "model.init_from != ''",
      "{peft.type} without model.init_from",
-     "adapters learn beside trained weights, e.g. model.init_from=/models/Llama-3.2-1B", "peft.type='none'"},
+     "adapters are added to trained weights, e.g. model.init_from=/models/Llama-3.2-1B", "peft.type='none'"},
     {"peft-targets", "peft.targets", "peft.type != 'none'", "len(peft.targets) > 0", "no weight would learn",
      "", "peft.targets=['attn.*', 'mlp.*']"},
     {"deterministic-nccl", "dist.nccl_algo", "run.deterministic and len(dist.nccl_algo) > 0",
@@ -59,6 +59,10 @@ constexpr Rule kRules[] = {
      "dataset.packed_length <= model.seq_length",
      "{dataset.packed_length} tokens do not fit a sample of {model.seq_length}", "",
      "dataset.packed_length=model.seq_length; model.seq_length=dataset.packed_length"},
+    {"chat-template", "dataset.chat_template", "dataset.format in ['openai', 'sharegpt'] and tokenizer.type in ['byte', 'null']",
+     "dataset.chat_template != '' or dataset.template_path != ''",
+     "{dataset.format} records are conversations, and the tokenizer {tokenizer.type} brings no chat template",
+     "one that comes with mtrain by name, or a file: dataset.template_path", "dataset.chat_template='vicuna'"},
 };
 
 }  // namespace

@@ -23,11 +23,11 @@ void bind_recompute(ModelSection& s, Fields& f) {
       .renamed_from({"recompute_num_layers"});
   f("recompute_modules", s.recompute_modules, "selective: the parts of a block that are computed again")
       .one_of({"core_attn", "layernorm", "mlp", "moe", "moe_act", "shared_experts", "mla_up_proj"})
-      .needs("selective recomputation of this part", {"moe", "moe_act", "shared_experts", "mla_up_proj"})
+      .needs("multi-head latent attention", {"mla_up_proj"})
       .resume(safe);
   f("recompute_distribute", s.recompute_distribute,
     "full: the kept inputs of blocks are split over tensor-parallel ranks")
-      .needs("tensor parallelism")
+      .needs("kept inputs that are gathered again over tensor-parallel ranks (dist.sp=true keeps them split, and more)")
       .resume(safe)
       .renamed_from({"distribute_saved_activations"});
 }
@@ -48,7 +48,10 @@ void ModelSection::bind(Fields& f) {
       .renamed_from({"make_vocab_size_divisible_by"});
   f("init_from", init_from, "what gives the start values: a Hugging Face folder (config.json, *.safetensors), or a run's folder or checkpoint")
       .example("/models/Llama-3.2-1B")
-      .renamed_from({"pretrained_checkpoint"});
+      .renamed_from({"pretrained_checkpoint"})
+      .input_path();
+  f("init_ignore", init_ignore, "keys of config.json in init_from's folder that the model plugin does not honour, and training goes on without")
+      .example("[sliding_window]");
   bind_recompute(*this, f);
 }
 

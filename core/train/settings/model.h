@@ -11,6 +11,7 @@ namespace mtrain {
 
 struct ModelSection {
   std::string type, init_from;
+  std::vector<std::string> init_ignore;
   int64_t seq_length = 1024, vocab_size = 0, vocab_multiple = 64;
   std::string recompute = "none", recompute_method = "uniform";
   int64_t recompute_layers = 1;

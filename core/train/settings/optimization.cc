@@ -12,7 +12,13 @@ void TrainSection::bind(Fields& f) {
       .min(0).max(kLargestDimension)
       .unit("steps")
       .example("1000")
-      .renamed_from({"train_iters", "max_steps"});
+      .renamed_from({"train_iters", "max_steps"})
+      .alternative("epochs");
+  f("epochs", epochs, "passes over the training data; the steps are counted when the run begins")
+      .min(0)
+      .example("3")
+      .renamed_from({"num_epochs", "num_train_epochs"})
+      .alternative("steps");
   f("micro_batch_size", micro_batch_size, "samples in one forward and backward pass")
       .min(1).max(kLargestDimension)
       .unit("samples")
@@ -166,7 +172,7 @@ void MixedPrecisionSection::bind_fp8(Fields& f) {
   f("last_bf16_layers", last_bf16_layers, "FP8 and FP4: this many blocks at the end stay in dtype")
       .min(0).max(kLargestDimension)
       .renamed_from({"num_layers_at_end_in_bf16"});
-  f("reuse_grad_buffer", reuse_grad_buffer, "mxfp8: gathered parameters lie in the gradient's memory")
+  f("reuse_grad_buffer", reuse_grad_buffer, "mxfp8: gathered parameters use the gradient's memory")
       .needs("parameters in the gradient's memory")
       .resume(safe)
       .renamed_from({"reuse_grad_buf_for_mxfp8_param_ag"});

@@ -12,6 +12,7 @@ namespace mtrain {
 
 struct TrainSection {
   int64_t steps = 0, micro_batch_size = 1, global_batch_size = 0, weight_hash_interval = 0;
+  double epochs = 0;  // see epochs.h
   std::string on_nonfinite = "stop";
   int64_t max_skips = 10;
   std::vector<std::string> batch_schedule;

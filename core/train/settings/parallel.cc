@@ -78,7 +78,8 @@ void DistSection::bind_pipeline(Fields& f) {
       .resume(safe);
   f("schedule_file", schedule_file, "a schedule written down, one line per pipeline rank; empty: dist.schedule")
       .example("zb.txt")
-      .resume(safe);
+      .resume(safe)
+      .input_path();
   f("layout", layout,
     "what each stage holds: E embedding, t block, m multi-token prediction, L loss, | ends a stage, (…)*n "
     "repeats; "
@@ -107,7 +108,7 @@ void DistSection::bind_pipeline(Fields& f) {
       .resume(safe)
       .renamed_from(
           {"microbatch_group_size_per_vp_stage", "microbatch_group_size_per_virtual_pipeline_stage"});
-  f("variable_seq_lengths", variable_seq_lengths, "stages tell each other the shape of every micro-batch")
+  f("variable_seq_lengths", variable_seq_lengths, "stages send each other the shape of every micro-batch")
       .resume(safe);
 }
 
@@ -189,7 +190,7 @@ void DdpSection::bind(Fields& f) {
       .needs(kData)
       .renamed_from({"reduce_scatter_with_fp32_accumulation"});
   f("registered_buffers", registered_buffers,
-    "gradients and values that stay in memory and go from rank to rank lie in memory of NCCL that is registered with it")
+    "gradients and values that stay in memory and go from rank to rank are in memory of NCCL that is registered with it")
       .resume(safe)
       .renamed_from({"nccl_ub"});
   f("double_buffer", double_buffer, "zero 3: gathered parameters have two fixed buffers")

@@ -6,11 +6,11 @@ using enum ResumeClass;
 
 void OffloadSection::bind(Fields& f) {
   const std::string offload = "activations in host memory";
-  f("layers", layers, "blocks whose kept activations lie in host memory")
+  f("layers", layers, "blocks whose kept activations are in host memory")
       .min(0).max(kMostLayers)
       .resume(safe)
       .renamed_from({"cpu_offloading_num_layers"});
-  f("modules", modules, "parts of blocks whose kept inputs lie in host memory")
+  f("modules", modules, "parts of blocks whose kept inputs are in host memory")
       .one_of({"attn_norm", "qkv_linear", "core_attn", "attn_proj", "mlp_norm", "expert_fc1", "moe_act"})
       .needs(offload)
       .resume(safe)

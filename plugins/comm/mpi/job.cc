@@ -109,9 +109,9 @@ void Job::finish(Batch& batch, const char* what) {
   auto limit = context_.timeout.count() > 0 ? Clock::duration(context_.timeout) : Clock::duration(std::chrono::hours(24));
   for (auto begin = Clock::now(); !done_within(batch, kLook);) {
     std::vector<int> gone = batch.peers_gone();
-    MT_USER_CHECK(gone.empty(), ErrorClass::peer, cat("rank ", gone[0], " went away while the ranks started, before all had told ", what),
+    MT_USER_CHECK(gone.empty(), ErrorClass::peer, cat("rank ", gone[0], " went away while the ranks started, before all had sent ", what),
                   "see what that rank and its machine's log said");
-    MT_USER_CHECK(Clock::now() - begin < limit, ErrorClass::peer, cat("rank ", rank(), " waited in vain for the others to tell ", what),
+    MT_USER_CHECK(Clock::now() - begin < limit, ErrorClass::peer, cat("rank ", rank(), " waited in vain for the others to send ", what),
                   "see what the other ranks reported");
   }
   batch = Batch();

@@ -52,7 +52,7 @@ Place place_from_environment() {
                 cat("rank ", place.rank, " of a job of ", place.size), "see how RANK and WORLD_SIZE are set");
   if (place.size == 1) return place;
   const char* address = std::getenv("MASTER_ADDR");
-  MT_USER_CHECK(address && *address, ErrorClass::config, cat("rank ", place.rank, " of ", place.size, " is not told where to meet"),
+  MT_USER_CHECK(address && *address, ErrorClass::config, cat("rank ", place.rank, " of ", place.size, " does not know where to meet"),
                 "set MASTER_ADDR to the name or address of the first rank's machine, as torchrun does");
   place.address = address;
   // torchrun listens on MASTER_PORT itself.

@@ -63,7 +63,7 @@ std::optional<Secret> read_secret(int folder, const fs::path& name, const fs::pa
   if (file.fd < 0) fail(cat("cannot read the job's secret in ", secret.source), errno);
   struct stat found {};
   if (::fstat(file.fd, &found) != 0) fail(cat("cannot read the job's secret in ", secret.source), errno);
-  MT_USER_CHECK(S_ISREG(found.st_mode), ErrorClass::config, cat(secret.source, " is no regular file, and the job's secret is wanted"),
+  MT_USER_CHECK(S_ISREG(found.st_mode), ErrorClass::config, cat(secret.source, " is not a regular file, and the job's secret is wanted"),
                 kGiveOne);
   bool mine = found.st_uid == ::geteuid() || found.st_uid == 0;
   MT_USER_CHECK(mine && (found.st_mode & refused) == 0, ErrorClass::config,

@@ -179,7 +179,7 @@ bool Wires::begin_message(int from, Wire& wire) {
       if (head.bytes > kMostBytes) refuse(from, cat("an offer of ", head.bytes, " bytes"));
       break;
     default:
-      refuse(from, "what is no message");
+      refuse(from, "what is not a message");
   }
   bool follows = head.kind == Kind::message;
   auto wanted = std::find_if(wanted_.begin(), wanted_.end(), [&](const auto& r) { return fits(*r, head, from); });

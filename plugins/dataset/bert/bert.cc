@@ -108,7 +108,7 @@ class BertDataset final : public Dataset {
   int64_t text_length() const {
     const int64_t around = (start_ ? 1 : 0) + (end_ ? 1 : 0);
     MT_USER_CHECK(context_.seq_length > around, ErrorClass::config,
-                  cat("model.seq_length=", context_.seq_length, " leaves no room for text beside dataset.start_token and end_token"),
+                  cat("model.seq_length=", context_.seq_length, " leaves no room for text besides dataset.start_token and end_token"),
                   "choose a longer model.seq_length");
     return context_.seq_length - around;
   }

@@ -18,7 +18,7 @@ struct Gpt2Config {
 
   void bind(Fields& f) {
     using enum ResumeClass;
-    f("layers", layers, "decoder blocks").min(1).max(kMostLayers).resume(impossible).renamed_from({"num_layers", "n_layer"});
+    f("layers", layers, "decoder blocks").min(1).max(kMostLayers).resume(impossible).renamed_from({"num_layers", "n_layer", "num_hidden_layers"});
     f("hidden_size", hidden_size, "width of the residual stream").min(1).max(kLargestDimension).resume(impossible).renamed_from({"n_embd"});
     f("heads", heads, "attention heads").min(1).max(kLargestDimension).resume(impossible).renamed_from({"num_attention_heads", "n_head"});
     f("ffn_hidden_size", ffn_hidden_size, "width of the MLP; 0: 4 * hidden_size").min(0).max(kLargestDimension).resume(impossible).renamed_from({"n_inner"});

@@ -35,8 +35,10 @@ class ByteTokenizer final : public Tokenizer {
     return out;
   }
   std::string identity() const override {
-    return cat("byte: 256 bytes, end of document 256", extra_ids_ > 0 ? cat(", ", extra_ids_, " extra") : "");
+    return cat(text_identity(), extra_ids_ > 0 ? cat(", ", extra_ids_, " extra") : "");
   }
+
+  std::string text_identity() const override { return "byte: 256 bytes, end of document 256"; }
 
   void encode_to(std::string_view text, std::vector<int32_t>& ids) const override {
     size_t at = ids.size();

@@ -22,10 +22,12 @@ struct Gpt2Config {
         .required()
         .example("/models/gpt2")
         .resume(ResumeClass::impossible)
-        .renamed_from({"vocab_file"});
-    f("merges", merges, "merges.txt; empty: the one beside the vocabulary")
+        .renamed_from({"vocab_file"})
+        .input_path();
+    f("merges", merges, "merges.txt; empty: the one next to the vocabulary")
         .resume(ResumeClass::impossible)
-        .renamed_from({"merge_file"});
+        .renamed_from({"merge_file"})
+        .input_path();
     f("eod", eod, "text of the token that ends a document").resume(ResumeClass::impossible);
   }
 };
@@ -55,7 +57,7 @@ class VocabReader final : public nlohmann::json_sax<nlohmann::json> {
   bool start_array(size_t) override { return other("a list"); }
   bool end_array() override { return true; }
   bool parse_error(size_t at, const std::string&, const nlohmann::json::exception&) override {
-    throw Error(ErrorClass::data, cat(where_, " is no valid JSON at byte ", at), kHint);
+    throw Error(ErrorClass::data, cat(where_, " is not valid JSON at byte ", at), kHint);
   }
 
  private:
@@ -85,16 +87,16 @@ std::vector<BpeMerge> read_merges(std::string_view text, const TokenTable& token
       throw Error(ErrorClass::data, cat(where, ":", line_number, ": ", what), kHint);
     };
     if (blank == std::string_view::npos || line.find(' ', blank + 1) != std::string_view::npos)
-      fail(cat("two tokens with one blank between are wanted, not '", printable(line, 60), "'"));
+      fail(cat("two tokens with one space between are wanted, not '", printable(line, 60), "'"));
     auto token = [&](std::string_view chars) {
       std::string bytes;
       const int32_t id = chars_to_bytes(chars, bytes) ? tokens.find(bytes) : -1;
-      if (id < 0) fail(cat("'", printable(chars, 60), "' is no token of the vocabulary"));
+      if (id < 0) fail(cat("'", printable(chars, 60), "' is not a token of the vocabulary"));
       return id;
     };
     const int32_t left = token(line.substr(0, blank)), right = token(line.substr(blank + 1));
     const int32_t result = tokens.find(std::string(tokens.text(left)) + std::string(tokens.text(right)));
-    if (result < 0) fail(cat("what '", printable(line, 60), "' makes is no token of the vocabulary"));
+    if (result < 0) fail(cat("what '", printable(line, 60), "' makes is not a token of the vocabulary"));
     out.push_back({left, right, result, static_cast<uint32_t>(out.size())});
   }
   return out;

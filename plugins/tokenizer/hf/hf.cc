@@ -18,8 +18,9 @@ struct HfConfig {
         .required()
         .example("/models/Llama-3.2-1B")
         .resume(ResumeClass::impossible)
-        .renamed_from({"tokenizer_model"});
-    f("eod", eod, "text of the token that ends a document; empty: what the files beside it say")
+        .renamed_from({"tokenizer_model"})
+        .input_path();
+    f("eod", eod, "text of the token that ends a document; empty: what the files next to it say")
         .example("<|endoftext|>")
         .resume(ResumeClass::impossible);
   }

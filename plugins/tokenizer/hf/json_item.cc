@@ -132,7 +132,7 @@ JsonItem parse_json(simdjson::dom::parser& parser, const simdjson::padded_string
     if (auto at = where.text.find("parse error at "); at != std::string::npos)
       what = printable(std::string_view(where.text).substr(at + 15), 200);
   }
-  throw Error(ErrorClass::data, cat(name, " is no valid JSON: ", what), kHint);
+  throw Error(ErrorClass::data, cat(name, " is not valid JSON: ", what), kHint);
 }
 
 }  // namespace mtrain::hf

@@ -48,7 +48,7 @@ std::unique_ptr<TokenTable> read_vocab(const JsonItem& item, const AddedTokens& 
   for (const auto& member : members) {
     int64_t id = 0;
     if (member.value.get_int64().get(id) != simdjson::SUCCESS)
-      item.fail(cat("the id of '", printable(member.key, 60), "' is no integer"));
+      item.fail(cat("the id of '", printable(member.key, 60), "' is not an integer"));
     bytes.clear();
     // What is not in the byte alphabet can come out of no text; it keeps its own bytes.
     const bool reachable = !by_bytes || chars_to_bytes(member.key, bytes);
@@ -89,7 +89,7 @@ class MergeReader {
     if (value.get_string().get(text) == simdjson::SUCCESS) {
       const size_t blank = text.find(' ');
       if (blank == std::string_view::npos || text.find(' ', blank + 1) != std::string_view::npos)
-        fail(index, cat("two tokens with one blank between are wanted, not '", printable(text, 60), "'"));
+        fail(index, cat("two tokens with one space between are wanted, not '", printable(text, 60), "'"));
       return {text.substr(0, blank), text.substr(blank + 1)};
     }
     simdjson::dom::array pair;
@@ -120,7 +120,7 @@ class MergeReader {
       const bool inner = !prefix_.empty() && batch[i].second.starts_with(prefix_);
       joined_.assign(texts_[left]).append(texts_[right].substr(inner ? prefix_.size() : 0));
       const int32_t result = made_of_joined(out.empty() ? 0 : out.back().result);
-      if (result < 0) fail(out.size(), cat("'", printable(joined_, 60), "', which it makes, is no token"));
+      if (result < 0) fail(out.size(), cat("'", printable(joined_, 60), "', which it makes, is not a token"));
       out.push_back({ids_[left], ids_[right], result, static_cast<uint32_t>(out.size())});
     }
     batch.clear();
@@ -142,7 +142,7 @@ class MergeReader {
   }
 
   [[noreturn]] void unknown(std::string_view text, size_t index) const {
-    fail(index, cat("'", printable(text, 60), "' is no token of the vocabulary"));
+    fail(index, cat("'", printable(text, 60), "' is not a token of the vocabulary"));
   }
   [[noreturn]] void fail(size_t index, const std::string& what) const {
     throw Error(ErrorClass::data, cat(item_.path(), "[", index, "]: ", what),
@@ -166,7 +166,7 @@ std::optional<int32_t> named_token(const JsonItem& model, const char* key, const
   for (const auto& token : added.all())
     if (token.text == text) return token.id;
   const int32_t id = tokens.find(text);
-  if (id < 0) item->fail(cat("'", printable(text, 60), "' is no token of the vocabulary"));
+  if (id < 0) item->fail(cat("'", printable(text, 60), "' is not a token of the vocabulary"));
   return id;
 }
 
@@ -222,7 +222,7 @@ ModelParts read_unigram(const JsonItem& model, const AddedTokens& added) {
     const bool good = entry.get_array().get(pair) == simdjson::SUCCESS && pair.size() == 2 &&
                       pair.at(0).get_string().get(text) == simdjson::SUCCESS &&
                       pair.at(1).get_double().get(score) == simdjson::SUCCESS && std::isfinite(score);
-    if (!good) vocab.fail(cat("item ", id, " is no pair of a text and a score"));
+    if (!good) vocab.fail(cat("item ", id, " is not a pair of a text and a score"));
     tokens->add(text, id, vocab.path(), !is_special(added, id));
     options.never.push_back(is_special(added, id));
     options.scores.push_back(score);

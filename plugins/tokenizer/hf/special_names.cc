@@ -48,7 +48,7 @@ nlohmann::json read_config(const std::filesystem::path& path) {
     nlohmann::json root = nlohmann::json::parse(text);
     if (root.is_object()) return root;
   } catch (const nlohmann::json::parse_error& fault) {
-    throw Error(ErrorClass::data, cat(path.string(), " is no valid JSON at byte ", fault.byte),
+    throw Error(ErrorClass::data, cat(path.string(), " is not valid JSON at byte ", fault.byte),
                 "get the tokenizer's files again");
   } catch (const nlohmann::json::exception& fault) {  // a number beyond all types: 1e400
     throw Error(ErrorClass::data, cat(path.string(), " cannot be read: ", printable(fault.what())), "get the tokenizer's files again");
@@ -77,7 +77,7 @@ void find_special_names(const std::filesystem::path& file, const std::string& eo
   if (!eod.empty()) {
     parts.eod = id_of(parts, eod);
     MT_USER_CHECK(parts.eod, ErrorClass::config,
-                  cat("tokenizer.eod: '", printable(eod, 60), "' is no token of ", file.string()),
+                  cat("tokenizer.eod: '", printable(eod, 60), "' is not a token of ", file.string()),
                   "name one of its special tokens, or leave tokenizer.eod out");
   }
   first_of(parts, kEnds, parts.eod);

@@ -17,7 +17,7 @@ void read_added_tokens(const JsonItem& root, AddedTokens& out) {
     AddedToken token;
     const int64_t id = item.at("id").integer();
     if (id < 0 || id >= TokenTable::kMaxTokens) item.fail(cat("the id ", id, " is out of range"));
-    if (!ids.insert(id).second) item.fail(cat("the id ", id, " is there twice"));
+    if (!ids.insert(id).second) item.fail(cat("the id ", id, " appears twice"));
     token.id = static_cast<int32_t>(id);
     token.text = item.at("content").text();
     if (token.text.size() > TokenTable::kMaxTokenBytes) item.fail("the token is too long");

@@ -30,6 +30,7 @@ class NullTokenizer final : public Tokenizer {
   int64_t vocab_size() const override { return ids_ + 1; }
   std::optional<int32_t> eod() const override { return static_cast<int32_t>(ids_); }
   std::string identity() const override { return cat("null: ", ids_, " ids, end of document ", ids_); }
+  std::string text_identity() const override { return ""; }  // the ids are another tokenizer's
 
   void encode_to(std::string_view text, std::vector<int32_t>& ids) const override {
     read(text, ids, nullptr);
@@ -62,7 +63,7 @@ class NullTokenizer final : public Tokenizer {
       MT_USER_CHECK(fault == std::errc() && id >= 0 && id < ids_, ErrorClass::data,
                     cat("at byte ", place, " the null tokenizer wants an id below ", ids_, ", not '",
                         printable(text.substr(place, 20)), "'"),
-                    "its text is ids in decimal with blanks between");
+                    "its text is ids in decimal with spaces between");
       ids.push_back(id);
       if (spans) spans->push_back({static_cast<uint32_t>(place), static_cast<uint32_t>(stop - text.data())});
       at = stop;

@@ -62,7 +62,7 @@ class Fields {
   }
   [[noreturn]] void fail(const std::string& what) const {
     throw Error(ErrorClass::data,
-                cat(name_, " is no SentencePiece model: at byte ", offset_ + at_, " ", what), kHint);
+                cat(name_, " is not a SentencePiece model: at byte ", offset_ + at_, " ", what), kHint);
   }
 
  private:
@@ -103,7 +103,7 @@ Piece read_piece(Fields fields, size_t index) {
     }
   }
   if (out.text.empty()) fields.fail(cat("piece ", index, " has no text"));
-  if (!valid_utf8(out.text)) fields.fail(cat("piece ", index, " is no UTF-8"));
+  if (!valid_utf8(out.text)) fields.fail(cat("piece ", index, " is not UTF-8"));
   if (!std::isfinite(out.score)) fields.fail(cat("piece ", index, " has no finite score"));
   return out;
 }
@@ -176,7 +176,7 @@ ModelFile read_model_file(std::string_view bytes, const std::string& name) {
     if (fields.number() == 3) read_normalizer(fields.message(), out);
   }
   auto check = [&](bool good, const std::string& what) {
-    MT_USER_CHECK(good, ErrorClass::data, cat(name, " is no SentencePiece model: ", what), kHint);
+    MT_USER_CHECK(good, ErrorClass::data, cat(name, " is not a SentencePiece model: ", what), kHint);
   };
   check(!out.pieces.empty(), "it has no pieces");
   check(out.kind == ModelKind::unigram || out.kind == ModelKind::bpe,

@@ -29,7 +29,8 @@ struct SentencePieceConfig {
         .required()
         .example("/models/Llama-2-7b-hf")
         .resume(ResumeClass::impossible)
-        .renamed_from({"tokenizer_model"});
+        .renamed_from({"tokenizer_model"})
+        .input_path();
     f("extra_ids", extra_ids,
       "special tokens <extra_id_0>, <extra_id_1>, … behind the file's, the first with the largest id")
         .min(0)
@@ -145,8 +146,8 @@ LoadedModel read(const SentencePieceConfig& config, const TokenizerContext& cont
     parts.after.push_back(*parts.eod);
   parts.name = "sentencepiece";
   parts.folder = path.parent_path();
-  parts.identity = cat("sentencepiece: ", file.pieces.size(), " pieces, file ", std::hex, hash_bytes(bytes),
-                       std::dec, config.extra_ids ? cat(", ", config.extra_ids, " extra") : "");
+  parts.text_identity = cat("sentencepiece: ", file.pieces.size(), " pieces, file ", std::hex, hash_bytes(bytes));
+  parts.identity = cat(parts.text_identity, config.extra_ids ? cat(", ", config.extra_ids, " extra") : "");
   return out;
 }
 

@@ -14,7 +14,7 @@ namespace {
 using namespace tokenize;
 namespace fs = std::filesystem;
 
-constexpr const char* kHint = "each line is a token in base64, a blank and its rank: get the file again";
+constexpr const char* kHint = "each line is a token in base64, a space and its rank: get the file again";
 
 struct TiktokenConfig {
   std::string path, pattern = "llama3", eod;
@@ -24,7 +24,8 @@ struct TiktokenConfig {
         .required()
         .example("/models/Llama-3/tokenizer.model")
         .resume(ResumeClass::impossible)
-        .renamed_from({"tokenizer_model"});
+        .renamed_from({"tokenizer_model"})
+        .input_path();
     f("pattern", pattern,
       "how text is cut into words: gpt2, llama3 (also cl100k), qwen2, o200k, or a regular expression")
         .resume(ResumeClass::impossible)
@@ -65,7 +66,7 @@ std::unique_ptr<TokenTable> read_ranks(std::string_view text, const std::string&
     auto [stop, fault] = std::from_chars(digits.data(), digits.data() + digits.size(), rank);
     MT_USER_CHECK(
         blank != std::string_view::npos && fault == std::errc() && stop == digits.data() + digits.size(),
-        ErrorClass::data, cat(place, ": '", printable(line, 60), "' is no token with a rank"), kHint);
+        ErrorClass::data, cat(place, ": '", printable(line, 60), "' is not a token with a rank"), kHint);
     out->add(decode_base64(line.substr(0, blank), place), rank, place);
   }
   MT_USER_CHECK(out->count() > 0, ErrorClass::data, cat(where, " is empty"), kHint);

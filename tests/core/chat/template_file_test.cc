@@ -59,7 +59,7 @@ TEST_CASE("a template is found where models keep it, with the tokens it may name
 TEST_CASE("settings that are none say so") {
   Folder model;
   model.put("tokenizer_config.json", "[1]");
-  CHECK(failure(model.path).find("is no JSON object") != std::string::npos);
+  CHECK(failure(model.path).find("is not a JSON object") != std::string::npos);
   model.put("tokenizer_config.json", "{}");
   CHECK(failure(model.path).find("has no chat_template") != std::string::npos);
   model.put("tokenizer_config.json", R"({"chat_template": [1, {"name": 2}]})");

@@ -106,7 +106,7 @@ TEST_CASE("the recipe's own body stands last unless _self_ says otherwise") {
       {"defaults:\n- db: mysql\n- db@other: sqlite\n",
        {},
        "{db: {host: my, user: root}, other: {host: lite, file: x.db}}"},
-      {"defaults:\n- _self_\n- db: mysql\n- _self_\n", {}, "_self_ is here twice"},
+      {"defaults:\n- _self_\n- db: mysql\n- _self_\n", {}, "_self_ appears twice"},
       {"defaults: []\na: 1\n", {}, "{a: 1}"},
       {"a: 1\n", {}, "{a: 1}"},
       {"defaults:\n- _self_@x\n", {}, "_self_ cannot have a package"},
@@ -136,7 +136,7 @@ TEST_CASE("packages say where a config lands") {
       {"defaults:\n- g: late_header\n", {}, "{g: {v: 1}}"},
       {"defaults:\n- server@admin: apache\n", {}, "{admin: {db: {kind: server-mysql}, port: 80}}"},
       {"defaults:\n- server/apache@admin\n", {}, "{admin: {db: {kind: server-mysql}, port: 80}}"},
-      {"defaults:\n- db@.x: mysql\n", {}, "is no group"},
+      {"defaults:\n- db@.x: mysql\n", {}, "is not a group"},
   });
 }
 
@@ -198,6 +198,20 @@ TEST_CASE("choices are changed by override entries and by the command line") {
   });
 }
 
+TEST_CASE("an option may be named by a variable of the environment") {
+  ::setenv("MTRAIN_TEST_DB", "mysql", 1);
+  ::unsetenv("MTRAIN_TEST_ABSENT");
+  ::setenv("MTRAIN_TEST_TOKEN", "mysql", 1);
+  check({
+      {"defaults:\n- db: ${oc.env:MTRAIN_TEST_DB}\n", {}, "{db: {host: my, user: root}}"},
+      {"defaults:\n- db: ${env:MTRAIN_TEST_ABSENT,mysql}\n", {}, "{db: {host: my, user: root}}"},
+      {"defaults:\n- db@k: ${oc.env:MTRAIN_TEST_DB}\n- mix: ${db@k}_apache\n", {}, "{k: {host: my, user: root}, mix: {mixed: true}}"},
+      {"defaults:\n- db: ${oc.env:MTRAIN_TEST_ABSENT}\n", {}, "the environment variable MTRAIN_TEST_ABSENT is not set"},
+      {"defaults:\n- db: ${oc.env:MTRAIN_TEST_TOKEN}\n", {}, "may be a secret"},
+      {"defaults:\n- db: ${now:%Y}\n", {}, "configs are chosen before it has a value"},
+  });
+}
+
 // https://hydra.cc/docs/patterns/specializing_config/
 TEST_CASE("an option may be named after other choices") {
   check({
@@ -230,13 +244,13 @@ TEST_CASE("malformed lists and files are refused where they stand") {
       {"defaults:\n- null\n", {}, "wanted a name"},
       {"defaults:\n- db: {a: 1}\n", {}, "wanted an option"},
       {"defaults:\n- db: ../x\n", {}, "wanted an option"},
-      {"defaults:\n- ../db/mysql\n", {}, "is no name"},
-      {"defaults:\n- 'db\\mysql'\n", {}, "is no name"},
+      {"defaults:\n- ../db/mysql\n", {}, "is not the name"},
+      {"defaults:\n- 'db\\mysql'\n", {}, "is not the name"},
       {"defaults:\n- optionl db: mysql\n", {}, "unknown word 'optionl'"},
       {"defaults:\n- optional override db: mysql\n", {}, "cannot be optional"},
-      {"defaults:\n- override common\n", {}, "is no name"},
+      {"defaults:\n- override common\n", {}, "is not the name"},
       {"defaults:\n- ./missing.yaml\n", {}, "there is no file"},
-      {"defaults:\n- ./../x.yaml\n", {}, "is no file beside"},
+      {"defaults:\n- ./../x.yaml\n", {}, "is not a file next to"},
       {"defaults:\n- loop/one\n", {}, "include one another"},
       {"defaults:\n- bad: syntax\n", {}, "syntax.yaml:"},
       {"defaults:\n- nothing/here\n", {}, "there is no config nothing/here"},

@@ -235,12 +235,12 @@ TEST_CASE("a literal interpolation and a secret survive or vanish as they should
 TEST_CASE("faults of YAML, overrides and settings share one report") {
   std::string broken = faults("train: {steps: 1\n", {"a b=1", "optimizer.lr=[1"});
   CHECK(broken.find("yaml-syntax") != std::string::npos);
-  CHECK(broken.find("is no key") != std::string::npos);
+  CHECK(broken.find("is not a key") != std::string::npos);
   CHECK(broken.find("without its ']'") != std::string::npos);
   std::string empty = faults("");
   CHECK(empty.find("error[empty]") != std::string::npos);
   CHECK(faults("- a\n").find("a recipe is a map of sections, this is a list") != std::string::npos);
-  CHECK(faults("train:1\n").find("write a blank behind the ':'") != std::string::npos);
+  CHECK(faults("train:1\n").find("write a space behind the ':'") != std::string::npos);
 }
 
 TEST_CASE("every one of twenty thousand unknown settings is reported") {  // how the work grows: tests/growth

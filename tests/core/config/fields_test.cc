@@ -177,7 +177,7 @@ TEST_CASE("a value of the wrong kind is refused with its place and its fix") {
       {"cout: 3", "unknown-key", "did you mean count"},
       {"rope.theta: 3", "unknown-key", "nested maps"},
       {"theta: 3", "unknown-key", "rope.theta"},
-      {"{count:3}", "unknown-key", "write a blank behind the ':': count: 3"},
+      {"{count:3}", "unknown-key", "write `count: 3`"},
       {"zzzzzzzz: 3", "unknown-key", "no such setting"},
       {"[1]", "wrong-type", "a map of settings"},
       {"count: 3\nnum_things: 4", "conflict", "keep one"},

@@ -129,7 +129,7 @@ TEST_CASE("what cannot be computed is reported at its place, once") {
       {"a: ${nothing_of_the_kind:X}", "there are: oc.env"},
       {"a: ${b", "'${' without its '}'"},
       {"a: ${}", "names nothing"},
-      {"a: ${b..c}", "is no path"},
+      {"a: ${b..c}", "is not a path"},
       {"a: [1]\nb: x${a}", "a list cannot stand inside a text"},
       {"a: ${oc.env}", "there is no oc.env"},
       {"a: ${oc.env:A,B,C}", "takes 1 to 2 arguments"},

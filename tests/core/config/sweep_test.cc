@@ -117,7 +117,7 @@ TEST_CASE("what no sweep can be is refused with its fix") {
   const Row rows[] = {
       {{"a=choice()"}, "no value to choose from"},
       {{"a=choice(choice(1))"}, "nested"},
-      {{"a=choice(1),2"}, "beside further values"},
+      {{"a=choice(1),2"}, "combined with further values"},
       {{"a=[choice(1,2)]"}, "inside a list"},
       {{"a=1,"}, "a value is missing"},
       {{"a=choice(1,,2)"}, "a value is missing"},
@@ -141,12 +141,12 @@ TEST_CASE("what no sweep can be is refused with its fix") {
       {{"a=zip(b=1)"}, "needs a choice"},
       {{"a=zip(b=interval(1,2))"}, "needs a choice"},
       {{"a=zip(1)"}, "each member"},
-      {{"a=zip(.=choice(1))"}, "no path of a setting"},
+      {{"a=zip(.=choice(1))"}, "not the path of a setting"},
       {{"a=1,2", "a=3,4"}, "varies twice"},
       {{"a=1,2", "z=zip(a=choice(1,2))"}, "varies twice"},
       {{"~a=1,2"}, "one value"},
       {{"a=chioce(1,2)"}, "did you mean choice"},
-      {{"a=append(1),2"}, "beside further values"},
+      {{"a=append(1),2"}, "combined with further values"},
       {{"a=range(0,400)", "b=range(0,400)"}, "160000 trials"},
       {{"a=range(0,99999)", "b=range(0,99999)", "c=range(0,99999)"}, "more than 200000 values"},
       {{"z=zip(a1=range(9),a2=range(9),a3=range(9),a4=range(9),a5=range(9),a6=range(9),a7=range(9),a8=range("

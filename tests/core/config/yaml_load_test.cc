@@ -132,7 +132,7 @@ TEST_CASE("what is not a recipe is refused, with its place") {
       {"a: &k x\n*k : 1\n", "yaml-key", "r.yaml:2:1", "alias"},
       {"~: 1\n", "yaml-key", "r.yaml:1:1", "empty key"},
       {": 1\n", "yaml-key", "r.yaml:1:1", "empty key"},
-      {"a: b: c\n", "yaml-syntax", "r.yaml:1:5", "':'"},
+      {"a: b: c\n", "yaml-syntax", "r.yaml:1:4", "':'"},
       {"a:\n\t b: 1\n", "yaml-syntax", "r.yaml:2:1", "tab"},
       {"a: [1, 2\nb: 3\n", "yaml-syntax", "r.yaml:", "'['"},
       {"a: {x: 1\n", "yaml-syntax", "r.yaml:", "'{'"},

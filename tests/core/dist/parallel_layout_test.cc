@@ -37,7 +37,7 @@ TEST_CASE("dist.order and sizes that make no mesh are refused") {
   CHECK(refusal({.world_size = 8, .pp = 2, .ep = 8}) ==
         "8 ranks cannot be cut into groups of etp 1 x ep 8 x pp 2 = 16");
   CHECK(refusal({.world_size = 8, .order = "tp-xp-dp"}) ==
-        "dist.order 'tp-xp-dp' names 'xp', which is no axis");
+        "dist.order 'tp-xp-dp' names 'xp', which is not an axis");
   CHECK(refusal({.world_size = 8, .order = "tp-dp-tp"}) == "dist.order 'tp-dp-tp' names 'tp' twice");
   CHECK(refusal({.world_size = 8, .order = "tp-cp-ep-pp"}) ==
         "dist.order 'tp-cp-ep-pp' leaves out 'dp', but dp is 8");

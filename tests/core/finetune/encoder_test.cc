@@ -1,5 +1,6 @@
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "../data/data_files.h"
@@ -64,6 +65,22 @@ TEST_CASE("a template that marks what is generated is believed, turn by turn") {
   CHECK(Lab(TrainOn::assistant, marked).learnt(chat_of(talk, {true, false, true})) == "aa>....");
 }
 
+TEST_CASE("a template that comes with mtrain is chosen by name, and its special tokens are looked for in the tokenizer") {
+  ByteTokenizer tokenizer;
+  auto encoder = [&](const char* name) { return ExampleEncoder(tokenizer, EncoderOptions{.chat_template = name}); };
+  const TokenizedExample vicuna = encoder("vicuna").encode(chat_of(kTalk));
+  std::string learnt = learnt_text(vicuna.ids, vicuna.trained);
+  learnt.erase(std::remove(learnt.begin(), learnt.end(), '.'), learnt.end());
+  CHECK(learnt == " yo> no>");
+  CHECK(encoder("vicuna").missing_special_tokens().empty());
+  CHECK(encoder("zephyr").missing_special_tokens().empty());
+  CHECK(encoder("chatml").missing_special_tokens() == std::vector<std::string>{"<|im_end|>", "<|im_start|>"});
+  CHECK(encoder("chatml").identity() != encoder("vicuna").identity());
+  expect_error(ErrorClass::config, {"dataset.chat_template", "dataset.template_path", "both"}, [&] {
+    ExampleEncoder(tokenizer, EncoderOptions{.chat_template = "chatml", .template_path = "t.jinja"});
+  });
+}
+
 TEST_CASE("the date that templates see is the recipe's") {
   Lab lab(TrainOn::all, "{{ strftime_now('%d %b %Y') }}");
   CHECK(lab.learnt(chat_of(R"([{"role":"user","content":"x"}])")) == "26 Jul 2024");
@@ -97,7 +114,7 @@ TEST_CASE("what cannot be encoded is told") {
   ByteTokenizer tokenizer;
   ExampleEncoder plain(tokenizer, {});
   CHECK_FALSE(plain.has_template());
-  expect_error(ErrorClass::config, {"x:1", "no chat template", "dataset.template_path"}, [&] { plain.encode(chat_of(kTalk)); });
+  expect_error(ErrorClass::config, {"x:1", "no chat template", "dataset.chat_template", "chatml", "dataset.template_path"}, [&] { plain.encode(chat_of(kTalk)); });
   Example ids;
   ids.kind = Example::Kind::tokens;
   ids.trained = {1, 1};

@@ -53,7 +53,7 @@ TEST_CASE("what is no record is told with its place, or left out and counted") {
     std::string text;
     std::vector<std::string> says;
   };
-  for (const Fault& fault : {Fault{"{\"a\":1}\n{\"a\":\n", {"x:2", "no valid JSON", "byte"}},
+  for (const Fault& fault : {Fault{"{\"a\":1}\n{\"a\":\n", {"x:2", "not valid JSON", "byte"}},
                              {"{\"a\":1}\n7\n", {"x:2", "number, not an object"}},
                              {"{\"a\":1}\n{\"a\":1e400}\n", {"x:2", "cannot be read", "1e400"}},
                              {"[{\"a\":1},{\"a\":-1e400}]", {"record 1", "cannot be read", "1e400"}},
@@ -62,7 +62,7 @@ TEST_CASE("what is no record is told with its place, or left out and counted") {
                              {"{\"a\":" + deep + "}", {"x:1", "nested deeper"}},
                              {"{\"a\":\"\xFF\"}", {"x:1", "UTF-8"}},
                              {"{\"a\":\"\\ud800\"}", {"x:1", "surrogate"}},
-                             {"[{\"a\":1},\n{\"a\":]", {"record 1", "no valid JSON", "byte"}},
+                             {"[{\"a\":1},\n{\"a\":]", {"record 1", "not valid JSON", "byte"}},
                              {"[{\"a\":1}, 3]", {"record 1", "number, not an object"}},
                              {"[{\"a\":1}, [2]]", {"record 1", "array, not an object"}},
                              {"[{\"a\":1,\"a\":1}]", {"record 0", "'a' twice"}}}) {

@@ -112,12 +112,12 @@ TEST_CASE("conversations of any make become messages with tools and weights") {
   Example split = read(prompt_completion, R"({"prompt":[{"role":"user","content":"q"},{"role":"assistant","content":"0"},
       {"role":"user","content":"r"}],"completion":[{"role":"assistant","content":"a"}]})");
   CHECK(split.spoken == std::vector<bool>{false, false, false, true});
-  expect_fault("who speaks", [] { read(openai, R"({"messages":[{"content":"x"}]})"); });
+  expect_fault("without a role", [] { read(openai, R"({"messages":[{"content":"x"}]})"); });
   expect_fault("without content", [] { read(openai, R"({"messages":[{"role":"user"}]})"); });
   expect_fault("of type 'image_url'", [] { read(openai, R"({"messages":[{"role":"user","content":[{"type":"image_url"}]}]})"); });
   expect_fault("no list", [] { read(openai, R"({"messages":"x"})"); });
   expect_fault("no messages", [] { read(openai, R"({"messages":[]})"); });
-  expect_fault("no JSON object", [] { read(sharegpt, R"j({"conversations":[{"from":"function_call","value":"f()"}]})j"); });
+  expect_fault("not a JSON object", [] { read(sharegpt, R"j({"conversations":[{"from":"function_call","value":"f()"}]})j"); });
 }
 
 TEST_CASE("segments and tokens say themselves what is learnt") {
@@ -132,7 +132,7 @@ TEST_CASE("segments and tokens say themselves what is learnt") {
   CHECK(read(tokens, R"({"input_ids":[5]})").trained == std::vector<uint8_t>{1});
   expect_fault("labels[1] is 7 where input_ids has 6", [] { read(tokens, R"({"input_ids":[5,6],"labels":[5,7]})"); });
   expect_fault("2 input_ids but 1 labels", [] { read(tokens, R"({"input_ids":[5,6],"labels":[5]})"); });
-  expect_fault("no integer", [] { read(tokens, R"({"input_ids":[5.5]})"); });
+  expect_fault("not an integer", [] { read(tokens, R"({"input_ids":[5.5]})"); });
   expect_fault("beyond 32 bits", [] { read(tokens, R"({"input_ids":[18446744073709551615]})"); });
 }
 

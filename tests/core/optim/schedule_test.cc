@@ -47,6 +47,18 @@ TEST_CASE("schedule: no type leaves [min_lr, lr] or rises after warmup") {
     }
 }
 
+TEST_CASE("schedule: warmup that does not fit before the end of the decay ends there") {
+  for (const char* type : {"linear", "cosine", "wsd"})
+    for (int64_t step = 0; step < 50; ++step)
+      CHECK(near(learning_rate(of(type, 60), kLr, step, 50), kLr * static_cast<double>(step + 1) / 50));
+  for (const char* type : {"constant", "inverse_sqrt"})
+    CHECK(near(learning_rate(of(type, 60), kLr, 49, 50), kLr * 50 / 60));
+  ScheduleConfig early = of("linear", 60);
+  early.decay_steps = 20;
+  CHECK(near(learning_rate(early, kLr, 19, 100), kLr));
+  CHECK(near(learning_rate(early, kLr, 60, 100), 3e-5));
+}
+
 TEST_CASE("schedule: constant") {
   for (int64_t step : {10, 50, 99, 5000}) CHECK(learning_rate(of("constant"), kLr, step, 100) == kLr);
 }

@@ -22,7 +22,7 @@ TEST_CASE("placement: text and back") {
   CHECK(parse_placement("S(12)").dim() == 12);
   for (const char* bad : {"", "r", "S", "S()", "S(-1)", "S(1", "S(x)", "S(1)x", "S(999)", "RI", "S(1 )"}) {
     INFO(bad);
-    CHECK_THROWS_WITH_AS(parse_placement(bad), doctest::Contains("is no placement"), Error);
+    CHECK_THROWS_WITH_AS(parse_placement(bad), doctest::Contains("is not a placement"), Error);
   }
   CHECK_THROWS_AS(Placement::S(-1), Error);
   CHECK_THROWS_AS((void)Placement::R().dim(), Error);

@@ -135,7 +135,7 @@ TEST_CASE("saved texts survive the way through JSON and through a folder") {
 
   fs::path folder = fs::temp_directory_path() / "mtrain-saved-config-test";
   fs::remove_all(folder);
-  write_saved_config(saved, folder);
+  write_saved_config(saved, folder / "config");
   SavedConfig read = read_saved_config(folder);
   CHECK(read.raw == saved.raw);
   CHECK(read.files == saved.files);

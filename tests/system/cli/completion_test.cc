@@ -30,6 +30,8 @@ void make_project(const Scratch& scratch) {
   write_at(scratch / "other/deep.yaml", tiny_recipe());
   write_at(scratch / "runs/first/config/resolved.yaml", "");
   write_at(scratch / "runs/first/checkpoints/step-5/manifest.json", "");
+  for (const char* file : {"data/web.bin", "data/web.idx", "data/notes.txt", "models/gpt/config.json", "models/gpt/tokenizer.json"})
+    write_at(scratch / file, "");
 }
 
 }  // namespace
@@ -58,9 +60,8 @@ TEST_CASE("what is offered where") {
       {"config show tiny optimizer.", {"optimizer.lr"}, {}},
       {"config show tiny optimizer.lr train.st", {"train.steps="}, {}},
       {"config explain tra", {"train."}, {"tiny"}},
-      {"config show tiny --", {"--raw", "--minimal", "--format", "--plugin-path"}, {"--from"}},
+      {"config show tiny --", {"--raw", "--minimal", "--json", "--flags", "--plugin-path"}, {"--from", "--format"}},
       {"config show --format ''", {"json", "yaml", "flags"}, {}},
-      {"check --format j", {"json"}, {"text"}},
       {"check --gpu h", {"h100", "h200"}, {"a100"}},
       {"rerun ''", {"runs/first"}, {"recipes/tiny.yaml"}},
       {"rerun runs/", {"runs/first"}, {}},
@@ -68,6 +69,23 @@ TEST_CASE("what is offered where") {
       {"plugins inspect opt", {"optimizer_adamw"}, {"model_llama"}},
       {"completion ''", {"bash", "zsh", "fish"}, {}},
       {"tiny nonsense.", {}, {"nonsense."}},
+      {"data inspect data/", {"data/web"}, {"data/web.idx", "data/notes.txt"}},
+      {"data verify ''", {"data/"}, {}},
+      {"data prepare -i data/", {"data/notes.txt"}, {}},
+      {"data prepare -t ''", {"hf", "byte"}, {"llama"}},
+      {"data prepare -t hf pa", {"path="}, {}},
+      {"data prepare -t hf path=mod", {"path=models/"}, {}},
+      {"data pack data/", {"data/notes.txt"}, {}},
+      {"tiny -f da", {"data/"}, {}},
+      {"tiny dataset.path=data/", {"dataset.path=data/web", "dataset.path=data/notes.txt"}, {"dataset.path=data/bible"}},
+      {"tiny dataset.path=", {"dataset.path=data/"}, {"dataset.path=data/bible"}},
+      {"tiny tokenizer.path=models/gpt/", {"tokenizer.path=models/gpt/tokenizer.json"}, {}},
+      {"tiny model.init_from=", {"model.init_from=runs/first", "model.init_from=models/"}, {"model.init_from=/models/Llama-3.2-1B"}},
+      {"tiny model.init_from=models/", {"model.init_from=models/gpt"}, {}},
+      {"check run", {"runs/first"}, {}},
+      {"config show runs/", {"runs/first"}, {}},
+      {"help da", {"data"}, {"tiny"}},
+      {"help data pr", {"prepare"}, {}},
   };
   for (const auto& asked : table) {
     std::string offered = candidates(scratch.path(), asked.words);
@@ -105,6 +123,7 @@ TEST_CASE("the scripts: each is printed; bash completes with the real one") {
   if (!fs::exists("/bin/bash")) return;
   Scratch scratch("mtrain-bash");
   make_project(scratch);
+  scratch.write("with space.yaml", tiny_recipe());
   scratch.write("ask.sh",
                 "source <(" + mtrain_binary() +
                     " completion bash)\n"
@@ -113,7 +132,8 @@ TEST_CASE("the scripts: each is printed; bash completes with the real one") {
                     "); COMPREPLY=(); _mtrain;\n"
                     "  printf '<%s>' \"${COMPREPLY[@]}\"; echo; }\n"
                     "ask 'mtrain che'\nask 'mtrain tiny optimizer.l'\nask 'mtrain tiny model.recompute=f'\n"
-                    "ask 'mtrain check tiny optimizer=f'\nask 'mtrain check other/'\n");
+                    "ask 'mtrain check tiny optimizer=f'\nask 'mtrain check other/'\n"
+                "ask 'mtrain data inspect data/w'\nask 'mtrain check with'\nask 'mtrain check with\\ s'\n");
   Outcome bash = run({.arguments = {"/bin/bash", "-c", "cd " + scratch.path().string() + " && bash ask.sh"}});
   CHECK_MESSAGE(bash.status == 0, bash.err);
   CHECK(bash.out ==
@@ -121,5 +141,8 @@ TEST_CASE("the scripts: each is printed; bash completes with the real one") {
         "<optimizer.lr=>\n"
         "<full >\n"
         "<fast >\n"
-        "<other/deep.yaml >\n");
+        "<other/deep.yaml >\n"
+        "<data/web >\n"
+        "<with\\ space.yaml >\n"
+        "<with\\ space.yaml >\n");
 }

@@ -228,8 +228,8 @@ TEST_CASE("what does not fit FP8 is refused with the way out") {
   for (const Case& c : std::vector<Case>{
            {{"mixed_precision.fp8=hybrid", "mixed_precision.dtype=fp32"}, "need a network that computes in bf16 or fp16"},
            {{"mixed_precision.fp8=hybrid", "mixed_precision.fp4=nvfp4"}, "a product has one type"},
-           {{"mixed_precision.fp8=hybrid", "model.ffn_hidden_size=390"}, "390 is no multiple of 16"},
-           {{"mixed_precision.fp8=e4m3", "mixed_precision.fp8_recipe=mxfp8", "model.ffn_hidden_size=400"}, "400 is no multiple of 32"},
+           {{"mixed_precision.fp8=hybrid", "model.ffn_hidden_size=390"}, "390 is not a multiple of 16"},
+           {{"mixed_precision.fp8=e4m3", "mixed_precision.fp8_recipe=mxfp8", "model.ffn_hidden_size=400"}, "400 is not a multiple of 32"},
            {{"mixed_precision.fp8=hybrid", "mixed_precision.last_bf16_layers=3"}, "which leaves none"},
            {{"mixed_precision.fp8=hybrid", "mixed_precision.fp8_output=true"}, "needs fp8_recipe=mxfp8"},
            {{"mixed_precision.fp8=hybrid", "mixed_precision.fp8_attention=true"}, "attention in FP8"},

@@ -57,3 +57,20 @@ TEST_CASE("recomputation and offloading: the same bits with less memory") {
         }
       }
 }
+
+TEST_CASE("parts of a layer of experts that are computed again: the same bits with no more memory") {
+  Scratch scratch("mtrain-recompute-experts");
+  const std::string recipe =
+      scratch.write("r.yaml", recipe_text("type: moe, moe: {experts: 4, top_k: 2, ffn_hidden_size: 96, shared_ffn_hidden_size: 64, "
+                                          "router: {balancing: [aux_loss], aux_loss_coeff: [0.01]}}"));
+  for (const char* layout : {"", "dist.nproc=2 dist.ep=2"}) {
+    Seen kept = seen_of(recipe, scratch / "run", layout);
+    for (const char* part : {"moe", "moe_act", "shared_experts"}) {
+      CAPTURE(std::string(part));
+      CAPTURE(std::string(layout));
+      Seen seen = seen_of(recipe, scratch / "run", std::string(layout) + " model.recompute=selective model.recompute_modules=[" + part + "]");
+      CHECK(seen.numbers == kept.numbers);
+      CHECK(seen.memory <= kept.memory);
+    }
+  }
+}

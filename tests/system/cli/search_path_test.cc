@@ -69,12 +69,12 @@ TEST_CASE("warnings of a recipe that is in order are shown") {
   Outcome old = cli({"check", recipe, "train.train_iters=7", "--resolved"});
   CHECK(old.status == 0);  // an override counts, whichever name it says
   CHECK_MESSAGE(has(old.out, "steps: 7"), old.out);
-  CHECK_MESSAGE(has(old.err, "warning[renamed] train.train_iters: is called train.steps now"), old.err);
+  CHECK_MESSAGE(has(old.err, "warning[renamed] train.train_iters: is another name for train.steps"), old.err);
   recipe = scratch.write("old.yaml",
                          "model: {type: llama, num_layers: 2}\ndataset: mock\ntrain: {train_iters: 5}\n");
   Outcome warned = cli({"check", recipe}), quiet = cli({"check", recipe, "-q"});
   CHECK(warned.status == 0);
-  CHECK_MESSAGE(has(warned.err, "warning[renamed] train.train_iters: is called train.steps now"), warned.err);
+  CHECK_MESSAGE(has(warned.err, "warning[renamed] train.train_iters: is another name for train.steps"), warned.err);
   CHECK(quiet.err.empty());
 }
 

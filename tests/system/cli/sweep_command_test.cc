@@ -82,3 +82,71 @@ TEST_CASE("train -m runs the trials one after another, each in a folder of its o
   Outcome stopped = with({"run.dir=" + (scratch / "x").string(), "model.init_from='',/nowhere"});
   CHECK(stopped.status == 12);
 }
+
+namespace {
+
+std::vector<std::vector<std::string>> csv(const fs::path& file) {
+  std::vector<std::vector<std::string>> rows;
+  std::stringstream lines(slurp(file));
+  for (std::string line; std::getline(lines, line);) {
+    rows.emplace_back();
+    std::stringstream fields(line);
+    for (std::string field; std::getline(fields, field, ',');) rows.back().push_back(field);
+  }
+  return rows;
+}
+
+}  // namespace
+
+TEST_CASE("a sweep ends with a table and sweep.csv, also when a trial fails or it is stopped") {
+  Scratch scratch("mtrain-sweep-table");
+  std::string r = scratch.write("r.yaml", tiny_recipe());
+  auto sweep = [&](const std::string& folder, std::vector<std::string> more, Command command = {}) {
+    command.arguments = {mtrain_binary(), r, "-m", "train.steps=6", "validation.interval=3", "run.dir=" + (scratch / folder).string()};
+    command.arguments.insert(command.arguments.end(), more.begin(), more.end());
+    return run(command);
+  };
+  Outcome good = sweep("good", {"optimizer.lr=1e-3,2e-3", "rng.seed=1,2"});
+  REQUIRE_MESSAGE(good.status == 0, good.err);
+  CHECK(has(good.out, "best valid loss"));
+  auto rows = csv(scratch / "good/sweep.csv");
+  REQUIRE(rows.size() == 5);
+  CHECK(rows[0] == std::vector<std::string>{"trial", "optimizer.lr", "rng.seed", "outcome", "steps", "last_loss", "best_loss",
+                                            "best_val_loss", "seconds"});
+  for (size_t i = 1; i < rows.size(); ++i) {
+    CHECK(rows[i][0] == std::to_string(i - 1));
+    CHECK(rows[i][1] == (i < 3 ? "1e-3" : "2e-3"));
+    CHECK(rows[i][2] == (i % 2 == 1 ? "1" : "2"));
+    CHECK(rows[i][3] == "done");
+    CHECK(rows[i][4] == "6");
+    CHECK(std::stod(rows[i][6]) <= std::stod(rows[i][5]));
+    CHECK(has(slurp(scratch / "good" / rows[i][0] / "metrics.jsonl"), "\"loss\":" + rows[i][5] + ","));
+    CHECK(has(slurp(scratch / "good" / rows[i][0] / "metrics.jsonl"), "\"val_loss\":" + rows[i][7]));
+  }
+
+  Outcome failed = sweep("failed", {"dataset.vocab_size=1000,200"});
+  CHECK(failed.status != 0);
+  CHECK(has(failed.out, "failed ("));
+  rows = csv(scratch / "failed/sweep.csv");
+  REQUIRE(rows.size() == 3);
+  CHECK(rows[1][2].starts_with("failed ("));
+  CHECK(rows[2][2] == "not run");
+  Outcome kept = sweep("kept", {"dataset.vocab_size=1000,200", "--keep-going"});
+  CHECK(kept.status != 0);
+  rows = csv(scratch / "kept/sweep.csv");
+  REQUIRE(rows.size() == 3);
+  CHECK(rows[2][2] == "done");
+
+  Outcome stopped = sweep("stopped", {"rng.seed=1,2"},
+                          {.arguments = {},
+                           .environment = {"MTRAIN_FAULT=train.step:0:delay=300"},
+                           .signal_after = 0.01,
+                           .signal_file = scratch / "stopped/0/metrics.jsonl",
+                           .signal = SIGTERM});
+  CHECK(stopped.status == 128 + SIGTERM);
+  CHECK(has(stopped.out, "stopped"));
+  rows = csv(scratch / "stopped/sweep.csv");
+  REQUIRE(rows.size() == 3);
+  CHECK(rows[1][2] == "stopped");
+  CHECK(rows[2][2] == "not run");
+}

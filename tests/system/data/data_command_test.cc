@@ -151,7 +151,7 @@ TEST_CASE("stats, merge and show tell of pairs") {
   auto stats = run(scratch, "data stats x --duplicates");
   CHECK(stats.status == 0);
   for (const char* part :
-       {"shortest 4, median 4, longest 6", "4-7         3  ####", "1 documents have been there before"})
+       {"shortest 4, median 4, longest 6", "4-7         3  ####", "1 document repeats an earlier one token for token"})
     CHECK_MESSAGE(stats.out.find(part) != std::string::npos, stats.out);
   CHECK(nlohmann::json::parse(run(scratch, "data stats x --json").out)["histogram"][3]["tokens"] == 14);
   auto merged = run(scratch, "data merge x x -o xx");
@@ -183,6 +183,20 @@ TEST_CASE("render is a filter from conversations to text, tokens and what is lea
   for (int i : {21, 22, 23}) CHECK(json["mask"][static_cast<size_t>(i)] == 1);
   CHECK(json["assistant"] == nlohmann::json::parse("[[20, 23]]"));
   CHECK(json["mask_by"] == "prefixes");
+  put(scratch / "sharegpt.jsonl",
+      "{\"conversations\": [{\"from\": \"human\", \"value\": \"h\"}, {\"from\": \"gpt\", \"value\": \"ok\"}]}\n"
+      "{\"instruction\": \"h\", \"output\": \"ok\"}\n");
+  done = run(scratch, "data render sharegpt.jsonl --template t.jinja");
+  REQUIRE_MESSAGE(done.status == 0, done.err);
+  const std::string line = "{\"text\":\"<user>h;<assistant>ok;\",\"assistant\":[[19,22]],\"mask_by\":\"prefixes\"}\n";
+  CHECK(done.out == line + line);
+  put(scratch / "text.jsonl", "{\"text\": \"once upon a time\"}\n");
+  done = run(scratch, "data render text.jsonl --template t.jinja");
+  CHECK(done.status == 11);
+  CHECK(done.err.find("text.jsonl:1: is a record of the format text, which is not a conversation") != std::string::npos);
+  done = run(scratch, "data render x.jsonl --template vicuna -t byte");
+  REQUIRE_MESSAGE(done.status == 0, done.err);
+  CHECK(nlohmann::json::parse(done.out)["text"].get<std::string>().ends_with("USER: h\u00e9 ASSISTANT: ok<|endoftext|>"));
   put(scratch / "bad.jsonl", "{\"messages\": []}\n{\"messages\": 1}\n");
   done = run(scratch, "data render bad.jsonl --template t.jinja");
   CHECK(done.status == 11);

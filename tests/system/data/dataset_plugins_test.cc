@@ -247,7 +247,7 @@ TEST_CASE("gpt rearranges documents for fill in the middle, the same each time")
   CHECK(changed == 49);  // each begins with a mark
   expect_error(ErrorClass::config, {"dataset.fim.prefix is not set"},
                [&] { lab.plugins.dataset("gpt", "{path: x, fim: {rate: 0.5}}", lab.context); });
-  expect_error(ErrorClass::config, {"dataset.fim.middle", "'<mid>' is no special token"}, [&] {
+  expect_error(ErrorClass::config, {"dataset.fim.middle", "'<mid>' is not a special token"}, [&] {
     lab.plugins.dataset("gpt", "{path: x, fim: {rate: 0.5, prefix: <|endoftext|>, middle: <mid>, suffix: <|endoftext|>}}",
                         lab.context);
   });
@@ -273,7 +273,7 @@ TEST_CASE("gpt tells what is wrong and what to do") {
            {"{path: x, weights: [1]}", ErrorClass::config, {"1 values for 0"}},
            {"{paths: [x, x], weights: [1]}", ErrorClass::config, {"1 values for 2"}},
            {"{paths: [x], weights: [0]}", ErrorClass::config, {"add up to 0"}},
-           {"{path: x, split: abc}", ErrorClass::config, {"'abc' is no share"}},
+           {"{path: x, split: abc}", ErrorClass::config, {"'abc' is not a share"}},
            {"{path: x, splits: '1'}", ErrorClass::config, {"splits"}},
            {"{path: nowhere}", ErrorClass::data, {"nowhere.idx does not exist"}},
            {"{path: book.txt}",

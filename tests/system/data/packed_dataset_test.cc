@@ -76,8 +76,8 @@ TEST_CASE("packs from disk train as the same records packed in memory") {
   Datasets datasets;
   put(scratch / "x.jsonl", records(60));
   put(scratch / "v.jsonl", records(9, 100));
-  for (const char* more : {"", " --data packed_length=12", " --data too_long=drop", " --data train_on=all"}) {
-    const std::string words = more, setting = words.empty() ? "" : words.substr(words.find("--data ") + 7);
+  for (const char* more : {"", " dataset.packed_length=12", " dataset.too_long=drop", " dataset.train_on=all"}) {
+    const std::string words = more, setting = words.empty() ? "" : words.substr(words.find('.') + 1);
     const std::string yaml =
         setting.empty() ? "" : cat(", ", setting.substr(0, setting.find('=')), ": ", setting.substr(setting.find('=') + 1));
     CAPTURE(words);

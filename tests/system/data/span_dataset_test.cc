@@ -198,7 +198,7 @@ TEST_CASE("t5 finds its sentinels by name or at the end of the vocabulary") {
            {"{path: x, sentinel: '', sentinels: 300}", byte.get(), {"300 of a vocabulary of 257"}},
            {"{path: x, sentinel: ''}", byte.get(), {"id 256 is to be a sentinel, and ends texts"}},
            {"{path: x, end_token: <extra_id_3>}", spans.byte.get(), {"is to be a sentinel, and ends texts"}},
-           {"{path: x, end_token: <extra_id>}", spans.byte.get(), {"dataset.end_token", "no special token"}},
+           {"{path: x, end_token: <extra_id>}", spans.byte.get(), {"dataset.end_token", "not a special token"}},
            {"{path: x, mask_probability: 1}", spans.byte.get(), {"mask_probability"}},
            {"{path: x, mean_span: 0}", spans.byte.get(), {"mean_span"}},
            {"{path: x, loss: inputs}", spans.byte.get(), {"loss", "targets"}},

@@ -23,7 +23,7 @@ const std::string kWatched = "dist.silence_seconds=10";
 std::vector<std::string> launched(bool nproc, const std::string& recipe, const fs::path& folder,
                                   const std::string& word = "dist.silence_seconds=120") {
   if (!nproc) return mpirun_command(3, ":", {recipe, "-q", word, "run.dir=" + folder.string()});
-  return {mtrain_binary(), "--nproc", "3", recipe, "-q", word, "run.dir=" + folder.string()};
+  return {mtrain_binary(), "--nproc", "3", recipe, "-q", "dist.comm=mpi", word, "run.dir=" + folder.string()};
 }
 
 }  // namespace

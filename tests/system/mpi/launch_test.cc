@@ -32,7 +32,7 @@ void other_build(const fs::path& folder, const std::string& plugin) {
 
 }  // namespace
 
-TEST_CASE("--nproc and mpirun train what threads train, and mpirun says how many") {
+TEST_CASE("--nproc with dist.comm=mpi and mpirun train what threads train, and mpirun says how many") {
   MT_NEEDS_MPI();
   Scratch scratch("mtrain-launch");
   std::string recipe = scratch.write("job.yaml", job_recipe());
@@ -40,7 +40,7 @@ TEST_CASE("--nproc and mpirun train what threads train, and mpirun says how many
   REQUIRE_MESSAGE(threads.status == 0, threads.err);
   std::string expected = digest(scratch / "threads");
   Outcome launched =
-      cli({"--nproc", "3", recipe, run_dir(scratch / "launched"), "run.name=of-${world_size:}"});
+      cli({"--nproc", "3", recipe, "dist.comm=mpi", run_dir(scratch / "launched"), "run.name=of-${world_size:}"});
   REQUIRE_MESSAGE(launched.status == 0, launched.err);
   CHECK(has(launched.out, "3 ranks (mpi)"));
   CHECK(has(launched.out, "of-3"));
@@ -72,7 +72,7 @@ TEST_CASE("ranks that meet at MASTER_ADDR, as torchrun starts them, train what t
   CHECK_MESSAGE(has(lost.err, "MASTER_ADDR"), lost.err);
 }
 
-TEST_CASE("--nproc tells faults once and hands signals on") {
+TEST_CASE("--nproc with dist.comm=mpi tells faults once and hands signals on") {
   MT_NEEDS_MPI();
   Scratch scratch("mtrain-launch-signals");
   std::string recipe = scratch.write("job.yaml", job_recipe());
@@ -83,34 +83,34 @@ TEST_CASE("--nproc tells faults once and hands signals on") {
   CHECK(cli({"--nproc", "3", "-"}).status == 2);
   CHECK(cli({"--nproc", "0", recipe}).status == 2);
   CHECK(cli({"--nproc", "2", recipe, "-m", "optimizer.lr=1,2"}).status == 2);
-  Outcome missing = cli({"--nproc", "3", recipe, run_dir(scratch / "none")}, {"PATH=/nowhere"});
+  Outcome missing = cli({"--nproc", "3", recipe, "dist.comm=mpi", run_dir(scratch / "none")}, {"PATH=/nowhere"});
   CHECK(missing.status == 2);
   CHECK(has(missing.err, "mpirun"));
 
-  Outcome whole = cli({"--nproc", "3", recipe, "-q", run_dir(scratch / "whole")});
+  Outcome whole = cli({"--nproc", "3", recipe, "-q", "dist.comm=mpi", run_dir(scratch / "whole")});
   REQUIRE_MESSAGE(whole.status == 0, whole.err);
   for (int signal : {SIGTERM, SIGINT}) {
     fs::path folder = scratch / std::to_string(signal);
-    Outcome stopped = run({.arguments = {mtrain_binary(), "--nproc", "3", recipe, "-q", run_dir(folder)},
+    Outcome stopped = run({.arguments = {mtrain_binary(), "--nproc", "3", recipe, "-q", "dist.comm=mpi", run_dir(folder)},
                            .environment = {"MTRAIN_FAULT=train.step:0:delay=500"},
                            .signal_after = 0.1,
                            .signal_file = folder / "metrics.jsonl",
                            .signal = signal});
     CHECK_MESSAGE(stopped.status == 128 + signal, stopped.err);
     CHECK(cli({"checkpoint", "verify", folder.string()}).status == 0);
-    Outcome rest = cli({"--nproc", "3", recipe, "-q", run_dir(folder)});
+    Outcome rest = cli({"--nproc", "3", recipe, "-q", "dist.comm=mpi", run_dir(folder)});
     CHECK_MESSAGE(rest.status == 0, rest.err);
     CHECK(digest(folder) == digest(scratch / "whole"));
   }
 }
 
-TEST_CASE("nothing is left of a job whose --nproc is killed") {
+TEST_CASE("nothing is left of a job whose --nproc with dist.comm=mpi is killed") {
   MT_NEEDS_MPI();
   Scratch scratch("mtrain-launch-killed");
   std::string recipe = scratch.write("job.yaml", job_recipe());
   fs::path folder = scratch / "run";
   Outcome killed =
-      run({.arguments = {mtrain_binary(), "--nproc", "3", recipe, "-q", run_dir(folder), "train.steps=1000000"},
+      run({.arguments = {mtrain_binary(), "--nproc", "3", recipe, "-q", "dist.comm=mpi", run_dir(folder), "train.steps=1000000"},
            .signal_after = 0.2,
            .signal_file = folder / "metrics.jsonl"});
   CHECK(killed.status == 128 + SIGKILL);

@@ -52,8 +52,8 @@ TEST_CASE("comm_overlap over processes: the same bits on and off") {
     auto folder = [&](const char* name) { return scratch / (std::to_string(at) + name); };
     Words on = c.layout;
     on.insert(on.end(), c.overlap.begin(), c.overlap.end());
-    std::string off = trained(folder("off"), {"--nproc", "2", c.recipe, "-q"}, c.layout);
-    CHECK(trained(folder("on"), {"--nproc", "2", c.recipe, "-q"}, on) == off);
+    std::string off = trained(folder("off"), {"--nproc", "2", c.recipe, "-q", "dist.comm=mpi"}, c.layout);
+    CHECK(trained(folder("on"), {"--nproc", "2", c.recipe, "-q", "dist.comm=mpi"}, on) == off);
     CHECK(trained(folder("threads"), {c.recipe, "-q", "dist.nproc=2"}, on) == off);
     ++at;
   }

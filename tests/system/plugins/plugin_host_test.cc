@@ -120,7 +120,7 @@ TEST_CASE("faults of loading and registration leave nothing behind") {
                         {"other_name", "but registered widget 'somebody_elses'"},
                         {"twice", "registered twice"},
                         {"throws_std", "its registration failed: no screws"},
-                        {"throws_int", "no std::exception"},
+                        {"throws_int", "not a std::exception"},
                         {"throws_error", "its registration failed: no licence"},
                         {"static_throws", "a static initialiser threw: too early"},
                         {"static_exits", "ended the process with status 0"},

@@ -95,6 +95,13 @@ def main(source):
                 spoilt += 1
                 if validator.is_valid(changed(tree, path, change)):
                     faults.append(f"{file}: {'.'.join(path)}: {change.__name__} goes unnoticed")
+    for section in ("model", "optimizer", "tokenizer", "dataset"):  # plugins that this schema has never seen
+        own = copy.deepcopy(trees[source / "recipes/quickstart.yaml"])
+        own[section] = {"type": "my_own", "a_setting": 1}
+        faults += [f"a plugin of one's own: {section}: {error.message[:200]}" for error in validator.iter_errors(own)]
+        own[section] = {"type": "My own"}
+        if validator.is_valid(own):
+            faults.append(f"{section}: a name that no plugin can have goes unnoticed")
     print(f"{len(trees)} files, {spoilt} spoilt copies, {len(faults)} faults")
     print("\n".join(faults[:40]))
     return 1 if faults or not trees or not spoilt else 0

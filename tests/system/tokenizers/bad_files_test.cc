@@ -40,15 +40,15 @@ std::string json_with(const std::string& model, const std::string& more = "") {
 TEST_CASE("a tokenizer.json that cannot be right is refused with the place of the fault") {
   const std::string bpe = R"({"type": "BPE", "unk_token": "a", "vocab": {"a": 0, "b": 1, "ab": 2}, "merges": ["a b"]})";
   const BadFile files[] = {
-      {"", {"t.json", "no valid JSON"}},
-      {"{\"model\": ", {"t.json", "no valid JSON", "line 1"}},
+      {"", {"t.json", "not valid JSON"}},
+      {"{\"model\": ", {"t.json", "not valid JSON", "line 1"}},
       {"[]", {"t.json", "an object is wanted"}},
       {"{}", {"'model' is missing"}},
       {std::string(100, '[') + std::string(100, ']'), {"t.json"}},
       {json_with(R"({"type": "Magic"})"), {"model", "Magic", "BPE, WordPiece"}},
       {json_with(R"({"type": "BPE", "vocab": {"a": 0}, "merges": ["a x"]})"), {"model.merges[0]", "'x'"}},
       {json_with(R"({"type": "BPE", "vocab": {"a": 0, "b": 1}, "merges": ["a b"]})"), {"model.merges[0]", "'ab'"}},
-      {json_with(R"({"type": "BPE", "vocab": {"a": 0}, "merges": ["a a a"]})"), {"model.merges[0]", "one blank"}},
+      {json_with(R"({"type": "BPE", "vocab": {"a": 0}, "merges": ["a a a"]})"), {"model.merges[0]", "one space"}},
       {json_with(R"({"type": "BPE", "vocab": {"a": 0}, "merges": [["a"]]})"), {"model.merges[0]", "pair"}},
       {json_with(R"({"type": "BPE", "vocab": {"a": 0}, "merges": 7})"), {"model.merges", "a list is wanted"}},
       {json_with(R"({"type": "BPE", "vocab": {"a": -1}, "merges": []})"), {"model.vocab", "-1"}},
@@ -56,7 +56,7 @@ TEST_CASE("a tokenizer.json that cannot be right is refused with the place of th
       {json_with(R"({"type": "BPE", "vocab": {"a": 900000}, "merges": []})"), {"model.vocab", "largest id"}},
       {json_with(R"({"type": "BPE", "vocab": {"a": 0, "a": 1}, "merges": []})"), {"model.vocab", "twice"}},
       {json_with(R"({"type": "BPE", "vocab": {"a": 0, "b": 0}, "merges": []})"), {"model.vocab", "has the id 0"}},
-      {json_with(R"({"type": "BPE", "vocab": {"a": "x"}, "merges": []})"), {"model.vocab", "no integer"}},
+      {json_with(R"({"type": "BPE", "vocab": {"a": "x"}, "merges": []})"), {"model.vocab", "not an integer"}},
       {json_with(R"({"type": "BPE", "vocab": {"a": 0}, "merges": [], "unk_token": "u"})"), {"unk_token", "'u'"}},
       {json_with(R"({"type": "BPE", "vocab": {"a": 0}, "merges": [], "dropout": 0.1})"), {"dropout"}},
       {json_with(bpe, R"("normalizer": {"type": "Odd"}, )"), {"normalizer", "Odd"}},
@@ -121,10 +121,10 @@ TEST_CASE("other files that cannot be right are refused with the place of the fa
   refuse("sentencepiece", "t.model", "\x0A\x7F", {"t.model", "longer than what is left"});
   refuse("sentencepiece", "t.model", "\x0A\x80", {"t.model", "cut short"});
   refuse("sentencepiece", "t.model", std::string("\x0A\x02\x0A\x00", 4), {"t.model", "piece 0 has no text"});
-  refuse("sentencepiece", "t.model", "\x0A\x03\x0A\x01\xFF", {"t.model", "piece 0 is no UTF-8"});
+  refuse("sentencepiece", "t.model", "\x0A\x03\x0A\x01\xFF", {"t.model", "piece 0 is not UTF-8"});
   refuse("sentencepiece", "t.model", "\x0A\x03\x0A\x01z", {"t.model", "unknown"});
   put(lab.scratch / "merges.txt", "#version: 0.2\na b\n");
-  refuse("gpt2_bpe", "vocab.json", "{\"a\": 0,", {"vocab.json", "no valid JSON"});
+  refuse("gpt2_bpe", "vocab.json", "{\"a\": 0,", {"vocab.json", "not valid JSON"});
   refuse("gpt2_bpe", "vocab.json", "{\"a\": [0]}", {"vocab.json", "'a'", "a list"});
   refuse("gpt2_bpe", "vocab.json", "{\"a\": 0}", {"merges.txt:2", "'b'"});
   refuse("gpt2_bpe", "vocab.json", "{\"a\": 0, \"b\": 1}", {"merges.txt:2", "'a b'"});

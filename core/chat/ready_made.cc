@@ -1,0 +1,136 @@
+#include "mtrain/chat/ready_made.h"
+
+#include <algorithm>
+#include <iterator>
+#include <string_view>
+
+#include "mtrain/base/error.h"
+#include "mtrain/base/text.h"
+
+namespace mtrain::chat {
+namespace {
+
+struct ReadyMade {
+  std::string_view name;
+  const char* source;
+  bool ends_by_eos = false;  // answers end with the tokenizer's end of text
+};
+
+constexpr const char* kNeedsEos =
+    "{%- if not eos_token -%}{{- raise_exception('this template ends answers with the end of text, and the tokenizer has none') -}}"
+    "{%- endif -%}\n";
+
+constexpr const char* kAlpaca = R"({%- set intro = namespace(text='Below is an instruction that describes a task. Write a response that appropriately completes the request.') -%}
+{%- for m in messages -%}
+  {%- if m.role == 'system' -%}{%- set intro.text = m.content -%}
+  {%- elif m.role == 'user' -%}{{- intro.text + '\n\n### Instruction:\n' + m.content + '\n\n### Response:\n' -}}{%- set intro.text = '' -%}
+  {%- elif m.role == 'assistant' -%}{{- m.content + eos_token -}}
+  {%- else -%}{{- raise_exception('alpaca has no role ' + m.role) -}}
+  {%- endif -%}
+{%- endfor -%})";
+
+constexpr const char* kChatMl = R"({%- for m in messages -%}
+  {{- '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' -}}
+{%- endfor -%}
+{%- if add_generation_prompt -%}{{- '<|im_start|>assistant\n' -}}{%- endif -%})";
+
+constexpr const char* kDeepSeek = R"({%- set ns = namespace(system='') -%}
+{%- for m in messages -%}
+  {%- if m.role == 'system' -%}{%- set ns.system = ns.system + ('\n\n' if ns.system else '') + m.content -%}{%- endif -%}
+{%- endfor -%}
+{{- (bos_token or '') + ns.system -}}
+{%- for m in messages -%}
+  {%- if m.role == 'user' -%}{{- '<｜User｜>' + m.content -}}
+  {%- elif m.role == 'assistant' -%}{{- '<｜Assistant｜>' + m.content + '<｜end▁of▁sentence｜>' -}}
+  {%- elif m.role != 'system' -%}{{- raise_exception('deepseek has no role ' + m.role) -}}
+  {%- endif -%}
+{%- endfor -%}
+{%- if add_generation_prompt -%}{{- '<｜Assistant｜>' -}}{%- endif -%})";
+
+constexpr const char* kGemma = R"({{- bos_token or '' -}}
+{%- for m in messages -%}
+  {%- if (m.role == 'user') != (loop.index0 % 2 == 0) -%}{{- raise_exception('gemma has no system role, and user and model take turns') -}}{%- endif -%}
+  {{- '<start_of_turn>' + ('model' if m.role == 'assistant' else m.role) + '\n' + m.content | trim + '<end_of_turn>\n' -}}
+{%- endfor -%}
+{%- if add_generation_prompt -%}{{- '<start_of_turn>model\n' -}}{%- endif -%})";
+
+constexpr const char* kLlama2 = R"({%- set ns = namespace(system='') -%}
+{%- for m in messages -%}
+  {%- if m.role == 'system' -%}{%- set ns.system = '<<SYS>>\n' + m.content + '\n<</SYS>>\n\n' -%}
+  {%- elif m.role == 'user' -%}{{- (bos_token or '') + '[INST] ' + ns.system + m.content | trim + ' [/INST]' -}}{%- set ns.system = '' -%}
+  {%- elif m.role == 'assistant' -%}{{- ' ' + m.content | trim + ' ' + eos_token -}}
+  {%- else -%}{{- raise_exception('llama2 has no role ' + m.role) -}}
+  {%- endif -%}
+{%- endfor -%})";
+
+constexpr const char* kLlama3 = R"({{- bos_token or '' -}}
+{%- for m in messages -%}
+  {{- '<|start_header_id|>' + m.role + '<|end_header_id|>\n\n' + m.content | trim + '<|eot_id|>' -}}
+{%- endfor -%}
+{%- if add_generation_prompt -%}{{- '<|start_header_id|>assistant<|end_header_id|>\n\n' -}}{%- endif -%})";
+
+constexpr const char* kMistral = R"({%- set ns = namespace(system='', last=0) -%}
+{%- for m in messages -%}
+  {%- if m.role == 'system' -%}{%- set ns.system = m.content + '\n\n' -%}{%- endif -%}
+  {%- set ns.last = loop.index0 -%}
+{%- endfor -%}
+{{- bos_token or '' -}}
+{%- for m in messages -%}
+  {%- if m.role == 'user' -%}{{- '[INST]' + (ns.system if loop.index0 == ns.last else '') + m.content + '[/INST]' -}}
+  {%- elif m.role == 'assistant' -%}{{- m.content + eos_token -}}
+  {%- elif m.role != 'system' -%}{{- raise_exception('mistral has no role ' + m.role) -}}
+  {%- endif -%}
+{%- endfor -%})";
+
+constexpr const char* kPhi = R"({%- for m in messages -%}
+  {%- if m.role not in ['system', 'user', 'assistant'] -%}{{- raise_exception('phi has no role ' + m.role) -}}{%- endif -%}
+  {%- if m.content or m.role != 'system' -%}{{- '<|' + m.role + '|>\n' + m.content + '<|end|>\n' -}}{%- endif -%}
+{%- endfor -%}
+{{- '<|assistant|>\n' if add_generation_prompt else eos_token -}})";
+
+constexpr const char* kQwen = R"({%- if messages[0].role != 'system' -%}
+  {{- '<|im_start|>system\nYou are Qwen, created by Alibaba Cloud. You are a helpful assistant.<|im_end|>\n' -}}
+{%- endif -%}
+{%- for m in messages -%}
+  {{- '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' -}}
+{%- endfor -%}
+{%- if add_generation_prompt -%}{{- '<|im_start|>assistant\n' -}}{%- endif -%})";
+
+constexpr const char* kVicuna = R"({%- set ns = namespace(system="A chat between a curious user and an artificial intelligence assistant. The assistant gives helpful, detailed, and polite answers to the user's questions.") -%}
+{%- for m in messages -%}
+  {%- if m.role == 'system' -%}{%- set ns.system = m.content -%}
+  {%- elif m.role == 'user' -%}{{- ns.system + (' ' if ns.system else '') + 'USER: ' + m.content + ' ASSISTANT:' -}}{%- set ns.system = '' -%}
+  {%- elif m.role == 'assistant' -%}{{- ' ' + m.content + eos_token -}}
+  {%- else -%}{{- raise_exception('vicuna has no role ' + m.role) -}}
+  {%- endif -%}
+{%- endfor -%})";
+
+constexpr const char* kZephyr = R"({%- for m in messages -%}
+  {%- if m.role not in ['system', 'user', 'assistant'] -%}{{- raise_exception('zephyr has no role ' + m.role) -}}{%- endif -%}
+  {{- '<|' + m.role + '|>\n' + m.content + eos_token + '\n' -}}
+{%- endfor -%}
+{%- if add_generation_prompt -%}{{- '<|assistant|>\n' -}}{%- endif -%})";
+
+constexpr ReadyMade kAll[] = {{"alpaca", kAlpaca, true}, {"chatml", kChatMl},        {"deepseek", kDeepSeek}, {"gemma", kGemma},
+                              {"llama2", kLlama2, true}, {"llama3", kLlama3},        {"mistral", kMistral, true}, {"phi", kPhi, true},
+                              {"qwen", kQwen},           {"vicuna", kVicuna, true}, {"zephyr", kZephyr, true}};
+
+}  // namespace
+
+std::vector<std::string> ready_made_names() {
+  std::vector<std::string> out;
+  for (const auto& entry : kAll) out.emplace_back(entry.name);
+  return out;
+}
+
+TemplateFile ready_made(const std::string& name) {
+  auto found = std::find_if(std::begin(kAll), std::end(kAll), [&](const ReadyMade& t) { return t.name == name; });
+  MT_USER_CHECK(found != std::end(kAll), ErrorClass::config, cat("no chat template '", printable(name, 60), "' comes with mtrain"),
+                cat("there are ", join(ready_made_names(), ", ")));
+  TemplateFile out{
+      .name = name, .source = cat(found->ends_by_eos ? kNeedsEos : "", found->source), .special = {}, .text_marks = {}};
+  if (name == "zephyr") out.text_marks = {"<|system|>", "<|user|>", "<|assistant|>"};  // its tokenizer has them not, either
+  return out;
+}
+
+}  // namespace mtrain::chat

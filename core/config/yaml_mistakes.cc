@@ -1,0 +1,277 @@
+#include "mtrain/config/yaml_mistakes.h"
+
+#include <cctype>
+#include <utility>
+
+#include "mtrain/base/text.h"
+#include "mtrain/config/yaml_write.h"
+
+namespace mtrain {
+namespace {
+
+constexpr const char* kTabHelp = "YAML indents with spaces only: replace the tab with spaces, two for each level";
+
+/// A line of the text, without its line end and comment.
+struct Line {
+  size_t begin = 0, indent = 0;
+  int number = 0;  // counts from 1
+  std::string_view words;  // from the first visible character on
+
+  size_t offset() const { return begin + indent; }
+  bool empty() const { return words.empty(); }
+};
+
+std::string_view without_comment(std::string_view words) {
+  if (words.starts_with('#')) return {};
+  size_t comment = words.find(" #");
+  return trim(words.substr(0, comment));
+}
+
+class Lines {
+ public:
+  explicit Lines(std::string_view text) : text_(text) {}
+
+  Line at(size_t offset) const {
+    Line out;
+    offset = std::min(offset, text_.size());
+    out.begin = offset == 0 ? 0 : text_.rfind('\n', offset - 1) + 1;  // npos + 1 is 0
+    std::string_view whole = text_.substr(out.begin, text_.find('\n', out.begin) - out.begin);
+    out.indent = std::min(whole.find_first_not_of(" \t"), whole.size());
+    out.words = without_comment(whole.substr(out.indent));
+    return out;
+  }
+  /// The nearest line above that is not empty; nothing at the top.
+  std::optional<Line> above(const Line& line) const {
+    Line at_line = line;
+    while (at_line.begin > 0) {
+      at_line = at(at_line.begin - 1);
+      if (!at_line.empty()) return at_line;
+    }
+    return std::nullopt;
+  }
+
+ private:
+  std::string_view text_;
+};
+
+/// The end of the key of "key: value" or "key:"; npos when there is none.
+size_t key_end(std::string_view words) {
+  for (size_t colon = words.find(':'); colon != std::string_view::npos; colon = words.find(':', colon + 1))
+    if (colon + 1 == words.size() || words[colon + 1] == ' ' || words[colon + 1] == '\t') return colon;
+  return std::string_view::npos;
+}
+
+/// "key: value" with both on the line.
+bool has_key_and_value(std::string_view words) {
+  size_t end = key_end(words);
+  return end != std::string_view::npos && end + 1 < words.size();
+}
+
+std::string spaces(size_t count) { return cat(count, count == 1 ? " space" : " spaces"); }
+
+/// Reads the text up to where the parser stopped, and knows what is open there.
+class Scanner {
+ public:
+  Scanner(const TextIndex& index, size_t end) : index_(index), text_(index.text()), end_(std::min(end, text_.size())) {
+    while (at_ < end_) step();
+  }
+
+  struct Bracket {
+    char kind;
+    size_t offset;
+  };
+  std::vector<Bracket> open;                // innermost last
+  std::optional<size_t> interpolation;      // "${" without quotes inside the outermost open bracket
+  std::optional<std::pair<size_t, size_t>> quote;  // the last quoted text
+
+ private:
+  void step() {
+    const char c = text_[at_];
+    if (c == '#' && (at_ == 0 || std::isspace(static_cast<unsigned char>(text_[at_ - 1])))) return skip_line();
+    if ((c == '|' || c == '>') && open.empty() && starts_value()) return skip_block();
+    if ((c == '"' || c == '\'') && starts_value()) {
+      quote = {at_, index_.quoted_end(at_)};
+      at_ = quote->second;
+    } else if (text_.substr(at_).starts_with("${")) {
+      if (!open.empty() && !interpolation) interpolation = at_;
+      at_ = std::min(text_.find_first_of("}\n", at_), end_) + 1;
+    } else if ((c == '{' || c == '[') && (!open.empty() || starts_value())) {
+      open.push_back({c, at_++});
+    } else if ((c == '}' || c == ']') && !open.empty()) {
+      open.pop_back();
+      if (open.empty()) interpolation.reset();
+      ++at_;
+    } else {
+      ++at_;
+    }
+  }
+  /// Whether a value may begin here, so that a quote or bracket is one.
+  bool starts_value() const {
+    for (size_t i = at_; i-- > 0;) {
+      if (text_[i] == ' ' || text_[i] == '\t') continue;
+      const bool gap = i + 1 < at_;  // "a:b" is a word
+      if (std::string_view(",[{\n").find(text_[i]) != std::string_view::npos) return true;
+      return gap && std::string_view(":-?").find(text_[i]) != std::string_view::npos;
+    }
+    return true;
+  }
+  void skip_line() { at_ = std::min(text_.find('\n', at_), end_); }
+  /// Over a text of several lines, which are indented deeper than the line that begins it.
+  void skip_block() {
+    const Lines lines(text_);
+    const size_t indent = lines.at(at_).indent;
+    for (skip_line(); at_ < end_; skip_line()) {
+      size_t word = text_.find_first_not_of(" \r\n", at_);
+      if (word >= end_ || lines.at(word).indent <= indent) return;
+      at_ = word;
+    }
+  }
+
+  const TextIndex& index_;
+  std::string_view text_;
+  size_t end_, at_ = 0;
+};
+
+/// The parser's words, made clear.
+YamlMistake explained(const std::string& complaint, size_t offset) {
+  struct Row {
+    const char *part, *text, *help;
+  };
+  constexpr Row kRows[] = {
+      {"illegal map value", "a ':' where no key can be", "quote the text if the ':' belongs to it, or correct the indentation"},
+      {"illegal tab", "a tab in the indentation", kTabHelp},
+      {"end of sequence flow not found", "a '[' without its ']'", "add the ']'"},
+      {"end of map flow not found", "a '{' without its '}'", "add the '}'"},
+      {"end of sequence not found", "this line belongs neither to the list above nor to what is around it",
+       "indent it as the lines that it belongs to"},
+      {"end of map not found", "this line belongs neither to the map above nor to what is around it",
+       "indent it as the lines that it belongs to"},
+      {"illegal block entry", "a '-' where no list can start", "start the list on a line of its own"},
+      {"illegal flow end", "a ']' or '}' without its opening one", "remove it, or add the opening one"},
+      {"illegal map key", "a '?' where no key can be", "quote the text if it starts with '?'"},
+      {"the referenced anchor is not defined", "an alias without its anchor", "define &name above its use as *name"},
+      {"illegal EOF in scalar", "a quote without its closing one", "add the closing quote"},
+      {"illegal character in scalar", "a character that cannot be in an unquoted text", "quote the text"},
+      {"illegal document indicator in scalar", "'---' or '...' inside a quoted text", "add the closing quote"},
+      {"unknown escape character", "an unknown escape",
+       "in double quotes a backslash is written \\\\; single quotes take it as it is"},
+      {"unknown token", "a character that no value starts with", "quote the text if it starts with one of @ ` % & * ! |"},
+      {"bad file", "the text is not YAML that can be read", ""},
+  };
+  for (const auto& row : kRows)
+    if (complaint.find(row.part) != std::string::npos) return {offset, row.text, row.help};
+  return {offset, complaint, ""};
+}
+
+/// Whether the parser stopped because of what is open, not because of what stands at the place itself.
+bool may_be_unclosed(std::string_view complaint) {
+  for (std::string_view part : {"flow", "not found", "illegal map value", "illegal block entry"})
+    if (complaint.find(part) != std::string_view::npos) return true;
+  return false;
+}
+
+/// An unquoted ${…} inside { } or [ ], or a bracket that is never closed.
+std::optional<YamlMistake> flow_mistake(const TextIndex& text, const Scanner& scan) {
+  if (scan.interpolation) {
+    std::string_view rest = text.at(*scan.interpolation);
+    std::string_view expression = rest.substr(0, std::min(rest.find_first_of("}\n"), rest.size() - 1) + 1);
+    const bool whole = expression.ends_with('}');
+    return YamlMistake{*scan.interpolation, "a ${…} inside { } or [ ] needs quotes",
+                       whole ? cat("write \"", visible(expression, 60), "\"") : "write \"${…}\", with its '}'"};
+  }
+  if (scan.open.empty()) return std::nullopt;
+  const auto [kind, offset] = scan.open.back();
+  const char closing = kind == '{' ? '}' : ']';
+  return YamlMistake{offset, cat("this '", kind, "' is never closed"),
+                     cat("add the '", closing, "' behind the last ", kind == '{' ? "setting" : "item", " that belongs to it")};
+}
+
+/// A quoted text that runs on into the lines below, up to a quote that was to open another.
+std::optional<YamlMistake> quote_mistake(const TextIndex& text, const Scanner& scan, size_t offset) {
+  if (!scan.quote) return std::nullopt;
+  const auto [begin, end] = *scan.quote;
+  if (end > text.text().size()) return YamlMistake{begin, "a quote without its closing one", cat("add the closing ", text.text()[begin])};
+  const Lines lines(text.text());
+  if (end > offset || lines.at(begin).begin == lines.at(offset).begin || lines.at(end - 1).begin != lines.at(offset).begin)
+    return std::nullopt;
+  return YamlMistake{begin, "this quote is not closed on its line", cat("add the closing ", text.text()[begin])};
+}
+
+/// A ':' where the parser expects none.
+std::optional<YamlMistake> colon_mistake(const TextIndex& text, size_t offset) {
+  const Lines lines(text.text());
+  const Line line = lines.at(offset);
+  size_t first = key_end(line.words);
+  if (first != std::string_view::npos && line.offset() + first < offset) {
+    std::string_view value = trim(line.words.substr(first + 1));
+    return YamlMistake{line.offset() + line.words.find(value, first + 1), "a second ': ' on one line",
+                       cat("quote the text if the ':' belongs to it: \"", visible(value, 60), "\"")};
+  }
+  auto above = lines.above(line);
+  if (!above) return std::nullopt;
+  if (key_end(above->words) == std::string_view::npos && !above->words.starts_with('-')) {
+    std::string meant = meant_entry(above->words);
+    if (meant.empty() && above->indent < line.indent) meant = cat(visible(above->words, 60), ":");
+    if (!meant.empty()) return YamlMistake{above->offset(), "this line has no ': ' between a key and its value", cat("write `", meant, "`")};
+  }
+  if (has_key_and_value(above->words) && line.indent > above->indent)
+    return YamlMistake{line.offset(), cat("this line is indented deeper than '", visible(above->words.substr(0, key_end(above->words)), 40),
+                                          "' above it, which has a value already"),
+                       cat("indent it by ", spaces(above->indent), ", as the line above")};
+  return std::nullopt;
+}
+
+/// A line whose indentation is that of nothing above it.
+std::optional<YamlMistake> indentation_mistake(const TextIndex& text, size_t offset) {
+  const Lines lines(text.text());
+  const Line line = lines.at(offset);
+  std::vector<std::string> levels;
+  size_t least = std::string::npos;
+  for (auto above = lines.above(line); above && levels.size() < 4; above = lines.above(*above)) {
+    if (above->indent >= least) continue;
+    least = above->indent;
+    if (least == line.indent) return std::nullopt;
+    levels.push_back(cat(spaces(least), " (as '", visible(above->words.substr(0, key_end(above->words)), 30), "')"));
+  }
+  if (levels.empty()) return std::nullopt;
+  return YamlMistake{line.offset(), cat("no line that this one could belong to is indented by ", spaces(line.indent)),
+                     cat("indent it by ", join(levels, " or "))};
+}
+
+}  // namespace
+
+std::string meant_entry(std::string_view line) {
+  line = trim(line);
+  auto in_name = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '.' || c == '-'; };
+  size_t end = 0;
+  while (end < line.size() && in_name(line[end])) ++end;
+  if (end == 0 || !std::isalpha(static_cast<unsigned char>(line[0]))) return {};
+  std::string_view rest = line.substr(end);
+  std::string_view value = trim(rest);
+  const bool separated = value.starts_with(':') || value.starts_with('=');
+  if (separated) value = trim(value.substr(1));
+  if (value.empty() || value.find(':') != std::string_view::npos) return {};
+  if (!separated && value.find(' ') != std::string_view::npos) return {};  // prose
+  std::string out, closing;  // dots lead through sections: a.b is {b: …} of a
+  for (const auto& part : split(line.substr(0, std::min<size_t>(end, 200)), '.')) {
+    if (!out.empty()) out += "{", closing += "}";
+    out += cat(part, ": ");
+  }
+  return cat(out, visible(value, 60), closing);
+}
+
+YamlMistake find_yaml_mistake(const TextIndex& text, const std::string& complaint, size_t offset) {
+  if (auto tab = text.tab_in_indentation(offset)) return {*tab, "a tab in the indentation", kTabHelp};
+  const Scanner scan(text, offset);
+  auto found = may_be_unclosed(complaint) ? flow_mistake(text, scan) : std::nullopt;
+  if (!found) found = quote_mistake(text, scan, offset);
+  if (found) return *found;
+  if (complaint.find("illegal map value") != std::string::npos) found = colon_mistake(text, offset);
+  const bool out_of_place = complaint.find("end of map not found") != std::string::npos ||
+                            complaint.find("end of sequence not found") != std::string::npos;
+  if (out_of_place && !text.first_on_line(offset)) return {offset, "text behind a value that is finished", "quote the whole value"};
+  if (out_of_place) found = indentation_mistake(text, offset);
+  return found ? *found : explained(complaint, offset);
+}
+
+}  // namespace mtrain

@@ -1,0 +1,66 @@
+#include "mtrain/train/data_changes.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "mtrain/base/text.h"
+
+namespace mtrain {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr size_t kShownBytes = 80;
+
+/// `text` around the offset where it begins to differ from another.
+std::string around(const std::string& text, size_t offset) {
+  constexpr size_t kBefore = 20;
+  const size_t begin = offset < kBefore ? 0 : offset - kBefore;
+  const std::string part = text.substr(begin, kShownBytes);
+  return cat(begin > 0 ? "…" : "", printable(part, 4 * kShownBytes), begin + part.size() < text.size() ? "…" : "");
+}
+
+std::string text_change(const std::string& before, const std::string& now) {
+  const auto at = std::mismatch(before.begin(), before.end(), now.begin(), now.end()).first - before.begin();
+  return cat(around(before, static_cast<size_t>(at)), " -> ", around(now, static_cast<size_t>(at)));
+}
+
+/// Values of both sides, each of which may be absent.
+void compare(const Json* before, const Json* now, const std::string& path, std::vector<std::string>& out) {
+  if (before && now && *before == *now) return;
+  if (before && now && before->is_object() && now->is_object()) {
+    for (const auto& [key, value] : before->items())
+      compare(&value, now->contains(key) ? &(*now)[key] : nullptr, path.empty() ? key : cat(path, ".", key), out);
+    for (const auto& [key, value] : now->items())
+      if (!before->contains(key)) compare(nullptr, &value, path.empty() ? key : cat(path, ".", key), out);
+    return;
+  }
+  if (before && now && before->is_array() && now->is_array()) {
+    for (size_t i = 0; i < std::max(before->size(), now->size()); ++i)
+      compare(i < before->size() ? &(*before)[i] : nullptr, i < now->size() ? &(*now)[i] : nullptr, cat(path, "[", i, "]"), out);
+    return;
+  }
+  auto text = [](const Json* value) {
+    if (!value) return std::string("absent");
+    return value->is_string() ? value->get<std::string>() : value->dump(-1, ' ', false, Json::error_handler_t::replace);
+  };
+  out.push_back(cat(printable(path), path.empty() ? "" : ": ", text_change(text(before), text(now))));
+}
+
+}  // namespace
+
+std::vector<std::string> data_changes(const std::string& before, const std::string& now, size_t limit) {
+  if (before == now) return {};
+  const Json old_data = Json::parse(before, nullptr, false), new_data = Json::parse(now, nullptr, false);
+  std::vector<std::string> out;
+  if (!old_data.is_discarded() && !new_data.is_discarded()) compare(&old_data, &new_data, "", out);
+  if (out.empty()) out.push_back(text_change(before, now));  // no JSON, or the same values written in another way
+  if (out.size() > limit) {
+    const size_t more = out.size() - limit;
+    out.resize(limit);
+    out.push_back(cat("and ", more, " more"));
+  }
+  return out;
+}
+
+}  // namespace mtrain

@@ -1,0 +1,14 @@
+// What differs between the data of a checkpoint and those that a run has now.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "mtrain/base/export.h"
+
+namespace mtrain {
+
+/// Two of Dataset::identity()'s texts, one line for each value that differs: "files[0].sequences: 120 -> 118", at most `limit`. Of
+/// texts that are no JSON, the parts around the first difference. Empty when they are equal.
+MT_API std::vector<std::string> data_changes(const std::string& before, const std::string& now, size_t limit = 6);
+
+}  // namespace mtrain

@@ -1,0 +1,71 @@
+#include "mtrain/train/epochs.h"
+
+#include <cmath>
+
+#include "mtrain/base/error.h"
+#include "mtrain/base/log.h"
+#include "mtrain/data/dataset.h"
+#include "mtrain/data/tokenizer.h"
+#include "mtrain/train/input_paths.h"
+#include "mtrain/train/rules/rules.h"
+
+namespace mtrain {
+namespace {
+
+constexpr const char *kEpochs = "train.epochs", *kSteps = "train.steps";
+
+/// Samples that one pass over the training data has.
+int64_t epoch_size(const Recipe& recipe, PluginHost& plugins) {
+  const Settings& s = recipe.settings;
+  return with_path_origins(recipe.inputs, [&] {
+    TokenizerContext of_tokenizer{recipe.directory};
+    auto tokenizer = plugins.make<Tokenizer>(s.tokenizer.type, recipe.component("tokenizer"), of_tokenizer);
+    DatasetContext context = dataset_context(recipe, tokenizer.get());
+    context.tell = false;  // the trainer opens it again, and tells then
+    auto dataset = plugins.make<Dataset>(s.dataset.type, recipe.component("dataset"), context);
+    return dataset->split(Split::train, Dataset::kOneEpoch)->size();
+  });
+}
+
+/// The last step may take samples of one pass more, so that each sample is seen as often as was asked for.
+int64_t steps_of(const Recipe& recipe, int64_t samples) {
+  double steps = std::ceil(recipe.settings.train.epochs * static_cast<double>(samples) / static_cast<double>(recipe.settings.global_batch()));
+  const Node* said = recipe.config.root().find(kEpochs);
+  MT_USER_CHECK(steps <= kLargestDimension, ErrorClass::config,
+                cat(said->loc().text(), ": ", kEpochs, ": ", brief(*said), " passes over ", samples, " samples are ", steps, " steps"),
+                cat("at most ", static_cast<int64_t>(kLargestDimension), " steps are possible"));
+  return static_cast<int64_t>(steps);
+}
+
+int64_t count_and_tell(const Recipe& recipe, PluginHost& plugins) {
+  int64_t samples = epoch_size(recipe, plugins), steps = steps_of(recipe, samples);
+  log_info(kEpochs, "=", recipe.settings.train.epochs, ": ", steps, " steps, an epoch is ", samples, " samples");
+  return steps;
+}
+
+void settle(Recipe& recipe, int64_t steps, const PluginHost& plugins) {
+  Location said = recipe.config.root().find(kEpochs)->loc();
+  recipe.config.settle(kSteps, Node::integer(steps).at_location(said), kEpochs);
+  recipe.settings.train = read_config<TrainSection>(recipe.config.section("train"));
+  recipe.settings.scheduler = read_config<ScheduleConfig>(recipe.config.section("scheduler"));
+  Report report;
+  check_rules(recipe.config, schema_catalog(plugins), {}, report);
+  report.throw_if_errors();
+}
+
+}  // namespace
+
+bool counts_epochs(const Recipe& recipe) { return recipe.config.root().find(kEpochs) != nullptr; }
+
+void settle_epochs(Recipe& recipe, PluginHost& plugins) {
+  if (counts_epochs(recipe)) settle(recipe, count_and_tell(recipe, plugins), plugins);
+}
+
+void settle_epochs(Recipe& recipe, PluginHost& plugins, Communicator& ranks) {
+  if (!counts_epochs(recipe)) return;
+  int64_t steps = ranks.rank() == 0 ? count_and_tell(recipe, plugins) : 0;
+  ranks.broadcast(Buffer(&steps, 1, DType::i64), 0);
+  settle(recipe, steps, plugins);
+}
+
+}  // namespace mtrain

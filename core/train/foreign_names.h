@@ -1,0 +1,25 @@
+// Settings by the names that other trainers have for them, for the answer to a name that is unknown here.
+#pragma once
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "mtrain/config/container.h"
+
+namespace mtrain {
+
+/// A row of the table.
+struct ForeignName {
+  std::string_view name;      // lower case with '_', without its section
+  std::string_view trainers;  // who has it
+  std::string_view setting;   // ours, in full; empty: there is none
+  std::string_view how;       // how its value becomes ours, or why there is none; empty: the value stays
+};
+
+/// The table. A name that a schema admits by renamed_from() has a row for where it is written in another section.
+MT_API std::span<const ForeignName> foreign_names();
+
+/// What to do about a setting that does not exist, where a part of its path is such a name; empty otherwise.
+std::string foreign_name_help(std::string_view path, const SchemaCatalog& catalog);
+
+}  // namespace mtrain

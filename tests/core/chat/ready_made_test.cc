@@ -1,0 +1,119 @@
+// Templates that come with mtrain, against those of the models they are named after and what is learnt by them.
+#include "mtrain/chat/ready_made.h"
+
+#include <doctest/doctest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "mtrain/base/error.h"
+#include "mtrain/chat/chat_template.h"
+
+using namespace mtrain;
+using namespace mtrain::chat;
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+namespace {
+
+ChatTemplate made(const std::string& name) { return {ready_made(name).source, name}; }
+
+RenderedChat render(const std::string& name, const char* messages, bool prompt = false) {
+  ChatInput input;
+  input.messages = messages_from_json(messages);
+  input.special = {{"bos_token", "<s>"}, {"eos_token", "</s>"}};
+  input.add_generation_prompt = prompt;
+  return made(name).render_masked(input);
+}
+
+constexpr const char* kTalk = R"([{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hi"},
+    {"role": "assistant", "content": "Hello"}, {"role": "user", "content": "Bye?"}, {"role": "assistant", "content": "Bye"}])";
+constexpr const char* kPlain = R"([{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"},
+    {"role": "user", "content": "Bye?"}, {"role": "assistant", "content": "Bye"}])";
+
+}  // namespace
+
+TEST_CASE("ready-made templates write what the models' own do") {
+  const char* root = std::getenv("MTRAIN_SHARED");
+  const fs::path vectors = (root ? fs::path(root) : fs::path(MT_SOURCE_DIR) / "../shared") / "data/vectors/chat";
+  if (!fs::exists(vectors)) {
+    MESSAGE("skipped: no sample data at " << vectors.string());
+    return;
+  }
+  int cases = 0;
+  for (const auto& [name, file] : {std::pair{"qwen", "cfg_qwen2_5"},
+                                   {"llama3", "cfg_llama3_1"},
+                                   {"deepseek", "cfg_deepseek_v3"},
+                                   {"gemma", "google-gemma-2-2b-it"},
+                                   {"phi", "microsoft-Phi-3.5-mini-instruct"},
+                                   {"mistral", "mistralai-Mistral-Nemo-Instruct-2407"}}) {
+    CAPTURE(name);
+    const Json golden = Json::parse(std::ifstream(vectors / cat(file, ".json")));
+    const ChatTemplate own = made(name);
+    for (const auto& test : golden.at("cases")) {
+      const std::string which = test.at("case");
+      // Calls are for the models' own templates; which orders of roles are refused differs.
+      if (test.at("tools").get<bool>() || which == "tools" || which == "bad_order" || test.contains("error")) continue;
+      CAPTURE(which);
+      ChatInput input;
+      input.messages = messages_from_json(golden.at("messages").at(which).dump());
+      input.add_generation_prompt = test.at("add_generation_prompt");
+      input.special = {{"bos_token", golden.at("bos_token").get<std::string>()}, {"eos_token", golden.at("eos_token").get<std::string>()}};
+      CHECK(own.render(input).text.bytes == test.at("rendered").get<std::string>());
+      ++cases;
+    }
+  }
+  CHECK(cases >= 30);
+}
+
+TEST_CASE("ready-made templates of the other families write their turns") {
+  CHECK(render("chatml", kTalk, true).text.bytes ==
+        "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\nHello<|im_end|>\n"
+        "<|im_start|>user\nBye?<|im_end|>\n<|im_start|>assistant\nBye<|im_end|>\n<|im_start|>assistant\n");
+  CHECK(render("llama2", kTalk).text.bytes ==
+        "<s>[INST] <<SYS>>\nBe brief.\n<</SYS>>\n\nHi [/INST] Hello </s><s>[INST] Bye? [/INST] Bye </s>");
+  CHECK(render("zephyr", kTalk, true).text.bytes ==
+        "<|system|>\nBe brief.</s>\n<|user|>\nHi</s>\n<|assistant|>\nHello</s>\n<|user|>\nBye?</s>\n<|assistant|>\nBye</s>\n"
+        "<|assistant|>\n");
+  CHECK(render("vicuna", kTalk).text.bytes == "Be brief. USER: Hi ASSISTANT: Hello</s>USER: Bye? ASSISTANT: Bye</s>");
+  CHECK(render("alpaca", kTalk).text.bytes ==
+        "Be brief.\n\n### Instruction:\nHi\n\n### Response:\nHello</s>\n\n### Instruction:\nBye?\n\n### Response:\nBye</s>");
+  CHECK(render("alpaca", kPlain).text.bytes.starts_with("Below is an instruction"));
+  CHECK(render("vicuna", kPlain).text.bytes.starts_with("A chat between a curious user"));
+}
+
+TEST_CASE("by every ready-made template the answers are learnt with their ends, and nothing else") {
+  const std::map<std::string, std::pair<std::string, std::string>> around = {
+      {"alpaca", {"", "</s>"}},
+      {"chatml", {"", "<|im_end|>"}},
+      {"deepseek", {"", "<｜end▁of▁sentence｜>"}},
+      {"gemma", {"", "<end_of_turn>"}},
+      {"llama2", {" ", " </s>"}},
+      {"llama3", {"", "<|eot_id|>"}},
+      {"mistral", {"", "</s>"}},
+      {"phi", {"", "<|end|>"}},
+      {"qwen", {"", "<|im_end|>"}},
+      {"vicuna", {" ", "</s>"}},
+      {"zephyr", {"", "</s>"}}};
+  const std::vector<std::string> names = ready_made_names();
+  REQUIRE(names.size() == around.size());
+  for (const auto& name : names) {
+    CAPTURE(name);
+    const RenderedChat chat = render(name, kPlain);
+    std::vector<std::string> learnt;
+    for (auto [begin, end] : chat.assistant) learnt.push_back(chat.text.bytes.substr(begin, end - begin));
+    const auto& [before, behind] = around.at(name);
+    CHECK(learnt == std::vector<std::string>{before + "Hello" + behind, before + "Bye" + behind});
+  }
+}
+
+TEST_CASE("a name that there is not, and a tokenizer without an end of text, are named") {
+  CHECK_THROWS_WITH_AS(ready_made("llama4"), doctest::Contains("llama4"), Error);
+  ChatInput input;
+  input.messages = messages_from_json(kPlain);
+  CHECK_THROWS_WITH_AS(made("vicuna").render(input), doctest::Contains("end of text"), Error);
+  CHECK(made("chatml").render(input).text.bytes.starts_with("<|im_start|>user\nHi"));
+}

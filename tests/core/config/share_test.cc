@@ -1,0 +1,122 @@
+// Settings that may be said as a share of another one, and settings that say the same in two ways.
+#include "mtrain/config/share.h"
+
+#include <doctest/doctest.h>
+
+#include "mtrain/base/error.h"
+#include "mtrain/config/fields.h"
+
+using namespace mtrain;
+
+namespace {
+
+struct Train {
+  int64_t steps = 0;
+  double epochs = 0;
+  void bind(Fields& f) {
+    f("steps", steps, "steps").min(0).required().alternative("epochs").renamed_from({"max_steps"});
+    f("epochs", epochs, "epochs").min(0).alternative("steps");
+  }
+};
+
+struct Scheduler {
+  int64_t warmup = 7;
+  double lr = 1;
+  void bind(Fields& f) {
+    f("warmup", warmup, "warmup").min(0).or_share_of("train.steps").renamed_from({"warm"});
+    f("lr", lr, "rate");
+  }
+};
+
+SchemaCatalog catalog() {
+  SchemaCatalog out;
+  out.add_section(schema_of<Train>("train", "the loop"));
+  out.add_section(schema_of<Scheduler>("scheduler", "the rate"));
+  return out;
+}
+
+ConfigContainer loaded(const std::string& text, const std::vector<std::string>& overrides, Report& report) {
+  ConfigRequest request;
+  request.recipe = "r.yaml";
+  request.text = text;
+  int argument = 2;
+  for (const auto& override : overrides) request.overrides.push_back({override, argument++});
+  return ConfigContainer::load(request, catalog(), report);
+}
+
+int64_t warmup(const std::string& text, const std::vector<std::string>& overrides = {}) {
+  Report report;
+  ConfigContainer config = loaded(text, overrides, report);
+  CHECK_MESSAGE(report.ok(), report.text());
+  return read_config<Scheduler>(config.section("scheduler")).warmup;
+}
+
+std::string faults(const std::string& text, const std::vector<std::string>& overrides = {}) {
+  Report report;
+  loaded(text, overrides, report);
+  return report.text();
+}
+
+bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+}  // namespace
+
+TEST_CASE("a share is a part of the setting that the schema names") {
+  CHECK(warmup("train: {steps: 1120}\nscheduler: {warmup: 5%}\n") == 56);
+  CHECK(warmup("train: {steps: 1k}\nscheduler: {warmup: 2.5 %}\n") == 25);
+  CHECK(warmup("train: {steps: 1000}\nscheduler: {warm: 0%}\n") == 0);
+  CHECK(warmup("train: {max_steps: 30}\nscheduler: {warmup: 100%}\n", {"train.max_steps=40"}) == 40);
+  CHECK(warmup("train: {steps: 1000}\nscheduler: {warmup: 60}\n", {"scheduler.warmup=1%", "train.steps=300"}) == 3);
+  CHECK(warmup("train: {steps: 1000}\nscheduler: {warmup: 60}\n") == 60);
+  CHECK(warmup("train: {steps: 10}\n") == 7);
+}
+
+TEST_CASE("shares that are none are faults at their place") {
+  for (const char* bad : {"-1%", "101%"})
+    CHECK(has(faults(std::string("train: {steps: 10}\nscheduler: {warmup: ") + bad + "}\n"), "r.yaml:2:21"));
+  CHECK(has(faults("train: {steps: 10}\nscheduler: {warmup: many%}\n"), "scheduler.warmup"));
+  CHECK(has(faults("train: {steps: 10}\nscheduler: {warmup: '5%'}\n"), "scheduler.warmup"));  // a quoted text is no number
+  CHECK(has(faults("train: {steps: 10}\nscheduler: {lr: 5%}\n"), "scheduler.lr"));  // of nothing
+  CHECK(has(faults("train: {steps: ten}\nscheduler: {warmup: 5%}\n"), "train.steps"));
+}
+
+TEST_CASE("the number stands in the resolved recipe, the share in the recipe as written") {
+  Report report;
+  ConfigContainer config = loaded("train: {steps: 200}\nscheduler: {warmup: 5%}\n", {}, report);
+  CHECK(has(config.to_yaml(), "warmup: 10"));
+  CHECK(config.root().at("scheduler.warmup").expression() == "5%");
+  CHECK(config.root().at("scheduler.warmup").loc().text() == "r.yaml:2:21");
+}
+
+TEST_CASE("of two settings that say the same one is there; the later one counts") {
+  auto text = [](const std::string& recipe, const std::vector<std::string>& overrides = {}) {
+    Report report;
+    std::string out = loaded(recipe, overrides, report).to_yaml();
+    CHECK_MESSAGE(report.ok(), report.text());
+    return out.substr(0, out.find("scheduler"));
+  };
+  CHECK(text("train: {steps: 5}\n") == "train:\n  steps: 5\n");
+  CHECK(text("train: {epochs: 2}\n") == "train:\n  epochs: 2.0\n");
+  CHECK(text("train: {steps: 5}\n", {"train.epochs=1.5"}) == "train:\n  epochs: 1.5\n");
+  CHECK(text("train: {epochs: 2}\n", {"train.steps=0"}) == "train:\n  steps: 0\n");
+  CHECK(has(faults("train: {epochs: 2, steps: 3}\n"), "error[conflict] train.epochs"));
+  CHECK(has(faults("scheduler: {lr: 1}\n"), "must be given: integer >= 0, or train.epochs"));
+  Report report;
+  ConfigContainer config = loaded("train: {epochs: 2}\n", {}, report);
+  CHECK(read_config<Train>(config.section("train")).epochs == 2);
+  CHECK(read_config<Train>(config.section("train")).steps == 0);
+}
+
+TEST_CASE("what is settled takes its alternative's place, and shares of it follow") {
+  Report report;
+  ConfigContainer config = loaded("train: {epochs: 2}\nscheduler: {warmup: 10%}\n", {}, report);
+  CHECK(read_config<Scheduler>(config.section("scheduler")).warmup == 0);
+  config.settle("train.steps", Node::integer(500), "train.epochs");
+  CHECK(config.root().find("train.epochs") == nullptr);
+  CHECK(read_config<Train>(config.section("train")).steps == 500);
+  CHECK(read_config<Scheduler>(config.section("scheduler")).warmup == 50);
+  Report again;
+  ConfigContainer same = loaded(config.to_yaml(), {}, again);
+  CHECK(again.ok());
+  CHECK(same.root().same_value(config.root()));
+}

@@ -1,0 +1,83 @@
+#include "mtrain/data/tokenizer_record.h"
+
+#include "data_files.h"
+#include "mtrain/data/indexed_merge.h"
+#include "mtrain/data/prepare.h"
+#include "mtrain/data/prepared_data.h"
+
+using namespace mtrain;
+using namespace mtrain::testing;
+
+namespace {
+
+/// Bytes as ids, under a name of its own.
+class Bytes final : public Tokenizer {
+ public:
+  explicit Bytes(std::string identity) : identity_(std::move(identity)) {}
+  std::string name() const override { return "bytes"; }
+  int64_t vocab_size() const override { return 256; }
+  void encode_to(std::string_view text, std::vector<int32_t>& ids) const override {
+    for (char c : text) ids.push_back(static_cast<unsigned char>(c));
+  }
+  std::string decode_bytes(std::span<const int32_t> /*ids*/) const override { return {}; }
+  std::string identity() const override { return cat(identity_, ", 3 extra"); }
+  std::string text_identity() const override { return identity_; }
+
+ private:
+  std::string identity_;
+};
+
+void prepare(const ScratchFolder& scratch, const char* name, const Tokenizer& tokenizer, const char* text = "some text\n") {
+  put(scratch / "x.txt", text);
+  prepare_dataset(tokenizer, {.inputs = {scratch / "x.txt"}, .output = scratch / name, .overwrite = true});
+}
+
+void open(const ScratchFolder& scratch, const char* name, const Tokenizer& tokenizer, bool any = false) {
+  PreparedSettings settings;
+  settings.path = name;
+  settings.any_tokenizer = any;
+  const DatasetContext context{.seq_length = 4, .seed = 0, .base_directory = scratch.path(), .tokenizer = &tokenizer};
+  PreparedData(settings, context, {.dataset = "gpt", .tokens = 4});
+}
+
+}  // namespace
+
+TEST_CASE("prepared tokens are refused under another tokenizer than the one that made them") {
+  ScratchFolder scratch;
+  const Bytes mine("mine"), other("other"), nobody("");
+  prepare(scratch, "a", mine);
+  CHECK(read_file(scratch / "a.tokenizer.json").find("\"mine\"") != std::string::npos);
+  open(scratch, "a", mine);
+  expect_error(ErrorClass::data, {"another tokenizer", "then: mine", "now:  other", "tokenizer.type=bytes", "dataset.any_tokenizer=true"},
+               [&] { open(scratch, "a", other); });
+  open(scratch, "a", other, true);
+  open(scratch, "a", nobody);
+
+  // Pairs of other programs, and of those whose text is ids already, say nothing.
+  prepare(scratch, "a", nobody);
+  CHECK_FALSE(fs::exists(scratch / "a.tokenizer.json"));
+  open(scratch, "a", other);
+  // A record that an earlier pair left behind is not believed; one that is damaged is an error.
+  prepare(scratch, "long", mine, "text of another length\n");
+  fs::copy_file(scratch / "long.tokenizer.json", scratch / "a.tokenizer.json");
+  open(scratch, "a", other);
+  put(scratch / "long.tokenizer.json", "{");
+  expect_error(ErrorClass::data, {"long.tokenizer.json", "damaged"}, [&] { open(scratch, "long", mine); });
+}
+
+TEST_CASE("pairs of different tokenizers are merged only when asked to") {
+  ScratchFolder scratch;
+  const Bytes mine("mine"), other("other"), nobody("");
+  prepare(scratch, "a", mine);
+  prepare(scratch, "b", other);
+  prepare(scratch, "c", nobody);
+  merge_indexed({scratch / "a", scratch / "a"}, scratch / "aa", {});
+  CHECK(read_tokenizer_record(IndexedFile(scratch / "aa"))->identity == "mine");
+  expect_error(ErrorClass::data, {"/a: mine", "/b: other", "--any-tokenizer"},
+               [&] { merge_indexed({scratch / "a", scratch / "b"}, scratch / "ab", {}); });
+  CHECK_FALSE(fs::exists(scratch / "ab.idx"));
+  for (const char* second : {"b", "c"}) {
+    merge_indexed({scratch / "a", scratch / second}, scratch / "ab", {.overwrite = true}, {}, true);
+    CHECK_FALSE(fs::exists(scratch / "ab.tokenizer.json"));
+  }
+}

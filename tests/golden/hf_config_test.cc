@@ -1,0 +1,202 @@
+// config.json of Hugging Face folders: every key that transformers writes for the families that are read has a meaning here, and what
+// a model plugin does not compute is refused by name.
+#include <doctest/doctest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "mtrain/base/error.h"
+#include "mtrain/checkpoint/hf_dir.h"
+#include "mtrain/train/hf_config.h"
+#include "mtrain/train/hf_families.h"
+#include "mtrain/train/recipe.h"
+#include "roots.h"
+
+using namespace mtrain;
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+namespace {
+
+fs::path here() { return fs::path(MT_SOURCE_DIR) / "tests/golden"; }
+
+PluginHost& plugins() {
+  static PluginHost host({testing::build_root() / "lib/mtrain/plugins"});
+  return host;
+}
+
+HfFolderConfig read(const Json& config, const char* plugin, int64_t seq_length = 32, std::vector<std::string> ignored = {}) {
+  const SchemaCatalog catalog = schema_catalog(plugins());
+  HfTarget target{.plugin = plugin,
+                  .schemas = {catalog.section("model"), catalog.component("model", plugin)},
+                  .seq_length = seq_length,
+                  .ignored = std::move(ignored)};
+  REQUIRE(target.schemas[1]);
+  return read_hf_config(config.dump(), "config.json", target);
+}
+
+Json tiny(const char* set) { return Json::parse(std::ifstream(here() / set / "config.json")); }
+
+/// A folder with weights whose config.json differs from the golden one.
+struct Folder {
+  explicit Folder(const char* set, const Json& changes) : path(fs::temp_directory_path() / cat("mtrain-hf-config-", ::getpid())) {
+    fs::remove_all(path);
+    fs::create_directories(path);
+    fs::copy_file(here() / set / "model.safetensors", path / "model.safetensors");
+    Json config = tiny(set);
+    config.update(changes);
+    std::ofstream(path / "config.json") << config.dump();
+  }
+  ~Folder() { fs::remove_all(path); }
+  fs::path path;
+};
+
+Recipe recipe_of(const fs::path& folder, const std::string& model) {
+  const std::string text = cat("model: {init_from: ", folder.string(), ", seq_length: 16, ", model,
+                               "}\ntokenizer: {type: byte}\ndataset: {type: mock}\noptimizer: {type: adamw}\ntrain: {steps: 1}\n");
+  return read_recipe({.recipe = "test", .text = text, .directory = fs::temp_directory_path(), .overrides = {}, .cluster = {}},
+                     plugins());
+}
+
+void expect(const Recipe& recipe, std::initializer_list<const char*> parts) {
+  CHECK_FALSE(recipe.report.ok());
+  for (const char* part : parts) CHECK_MESSAGE(recipe.report.text().find(part) != std::string::npos, recipe.report.text());
+}
+
+}  // namespace
+
+TEST_CASE("every key that transformers writes is mapped, declared harmless, or held against what the plugin computes") {
+  const Json golden = Json::parse(std::ifstream(here() / "hf_config_keys/keys.json"));
+  const SchemaCatalog catalog = schema_catalog(plugins());
+  int keys = 0;
+  for (const auto& [type, defaults] : golden.at("families").items()) {
+    CAPTURE(type);
+    const HfFamily* family = find_hf_family(type, "");
+    REQUIRE(family);
+    const std::string plugin(family->plugin);
+    const Schema* schema = catalog.component("model", plugin);
+    REQUIRE(schema);
+    for (const auto& [key, value] : defaults.items()) {
+      CAPTURE(key);
+      ++keys;
+      if (key == "rope_parameters") continue;  // its own keys are
+      const bool mapped = !read(Json{{key, 1}}, plugin.c_str()).settings.empty();
+      const HfKey* rule = find_hf_key(family, key);
+      CHECK((mapped || rule));
+      if (rule && (rule->rule == HfKeyRule::harmless || rule->rule == HfKeyRule::only)) CHECK_FALSE(rule->reason.empty());
+    }
+    // What transformers takes for granted is what the plugin computes.
+    const HfFolderConfig config = read(defaults, plugin.c_str());
+    for (const auto& refusal : config.refused) FAIL_CHECK(refusal.what);
+  }
+  CHECK(golden.at("families").size() == 5);
+  CHECK(keys > 150);
+}
+
+TEST_CASE("values that the plugin does not compute are refused by name, with what the user can do") {
+  struct Case {
+    const char *set, *plugin;
+    Json change;
+    const char* key;
+    std::string fix;
+  };
+  const std::vector<Case> cases = {
+      {"llama_tiny", "llama", {{"hidden_act", "gelu"}}, "hidden_act", "model.init_ignore=[hidden_act]"},
+      {"llama_tiny", "llama", {{"mlp_bias", true}}, "mlp_bias", "model.init_ignore=[mlp_bias]"},
+      {"llama_tiny", "llama", {{"sliding_window", 20}}, "sliding_window", "model.seq_length=20"},
+      {"llama_tiny", "llama", {{"layer_types", {"full_attention", "chunked_attention"}}}, "layer_types", "init_ignore"},
+      {"llama_tiny", "llama", {{"residual_multiplier", 2.0}}, "residual_multiplier", "model.init_ignore=[residual_multiplier]"},
+      {"llama_tiny", "llama", {{"quantization_config", {{"bits", 4}}}}, "quantization_config", "init_ignore"},
+      {"llama_tiny", "llama", {{"rope_scaling", {{"rope_type", "llama3"}, {"twist", 2}}}}, "rope_scaling.twist", "init_ignore"},
+      {"gpt2_tiny", "gpt2", {{"scale_attn_weights", false}}, "scale_attn_weights", "init_ignore"},
+      {"gpt2_tiny", "gpt2", {{"add_cross_attention", true}}, "add_cross_attention", "init_ignore"},
+      {"bert_tiny", "bert", {{"position_embedding_type", "relative_key"}}, "position_embedding_type", "init_ignore"},
+      {"bert_tiny", "bert", {{"is_decoder", true}}, "is_decoder", "init_ignore"},
+  };
+  for (const auto& c : cases) {
+    CAPTURE(c.key);
+    Json config = tiny(c.set);
+    CHECK(read(config, c.plugin).refused.empty());
+    config.update(c.change);
+    const HfFolderConfig got = read(config, c.plugin);
+    REQUIRE(got.refused.size() == 1);
+    CHECK(got.refused[0].key == c.key);
+    CHECK(got.refused[0].what.starts_with(cat(c.key, " is ")));
+    CHECK_MESSAGE(got.refused[0].fix.find(c.fix) != std::string::npos, got.refused[0].fix);
+    CHECK(read(config, c.plugin, 32, {c.key}).refused.empty());
+  }
+  Json window = tiny("llama_tiny");
+  window["sliding_window"] = 32;
+  CHECK(read(window, "llama").refused.empty());
+  window["sliding_window"] = 8;
+  window["layer_types"] = {"full_attention", "full_attention"};
+  CHECK(read(window, "llama").refused.empty());
+}
+
+TEST_CASE("the architecture decides which plugin reads a folder, and is named") {
+  const Json other = {{"architectures", {"Qwen2ForCausalLM"}}, {"model_type", "qwen2"}, {"use_mrope", true}};
+  const HfFolderConfig qwen = read(other, "llama");
+  REQUIRE(qwen.refused.size() == 1);
+  CHECK(qwen.refused[0].what ==
+        "this folder is a Qwen2ForCausalLM; the model plugin llama reads LlamaForCausalLM and MistralForCausalLM");
+  CHECK(qwen.refused[0].fix.find("biases of queries, keys and values") != std::string::npos);
+  CHECK(qwen.settings.empty());
+  CHECK(read(tiny("gpt2_tiny"), "llama").refused.at(0).fix == "set model.type=gpt2");
+  CHECK(read(Json{{"model_type", "gpt2"}}, "bert").refused.at(0).what.find("is a gpt2;") != std::string::npos);
+  CHECK(read(Json{{"architectures", {"LlamaForSequenceClassification"}}, {"model_type", "llama"}}, "llama").refused.size() == 1);
+  CHECK(read(Json{{"architectures", {"NewForCausalLM"}}, {"model_type", "new"}}, "llama", 32, {"architectures"}).refused.empty());
+
+  CHECK(hf_model_plugin(tiny("llama_tiny").dump(), "config.json") == "llama");
+  CHECK(hf_model_plugin(R"({"model_type": "mixtral"})", "config.json") == "moe");
+  for (const char* none : {R"({"model_type": "qwen2"})", R"({"architectures": ["NewForCausalLM"]})", "{}"})
+    CHECK_THROWS_AS(hf_model_plugin(none, "config.json"), Error);
+}
+
+TEST_CASE("dropout is a matter of training: taken over where the plugin has it, else named") {
+  Json published = tiny("gpt2_tiny");
+  published.update(Json{{"resid_pdrop", 0.1}, {"embd_pdrop", 0.1}, {"attn_pdrop", 0.1}});
+  const HfFolderConfig gpt2 = read(published, "gpt2");
+  CHECK(gpt2.refused.empty());
+  CHECK(gpt2.dropouts == std::vector<std::string>{"attn_pdrop 0.1"});
+  published["embd_pdrop"] = 0.2;
+  CHECK(read(published, "gpt2").dropouts == std::vector<std::string>{"attn_pdrop 0.1", "embd_pdrop 0.2"});
+  CHECK(read(Json{{"attention_dropout", 0.0}}, "llama").dropouts.empty());
+
+  const Folder folder("gpt2_tiny", {{"resid_pdrop", 0.1}, {"embd_pdrop", 0.1}, {"attn_pdrop", 0.1}});
+  const Recipe taken = recipe_of(folder.path, "type: gpt2");
+  CHECK_MESSAGE(taken.report.ok(), taken.report.text());
+  CHECK(taken.config.root().find("model.dropout")->as_double() == 0.1);
+  CHECK(taken.report.warnings() == 1);
+  CHECK_MESSAGE(taken.report.text().find("attn_pdrop 0.1") != std::string::npos, taken.report.text());
+  const Recipe own = recipe_of(folder.path, "type: gpt2, dropout: 0.3");
+  CHECK_MESSAGE(own.report.ok(), own.report.text());
+  CHECK(own.config.root().find("model.dropout")->as_double() == 0.3);
+}
+
+TEST_CASE("the weight of the loss that balances experts comes from the folder") {
+  const HfFolderConfig mixtral = read(Json{{"model_type", "mixtral"}, {"router_aux_loss_coef", 0.0}, {"num_local_experts", 4},
+                                     {"output_router_logits", true}, {"router_jitter_noise", 0.0}},
+                                "moe");
+  CHECK(mixtral.refused.empty());
+  bool found = false;
+  for (const auto& setting : mixtral.settings) {
+    if (setting.path != "model.moe.router.aux_loss_coeff") continue;
+    found = true;
+    CHECK(setting.training);
+    REQUIRE(setting.value.is_list());
+    CHECK(setting.value.items().at(0).as_double() == 0.0);
+  }
+  CHECK(found);
+}
+
+TEST_CASE("a recipe is refused where its folder is, before anything runs") {
+  const Folder folder("llama_tiny", {{"hidden_act", "gelu"}, {"sliding_window", 8}});
+  expect(recipe_of(folder.path, "type: llama"), {"config.json", "hidden_act is \"gelu\"", "sliding_window is 8",
+                                                 "model.seq_length=8", "model.init_ignore=[hidden_act]"});
+  const Recipe accepted = recipe_of(folder.path, "type: llama, init_ignore: [hidden_act, sliding_window]");
+  CHECK_MESSAGE(accepted.report.ok(), accepted.report.text());
+  CHECK(accepted.config.root().find("model.layers")->as_int() == 2);
+  expect(recipe_of(folder.path, "type: gpt2"), {"this folder is a LlamaForCausalLM", "GPT2LMHeadModel", "set model.type=llama"});
+}

@@ -1,0 +1,55 @@
+// check --data: what a recipe reads is opened, and each fault is reported at its setting.
+#include <doctest/doctest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "shell.h"
+#include "training_run.h"
+
+using namespace mtrain::testing;
+
+namespace {
+
+std::string recipe(const std::string& dataset, const std::string& more = "") {
+  return small_recipe("type: llama, layers: 1, hidden_size: 16, heads: 2, ffn_hidden_size: 32, seq_length: 8",
+                      "train: {steps: 3}\n" + more, dataset);
+}
+
+}  // namespace
+
+TEST_CASE("check --data opens tokenizer, data and template; check alone opens nothing") {
+  Scratch scratch("mtrain-check-data");
+  std::string text;
+  for (int i = 0; i < 40; ++i) text += "{\"text\": \"some words of a text\"}\n";
+  scratch.write("x.jsonl", text);
+  REQUIRE(cli_in(scratch.path(), "data prepare -i x.jsonl -o x -t byte --append-eod").status == 0);
+  scratch.write("good.yaml", recipe("{type: gpt, path: x, split: '90,10,0'}"));
+  Outcome good = cli_in(scratch.path(), "check good.yaml --data");
+  CHECK_MESSAGE(good.status == 0, good.err);
+  CHECK(has(good.out, "tokenizer byte: 257 ids"));
+  CHECK(has(good.out, "train data of gpt"));
+  CHECK_FALSE(std::filesystem::exists(scratch / "runs"));
+
+  struct Faulty {
+    const char *recipe, *path;
+  };
+  scratch.write("path.yaml", recipe("{type: gpt, path: nowhere}"));
+  scratch.write("split.yaml", recipe("{type: gpt, path: x, split: '100,0,0'}", "validation: {interval: 1, steps: 1}\n"));
+  scratch.write("tokenizer.yaml", recipe("mock", "tokenizer: {type: hf, path: absent}\n"));
+  scratch.write("chat.jsonl", "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}, {\"role\": \"assistant\", \"content\": \"b\"}]}\n");
+  scratch.write("bad.jinja", "{% for m in messages %}");
+  scratch.write("template.yaml", recipe("{type: sft, path: chat.jsonl, template_path: bad.jinja}"));
+  for (const Faulty& row : {Faulty{"path.yaml", "dataset.path"}, Faulty{"split.yaml", "dataset."},
+                            Faulty{"tokenizer.yaml", "tokenizer.path"}, Faulty{"template.yaml", "dataset.template_path"}}) {
+    CAPTURE(std::string(row.recipe));
+    Outcome alone = cli_in(scratch.path(), std::string("check ") + row.recipe);
+    CHECK_MESSAGE(alone.status == 0, alone.err);
+    Outcome opened = cli_in(scratch.path(), std::string("check --data ") + row.recipe);
+    CHECK(opened.status != 0);
+    CHECK_MESSAGE(has(opened.err, row.path), opened.err);
+    CHECK_MESSAGE(has(opened.err, std::string(row.recipe) + ":"), opened.err);
+    auto json = nlohmann::json::parse(cli_in(scratch.path(), std::string("check --data --json ") + row.recipe).out);
+    CHECK(json.at("errors") == 1);
+    CHECK(json.at("diagnostics").at(0).at("path").get<std::string>().starts_with(row.path));
+  }
+}

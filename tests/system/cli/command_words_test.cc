@@ -1,0 +1,84 @@
+// Words of the command line that several commands share: each is called the same everywhere and takes the same arguments.
+#include <doctest/doctest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "shell.h"
+
+using namespace mtrain::testing;
+
+TEST_CASE("an option takes one argument, also where it may be repeated") {
+  Scratch scratch("mtrain-one-argument");
+  scratch.write("a.jsonl", "{\"text\":\"hello\"}\n");
+  scratch.write("b.jsonl", "{\"text\":\"you\"}\n");
+  scratch.write("r.yaml", tiny_recipe());
+  scratch.write("set.txt", "train.steps=7\n");
+  auto in = [&](const std::string& words) { return cli_in(scratch.path(), words); };
+  CHECK(in("data prepare -i a.jsonl -i b.jsonl -o two -t byte").status == 0);
+  CHECK(has(in("data prepare -i a.jsonl -o one -t byte --json-keys text b.jsonl").err, "b.jsonl"));
+  CHECK(has(in("config show -f set.txt r.yaml train.steps").out, "7"));
+  CHECK(has(in("--plugin-path nowhere config show train.steps r.yaml").out, "40"));
+  CHECK(has(in("config show train.steps --plugin-path nowhere r.yaml").out, "40"));
+  Outcome two = in("data prepare -i a.jsonl b.jsonl -o none -t byte");
+  CHECK(two.status != 0);
+  CHECK_FALSE(std::filesystem::exists(scratch / "none.bin"));
+}
+
+TEST_CASE("settings of tokenizers and datasets are words like those of a recipe, in every data command") {
+  Scratch scratch("mtrain-data-settings");
+  scratch.write("x.jsonl", "{\"text\":\"ab\"}\n");
+  scratch.write("chats.jsonl", "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}, {\"role\": \"assistant\", \"content\": \"b\"}]}\n");
+  scratch.write("t.jinja", "{% for m in messages %}{{ m.content }}{% endfor %}");
+  auto in = [&](const std::string& words) { return cli_in(scratch.path(), words); };
+  const std::string tokenizer = "-t byte extra_ids=3 ";
+  Outcome made = in("data prepare -i x.jsonl -o x --append-eod " + tokenizer);
+  REQUIRE_MESSAGE(made.status == 0, made.err);
+  for (const std::string& words : {"data verify x " + tokenizer + "--eod", "data verify --eod " + tokenizer + "x",
+                                  "data show x " + tokenizer + "--ids", "data render chats.jsonl --template t.jinja " + tokenizer,
+                                  "data render --template t.jinja " + tokenizer + "chats.jsonl"}) {
+    Outcome out = in(words);
+    CHECK_MESSAGE(out.status == 0, words, "\n", out.err);
+  }
+  const std::string pairs = "{\"prompt\": \"a\", \"completion\": \"b\"}\n";
+  scratch.write("pairs.jsonl", pairs + pairs);
+  CHECK(has(in("data show pairs.jsonl -t byte dataset.train_on=all").out, "[a]|[b]"));
+  CHECK_FALSE(has(in("data show pairs.jsonl -t byte").out, "[a]"));
+  CHECK(has(in("data verify x path=y").err, "-t NAME"));
+  CHECK(in("data render a b --template t.jinja").status == 2);
+}
+
+namespace {
+
+/// What is listed under a heading of a help page, the first word of each line.
+std::vector<std::string> listed(const std::string& page, const std::string& heading) {
+  std::vector<std::string> out;
+  std::stringstream lines(page.substr(std::min(page.size(), page.find(heading))));
+  std::string line;
+  std::getline(lines, line);
+  while (std::getline(lines, line) && line.starts_with("  "))
+    if (line[2] != ' ') out.push_back(line.substr(2, line.find(' ', 2) - 2));
+  return out;
+}
+
+void each_command(const std::string& words, const std::function<void(const std::string&, const std::string&)>& visit) {
+  Outcome help = cli_in("/", words + " --help");
+  REQUIRE_MESSAGE(help.status == 0, words);
+  visit(words, help.out);
+  for (const char* heading : {"Subcommands:", "SUBCOMMANDS:"})
+    for (const auto& name : listed(help.out, heading)) each_command(words + " " + name, visit);
+}
+
+}  // namespace
+
+TEST_CASE("one word for one thing: JSON is asked for by --json, settings are never options of their own") {
+  int commands = 0, with_json = 0;
+  each_command("", [&](const std::string& words, const std::string& page) {
+    ++commands;
+    with_json += has(page, "--json ") || has(page, "--json\n") ? 1 : 0;
+    if (has(words, " data")) CHECK_MESSAGE(!has(page, "--data "), words);
+    if (has(page, "--format")) CHECK_MESSAGE((has(words, "schema") || has(words, "prepare")), words);
+    if (has(page, "--set")) CHECK_MESSAGE(has(page, "KEY VALUE"), words);
+  });
+  CHECK(commands > 30);
+  CHECK(with_json >= 15);
+}

@@ -1,0 +1,81 @@
+// mtrain help, manual pages, commands that look at a run, and an environment that says nonsense.
+#include <doctest/doctest.h>
+
+#include "shell.h"
+#include "training_run.h"
+
+using namespace mtrain::testing;
+namespace fs = std::filesystem;
+
+TEST_CASE("mtrain help shows what --help shows") {
+  CHECK(cli({"help"}).out == cli({"--help"}).out);
+  CHECK(cli({"help", "train"}).out == cli({"train", "--help"}).out);
+  CHECK(cli({"help", "data", "prepare"}).out == cli({"data", "prepare", "--help"}).out);
+  Outcome none = cli({"help", "chek"});
+  CHECK(none.status == 2);
+  CHECK(has(none.err, "did you mean `mtrain check`?"));
+  CHECK(has(cli({"help", "data", "prepar"}).err, "`mtrain data prepare`"));
+  CHECK(has(cli({"rerun", "--help"}).out, "a run's folder"));
+  CHECK_FALSE(has(cli({"rerun", "--help"}).out, "a YAML file"));
+}
+
+TEST_CASE("manual pages: one for each command, which roff reads without a complaint") {
+  Scratch scratch("mtrain-man");
+  Outcome made = cli({"help", "--man", "-o", (scratch / "man1").string()});
+  REQUIRE_MESSAGE(made.status == 0, made.err);
+  int pages = 0;
+  for (const auto& file : fs::directory_iterator(scratch / "man1")) {
+    ++pages;
+    const std::string page = slurp(file.path());
+    CHECK_MESSAGE(page.starts_with(".TH \"MTRAIN"), file.path().string());
+    for (const char* part : {".SH NAME\n", ".SH SYNOPSIS\n", ".SH OPTIONS\n"}) CHECK_MESSAGE(has(page, part), file.path().string(), part);
+  }
+  CHECK(pages > 30);
+  const std::string page = slurp(scratch / "man1/mtrain-data-prepare.1");
+  CHECK(page == cli({"help", "--man", "data", "prepare"}).out);
+  for (const char* part : {"mtrain\\-data\\-prepare \\- ", "\\fB\\-\\-tokenizer\\fR \\fINAME\\fR", ".SH EXAMPLES\n.nf\n"}) CHECK_MESSAGE(has(page, part), page);
+  CHECK(has(slurp(scratch / "man1/mtrain.1"), ".BR mtrain\\-train (1)"));
+  if (!fs::exists("/usr/bin/groff")) {
+    MESSAGE("groff is not here: pages are not rendered");
+    return;
+  }
+  for (const auto& file : fs::directory_iterator(scratch / "man1")) {
+    Outcome roff = run({.arguments = {"/usr/bin/groff", "-ww", "-Wbreak", "-Kutf8", "-man", "-Tutf8", file.path().string()}});
+    CHECK_MESSAGE(roff.status == 0, roff.err);
+    CHECK_MESSAGE(roff.err.empty(), roff.err);
+  }
+}
+
+TEST_CASE("check, config show and config why look at a run's folder and at its checkpoints") {
+  Scratch scratch("mtrain-look-at-run");
+  const std::string recipe = scratch.write("tiny.yaml", tiny_recipe());
+  REQUIRE(cli_in(scratch.path(), "tiny.yaml -q train.steps=2 checkpoint.interval=2 optimizer.lr=0.25 run.dir=runs/a").status == 0);
+  auto in = [&](const std::string& words) { return cli_in(scratch.path(), words); };
+  for (const std::string run : {"runs/a", "runs/a/", "runs/a/checkpoints/step-2", "runs/latest"}) {
+    CAPTURE(run);
+    Outcome checked = in("check " + run);
+    CHECK_MESSAGE(checked.status == 0, checked.err);
+    CHECK(has(checked.out, "2 steps of"));
+    CHECK(in("config show optimizer.lr " + run).out == "0.25\n");
+    CHECK(in("config show " + run + " optimizer.lr").out == "0.25\n");
+  }
+  CHECK(has(in("check runs/a").out, "run folder runs/a"));
+  Outcome why = in("config why optimizer.lr runs/a");
+  CHECK_MESSAGE(why.status == 0, why.err);
+  CHECK(has(why.out, "optimizer.lr = 0.25"));
+  CHECK(has(why.out, "when the run began: optimizer.lr was set by command line, argument"));
+  CHECK(has(in("check runs/a optimizer.lr=many").err, "argument"));
+  // A folder that is none, and a run where a recipe is wanted.
+  CHECK(in("check runs").status == 12);
+  Outcome train = in("runs/a");
+  CHECK(train.status == 2);
+  CHECK(has(train.err, "mtrain rerun runs/a"));
+}
+
+TEST_CASE("a level of messages that is none is refused") {
+  Outcome bogus = cli({"recipes", "ls"}, {"MTRAIN_LOG=bogus"});
+  CHECK(bogus.status == 2);
+  CHECK(has(bogus.err, "MTRAIN_LOG is 'bogus'"));
+  for (const char* level : {"debug", "info", "warn", "error", "off"})
+    CHECK(cli({"--version"}, {std::string("MTRAIN_LOG=") + level}).status == 0);
+}

@@ -1,0 +1,104 @@
+// mtrain --nproc: the ranks of a job as processes that mtrain starts itself.
+#include <doctest/doctest.h>
+
+#include "shell.h"
+#include "training_run.h"
+
+using namespace mtrain::testing;
+namespace fs = std::filesystem;
+
+namespace {
+
+size_t count(const std::string& text, const std::string& part) {
+  size_t n = 0;
+  for (size_t at = 0; (at = text.find(part, at)) != std::string::npos; at += part.size()) ++n;
+  return n;
+}
+
+std::string recipe(const Scratch& scratch) {
+  return scratch.write("job.yaml", small_recipe("type: llama, layers: 2, hidden_size: 32, heads: 4, ffn_hidden_size: 80, seq_length: 16",
+                                                "train: {steps: 12, global_batch_size: 4}\ncheckpoint: {interval: 4}\n"
+                                                "dist: {silence_seconds: 120}\n"));
+}
+
+/// Without a launcher in the PATH, and without the secret of a user.
+const Words kBare = {"PATH=/nowhere", "HOME=/nowhere", "XDG_CONFIG_HOME=/nowhere"};
+
+}  // namespace
+
+TEST_CASE("--nproc needs no launcher, and trains what threads train") {
+  Scratch scratch("mtrain-nproc");
+  const std::string job = recipe(scratch);
+  train(job, scratch / "threads", {"dist.nproc=2"});
+  Outcome out = cli({"--nproc", "2", job, "run.dir=" + (scratch / "processes").string()}, kBare);
+  REQUIRE_MESSAGE(out.status == 0, out.err);
+  CHECK(has(out.out, "2 ranks (tcp)"));
+  CHECK(digest(scratch / "processes") == digest(scratch / "threads"));
+  Outcome said = cli({job, "--nproc=2", "dist.comm=tcp", "-q", "run.dir=" + (scratch / "said").string()}, kBare);
+  CHECK_MESSAGE(said.status == 0, said.err);
+}
+
+TEST_CASE("--nproc says what does not go together") {
+  Scratch scratch("mtrain-nproc-words");
+  const std::string job = recipe(scratch);
+  Outcome threads = cli({"--nproc", "2", job, "dist.comm=thread"});
+  CHECK(threads.status == 2);
+  CHECK(has(threads.err, "dist.nproc=2"));
+  Outcome mpi = cli({"--nproc", "2", job, "dist.comm=mpi"}, kBare);
+  CHECK(mpi.status != 0);
+  CHECK(has(mpi.err, "mpi"));
+  CHECK(cli({"--nproc", "2", job}, {"RANK=0", "WORLD_SIZE=2", "MASTER_ADDR=127.0.0.1"}).status == 2);
+  Outcome doctor = cli({"doctor", "--json"}, kBare);
+  CHECK(has(doctor.out, "mtrain --nproc N"));
+  CHECK(has(doctor.out, "not here: torchrun, srun, mpirun"));
+}
+
+TEST_CASE("--nproc: each message comes once") {
+  Scratch scratch("mtrain-nproc-messages");
+  const std::string job = recipe(scratch);
+  Outcome faulty = cli({"--nproc", "3", job, "optimizer.lrr=1"});
+  CHECK(faulty.status == 10);
+  CHECK(has(faulty.err, "optimizer.lrr"));
+  CHECK(count(faulty.err, "mtrain: error") == 1);
+  // What only the ranks can see: a file in the place of a folder, data that are not there.
+  const std::string file = scratch.write("file", "");
+  for (const std::string& word : {"run.dir=" + file + "/run", std::string("dataset={type: gpt, path: /nowhere/data}")}) {
+    Outcome out = cli({"--nproc", "2", job, word});
+    INFO(out.err);
+    CHECK(out.status != 0);
+    CHECK(count(out.err, "error") == 1);
+  }
+  Outcome warned = cli({"--nproc", "2", job, "scheduler.warmup_steps=50", "run.dir=" + (scratch / "w").string()});
+  CHECK_MESSAGE(warned.status == 0, warned.err);
+  CHECK(count(warned.err, "steps of warmup are cut") == 1);
+}
+
+TEST_CASE("--nproc hands signals on: the ranks save and stop, and the same command goes on") {
+  Scratch scratch("mtrain-nproc-signals");
+  const std::string job = recipe(scratch);
+  train(job, scratch / "whole", {"dist.nproc=2"});
+  for (int signal : {SIGTERM, SIGINT}) {
+    const fs::path folder = scratch / std::to_string(signal);
+    Outcome stopped = run({.arguments = {mtrain_binary(), "--nproc", "2", job, "-q", "run.dir=" + folder.string()},
+                           .environment = {"MTRAIN_FAULT=train.step:0:delay=300"},
+                           .signal_after = 0.01,
+                           .signal_file = folder / "metrics.jsonl",
+                           .signal = signal});
+    CHECK_MESSAGE(stopped.status == 128 + signal, stopped.err);
+    CHECK(cli({"checkpoint", "verify", folder.string()}).status == 0);
+    Outcome rest = cli({"--nproc", "2", job, "-q", "run.dir=" + folder.string()});
+    CHECK_MESSAGE(rest.status == 0, rest.err);
+    CHECK(digest(folder) == digest(scratch / "whole"));
+  }
+}
+
+TEST_CASE("--nproc: a rank that dies ends the job with its status, and nothing is left") {
+  Scratch scratch("mtrain-nproc-death");
+  const std::string job = recipe(scratch);
+  Outcome killed = cli({"--nproc", "2", job, "-q", "run.dir=" + (scratch / "killed").string()}, {"MTRAIN_FAULT=train.step:7:kill"});
+  INFO(killed.err);
+  CHECK(killed.status == 15);
+  CHECK(has(killed.err, "was ended by signal 9"));
+  Outcome rest = cli({"--nproc", "2", job, "-q", "run.dir=" + (scratch / "killed").string()});
+  CHECK_MESSAGE(rest.status == 0, rest.err);
+}

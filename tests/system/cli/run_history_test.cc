@@ -1,0 +1,171 @@
+// What a run's folder keeps of each invocation, how it is shown, and that rerun repeats all of it.
+#include <doctest/doctest.h>
+
+#include "shell.h"
+#include "training_run.h"
+
+using namespace mtrain::testing;
+namespace fs = std::filesystem;
+
+namespace {
+
+Json facts(const fs::path& run, const std::string& record) { return Json::parse(slurp(run / "config" / record / "invocation.json")); }
+
+std::vector<std::string> losses(const fs::path& run) {
+  std::vector<std::string> out;
+  for (const auto& row : rows(run)) out.push_back(row.at("loss").dump());
+  return out;
+}
+
+size_t records(const fs::path& run) {
+  size_t n = 0;
+  for (const auto& entry : fs::directory_iterator(run / "config")) n += fs::is_directory(entry.symlink_status()) ? 1 : 0;
+  return n;
+}
+
+const std::string kNames = "recipe.yaml overrides.txt resolved.yaml provenance.json environment.json";
+
+}  // namespace
+
+TEST_CASE("a record for each invocation that trains, none for one that does nothing") {
+  Scratch scratch("mtrain-history");
+  const std::string r = scratch.write("r.yaml", tiny_recipe()), run_dir = "run.dir=" + (scratch / "a").string();
+  const fs::path a = scratch / "a";
+  REQUIRE(cli({r, run_dir, "train.steps=20", "-q"}).status == 0);
+  REQUIRE(cli({r, run_dir, "train.steps=40", "optimizer.lr=5e-4", "-q"}).status == 0);
+  CHECK(facts(a, "001").at("first_step") == 0);
+  CHECK(facts(a, "001").at("last_step") == 20);
+  CHECK(facts(a, "002").at("first_step") == 20);
+  CHECK(facts(a, "002").at("last_step") == 40);
+  CHECK(has(slurp(a / "config/001/resolved.yaml"), "lr: 0.002"));
+  CHECK(has(slurp(a / "config/002/resolved.yaml"), "lr: 0.0005"));
+  CHECK(has(slurp(a / "config/002/overrides.txt"), "optimizer.lr=5e-4\n"));
+  const std::string before = slurp(a / "config/resolved.yaml");
+  CHECK(before == slurp(a / "config/002/resolved.yaml"));
+  Outcome nothing = cli({r, run_dir, "train.steps=20", "optimizer.lr=1e-3"});
+  CHECK_MESSAGE(nothing.status == 0, nothing.err);
+  CHECK(has(nothing.err + nothing.out, "nothing to do"));
+  CHECK(slurp(a / "config/resolved.yaml") == before);
+  CHECK(records(a) == 2);
+  std::istringstream names(kNames);
+  for (std::string name; names >> name;) CHECK_MESSAGE(slurp(a / "config" / name) == slurp(a / "config/002" / name), name);
+}
+
+TEST_CASE("rerun: a setting that changed on a resume changes at the same step") {
+  Scratch scratch("mtrain-replay");
+  const std::string r = scratch.write("r.yaml", tiny_recipe());
+  const fs::path a = scratch / "a";
+  const std::string run_dir = "run.dir=" + a.string();
+  REQUIRE(cli({r, run_dir, "train.steps=12", "-q"}).status == 0);
+  REQUIRE(cli({r, run_dir, "train.steps=20", "optimizer.lr=5e-4", "-q"}).status == 0);
+  REQUIRE(cli({r, run_dir, "train.steps=26", "optimizer.lr=5e-4", "optimizer.beta2=0.9", "-q"}).status == 0);
+  Outcome again = cli({"rerun", a.string()});
+  CHECK_MESSAGE(again.status == 0, again.err);
+  REQUIRE(losses(a).size() == 26);
+  CHECK(losses(scratch / "a-rerun") == losses(a));
+  CHECK(digest(scratch / "a-rerun") == digest(a));
+  CHECK_MESSAGE(has(again.err, "part 1 of 3"), again.err);
+  // A checkpoint is the end of what was told until then.
+  Outcome part = cli({"rerun", (a / "checkpoints/step-20").string(), "run.dir=" + (scratch / "b").string(), "-q"});
+  CHECK_MESSAGE(part.status == 0, part.err);
+  CHECK(digest(scratch / "b/checkpoints/step-20") == digest(a / "checkpoints/step-20"));
+  CHECK(losses(scratch / "b").size() == 20);
+  // The same command again goes on, or has nothing to do.
+  Outcome once_more = cli({"rerun", a.string(), "run.dir=" + (scratch / "a-rerun").string(), "-q"});
+  CHECK_MESSAGE(once_more.status == 0, once_more.err);
+  CHECK(digest(scratch / "a-rerun") == digest(a));
+}
+
+TEST_CASE("rerun of a run that was killed and went on is one part, and of one from an older version says what it repeats") {
+  Scratch scratch("mtrain-replay-killed");
+  const std::string r = scratch.write("r.yaml", tiny_recipe());
+  const fs::path a = scratch / "a";
+  Command killed{.arguments = {mtrain_binary(), r, "run.dir=" + a.string(), "-q"}, .environment = {"MTRAIN_FAULT=train.step:13"}};
+  CHECK(run(killed).status == 128 + SIGKILL);
+  REQUIRE(cli({r, "run.dir=" + a.string(), "-q"}).status == 0);
+  CHECK(facts(a, "001").at("last_step").is_null());
+  CHECK(facts(a, "002").at("first_step") == 10);
+  Outcome again = cli({"rerun", a.string()});
+  CHECK_MESSAGE(again.status == 0, again.err);
+  CHECK_FALSE(has(again.err, "part 1"));
+  CHECK(digest(scratch / "a-rerun") == digest(a));
+  // As versions without history wrote it.
+  const fs::path old = scratch / "old";
+  REQUIRE(cli({r, "run.dir=" + old.string(), "train.steps=10", "-q"}).status == 0);
+  std::istringstream names(kNames);
+  for (std::string name; names >> name;) {
+    const std::string text = slurp(old / "config" / name);
+    fs::remove(old / "config" / name);
+    write_at(old / "config" / name, text);
+  }
+  fs::remove_all(old / "config/001");
+  REQUIRE(cli({r, "run.dir=" + old.string(), "train.steps=15", "optimizer.lr=1e-3", "-q"}).status == 0);
+  CHECK(has(slurp(old / "config/000/resolved.yaml"), "lr: 0.002"));
+  Outcome partial = cli({"rerun", old.string()});
+  CHECK_MESSAGE(partial.status == 0, partial.err);
+  CHECK_MESSAGE(has(partial.err, "does not say how its first 10 steps were trained"), partial.err);
+  CHECK(losses(scratch / "old-rerun").size() == 15);
+}
+
+TEST_CASE("kill -9 while a record is made leaves a folder that is read and continued") {
+  Scratch scratch("mtrain-history-kill");
+  const std::string r = scratch.write("r.yaml", tiny_recipe());
+  const fs::path whole = scratch / "whole";
+  REQUIRE(cli({r, "run.dir=" + whole.string(), "train.steps=10", "-q"}).status == 0);
+  for (const char* point : {"history.record:1", "history.names:1", "history.open:1", "history.fsync:2", "file.open:3"}) {
+    CAPTURE(point);
+    const fs::path folder = scratch / point;
+    fs::copy(whole, folder, fs::copy_options::recursive | fs::copy_options::copy_symlinks);
+    Command killed{.arguments = {mtrain_binary(), r, "run.dir=" + folder.string(), "train.steps=15", "optimizer.lr=1e-3", "-q"},
+                   .environment = {std::string("MTRAIN_FAULT=") + point}};
+    CHECK(run(killed).status == 128 + SIGKILL);
+    Outcome shown = cli({"runs", "show", folder.string(), "--json"});
+    CHECK_MESSAGE(shown.status == 0, shown.err);
+    CHECK(cli({"config", "diff", folder.string(), whole.string()}).status == 0);
+    Outcome on = cli({r, "run.dir=" + folder.string(), "train.steps=15", "optimizer.lr=1e-3", "-q"});
+    CHECK_MESSAGE(on.status == 0, on.err);
+    CHECK(has(slurp(folder / "config/resolved.yaml"), "lr: 0.001"));
+    Outcome again = cli({"rerun", folder.string(), "-q"});
+    CHECK_MESSAGE(again.status == 0, again.err);
+    CHECK(digest(fs::path(folder.string() + "-rerun")) == digest(folder));
+  }
+}
+
+TEST_CASE("runs ls and show: steps, losses, changes and checkpoints") {
+  Scratch scratch("mtrain-runs");
+  scratch.write("r.yaml", tiny_recipe());
+  REQUIRE(cli_in(scratch.path(), "r.yaml run.dir=runs/a train.steps=10 -q").status == 0);
+  REQUIRE(cli_in(scratch.path(), "r.yaml run.dir=runs/a train.steps=20 optimizer.lr=1e-3 -q").status == 0);
+  REQUIRE(cli_in(scratch.path(), "r.yaml run.dir=runs/sweep/0 train.steps=10 -q").status == 0);
+  Json listed = Json::parse(cli_in(scratch.path(), "runs ls --json").out);
+  REQUIRE(listed.size() == 2);
+  CHECK(listed[0].at("run") == "runs/a");
+  CHECK(listed[0].at("step") == 20);
+  CHECK(listed[0].at("steps") == 20);
+  CHECK(listed[0].at("loss") == rows(scratch / "runs/a").back().at("loss"));
+  CHECK(listed[1].at("run") == "runs/sweep/0");
+  Outcome text = cli_in(scratch.path(), "runs ls");
+  CHECK_MESSAGE(has(text.out, "runs/a"), text.out);
+  CHECK_MESSAGE(has(text.out, "20/20"), text.out);
+  Json run = Json::parse(cli_in(scratch.path(), "runs show runs/latest/../a --json").out);
+  REQUIRE(run.at("invocations").size() == 2);
+  const Json& second = run.at("invocations")[1];
+  CHECK(second.at("first_step") == 10);
+  CHECK(second.at("last_step") == 20);
+  CHECK(second.at("loss") == rows(scratch / "runs/a").back().at("loss"));
+  bool found = false;
+  for (const auto& change : second.at("changes"))
+    if (change.at("path") == "optimizer.lr") {
+      found = true;
+      CHECK(change.at("before") == "0.002");
+      CHECK(change.at("after") == "0.001");
+      CHECK(change.at("where") == "command line, argument 4");
+    }
+  CHECK(found);
+  CHECK(run.at("checkpoints").back().at("step") == 20);
+  Outcome shown = cli_in(scratch.path(), "runs show runs/a");
+  CHECK_MESSAGE(has(shown.out, "steps 11 to 20"), shown.out);
+  CHECK_MESSAGE(has(shown.out, "optimizer.lr: 0.002 -> 0.001   (command line, argument 4)"), shown.out);
+  CHECK(cli_in(scratch.path(), "runs show nowhere").status == 12);
+  CHECK(cli_in(scratch.path(), "runs ls nowhere").status == 2);
+}

@@ -1,0 +1,85 @@
+// How long a run is: steps, passes over the data, and a warmup that fits both.
+#include <doctest/doctest.h>
+
+#include "shell.h"
+#include "training_run.h"
+
+using namespace mtrain::testing;
+
+namespace {
+
+/// A recipe without a length; an epoch of the mock dataset is as long as it says.
+std::string recipe(const std::string& train, const std::string& scheduler = "warmup_steps: 20%") {
+  return small_recipe("type: llama, layers: 1, hidden_size: 16, heads: 2, ffn_hidden_size: 32, seq_length: 8",
+                      "train: {" + train + "}\nscheduler: {" + scheduler + "}\n", "{type: mock, epoch_samples: 10}");
+}
+
+std::string setting(const std::string& folder, const std::string& path) {
+  Outcome out = cli({"config", "show", path, folder + "/config/resolved.yaml"});
+  return out.status == 0 ? out.out.substr(0, out.out.find('\n')) : out.err;
+}
+
+}  // namespace
+
+TEST_CASE("a shorter run of any recipe just runs") {
+  Scratch scratch("mtrain-short");
+  const std::string fixed = scratch.write("r.yaml", recipe("steps: 100", "warmup_steps: 60"));
+  Outcome out = cli({fixed, "train.steps=2", "run.dir=" + (scratch / "fixed").string()});
+  CHECK_MESSAGE(out.status == 0, out.err);
+  CHECK(has(out.err, "60 steps of warmup are cut to the 2"));
+  CHECK(rows(scratch / "fixed").size() == 2);
+  Outcome share = cli({scratch.write("s.yaml", recipe("steps: 100")), "train.steps=10", "run.dir=" + (scratch / "share").string()});
+  CHECK_MESSAGE(share.status == 0, share.err);
+  CHECK_FALSE(has(share.err, "warning"));
+  CHECK(setting((scratch / "share").string(), "scheduler.warmup_steps") == "2");
+  Outcome shipped = cli({"check", "quickstart", "train.steps=50"});
+  CHECK_MESSAGE(shipped.status == 0, shipped.err);
+  CHECK_FALSE(has(shipped.err, "warning"));
+}
+
+TEST_CASE("train.epochs: the steps are counted from the data") {
+  Scratch scratch("mtrain-epochs");
+  const std::string file = scratch.write("r.yaml", recipe("epochs: 3, micro_batch_size: 4"));
+  const std::string run = (scratch / "run").string(), same = (scratch / "same").string();
+  Outcome out = cli({file, "run.dir=" + run});
+  REQUIRE_MESSAGE(out.status == 0, out.err);
+  CHECK(has(out.err, "train.epochs=3: 8 steps, an epoch is 10 samples"));  // 30 samples in steps of 4
+  CHECK(rows(run).size() == 8);
+  CHECK(setting(run, "train.steps") == "8");
+  CHECK(setting(run, "scheduler.warmup_steps") == "2");  // 20 % of them
+  // As if the same number had been written.
+  train(file, same, {"train.steps=8"});
+  CHECK(digest(run) == digest(same));
+  // The same command goes on without a change; a rerun needs to count nothing.
+  Outcome again = cli({file, "run.dir=" + run});
+  CHECK_MESSAGE(again.status == 0, again.err);
+  CHECK_FALSE(has(again.err, "changes the result"));
+  Outcome rerun = cli({"rerun", run, "run.dir=" + (scratch / "rerun").string(), "-q"});
+  CHECK_MESSAGE(rerun.status == 0, rerun.err);
+  CHECK(digest(scratch / "rerun") == digest(run));
+  // Ranks that are threads count once.
+  Outcome ranks = cli({file, "run.dir=" + (scratch / "ranks").string(), "dist.nproc=2", "train.micro_batch_size=2",
+                       "train.global_batch_size=4"});
+  CHECK_MESSAGE(ranks.status == 0, ranks.err);
+  CHECK(rows(scratch / "ranks").size() == 8);
+}
+
+TEST_CASE("train.epochs stands in the place of train.steps") {
+  Scratch scratch("mtrain-epochs-check");
+  const std::string epochs = scratch.write("e.yaml", recipe("epochs: 2")), steps = scratch.write("s.yaml", recipe("steps: 20"));
+  Outcome shown = cli({"check", epochs, "--resolved"});
+  CHECK_MESSAGE(shown.status == 0, shown.err);
+  CHECK(has(shown.out, "  epochs: 2.0\n"));
+  CHECK_FALSE(has(shown.out, "  steps: 0\n  micro"));
+  const std::string reloaded = scratch.write("again.yaml", shown.out);
+  CHECK(cli({"check", reloaded, "--resolved"}).out == shown.out);
+  CHECK(has(cli({"check", epochs}).out, "2 epochs in steps of 1 x 8 tokens"));
+  CHECK(has(cli({"check", steps, "train.epochs=1"}).out, "1 epoch in"));
+  CHECK(has(cli({"check", epochs, "train.steps=9"}).out, "9 steps of"));
+  Outcome neither = cli({"check", scratch.write("n.yaml", recipe("micro_batch_size: 1"))});
+  CHECK(neither.status == 10);
+  CHECK(has(neither.err, "or train.epochs"));
+  CHECK(cli({"check", scratch.write("b.yaml", recipe("epochs: 1, steps: 1"))}).status == 10);
+  CHECK(has(cli({"config", "explain", "train.epochs"}).out, "instead of"));
+  CHECK(has(cli({"bench", epochs, "--steps", "30", "--warmup", "1", "--plain"}).err, "train.steps is 20"));
+}

@@ -1,0 +1,103 @@
+// The table of other trainers' names: what it leads to exists, and an unknown setting is answered by it.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <set>
+
+#include "../process.h"
+#include "mtrain/base/text.h"
+#include "mtrain/plugin/plugin_host.h"
+#include "mtrain/train/foreign_names.h"
+#include "mtrain/train/recipe.h"
+
+using namespace mtrain;
+
+namespace {
+
+const SchemaCatalog& catalog() {
+  static const SchemaCatalog catalog = schema_catalog(PluginHost({MT_BINARY_DIR "/lib/mtrain/plugins"}));
+  return catalog;
+}
+
+/// The setting of our own at a path, of whichever component; null: none.
+const FieldSpec* setting_at(std::string_view path) {
+  const size_t dot = path.find('.');
+  for (const Schema* owner : catalog().all_owners(path.substr(0, dot)))
+    for (const FieldSpec& spec : owner->fields)
+      if (spec.path == path.substr(dot + 1)) return &spec;
+  return nullptr;
+}
+
+/// The help of the error about an override of a setting that does not exist.
+std::string help_for(const std::string& setting) {
+  ConfigRequest request{.recipe = "r.yaml",
+                        .text = "model: {type: llama}\ntokenizer: byte\ndataset: mock\ntrain: {steps: 1}\n",
+                        .overrides = {{cat("++", setting, "=1"), 2}}};
+  Report report;
+  ConfigContainer::load(request, catalog(), report);
+  for (const auto& fault : report.diagnostics())
+    if (fault.code == "unknown-key" && fault.path == setting) return fault.help;
+  return "no error";
+}
+
+bool has(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
+
+}  // namespace
+
+TEST_CASE("each name of another trainer leads to a setting that exists, or says why there is none") {
+  CHECK(foreign_names().size() >= 150);
+  std::set<std::string_view> seen;
+  for (const ForeignName& row : foreign_names()) {
+    CAPTURE(row.name);
+    CHECK_MESSAGE(seen.insert(row.name).second, "twice in the table");
+    CHECK(std::all_of(row.name.begin(), row.name.end(), [](char c) { return std::islower(c) || std::isdigit(c) || c == '_'; }));
+    CHECK_FALSE(row.trainers.empty());
+    if (row.setting.empty()) CHECK_FALSE(row.how.empty());
+    else CHECK_MESSAGE(setting_at(row.setting), row.setting);
+    CHECK_FALSE(catalog().section(row.name));  // such a name never is unknown
+  }
+}
+
+TEST_CASE("settings that the explanations of the table name exist") {
+  for (const ForeignName& row : foreign_names()) {
+    CAPTURE(row.how);
+    for (const Schema& section : catalog().sections()) {
+      const std::string start = section.name + ".";
+      for (size_t at = row.how.find(start); at != std::string_view::npos; at = row.how.find(start, at + 1)) {
+        if (at > 0 && (std::isalnum(row.how[at - 1]) || row.how[at - 1] == '_' || row.how[at - 1] == '.')) continue;
+        const size_t end = std::min(row.how.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_.", at), row.how.size());
+        const std::string_view path = row.how.substr(at, end - at);
+        if (path.ends_with(".jsonl") || path.ends_with(".json")) continue;
+        CHECK_MESSAGE(setting_at(path), path);
+      }
+    }
+  }
+}
+
+TEST_CASE("an unknown setting is answered with ours, wherever it is written") {
+  for (const ForeignName& row : foreign_names()) {
+    const std::string help = help_for(std::string(row.name));
+    CAPTURE(help);
+    CHECK(has(help, row.name));
+    CHECK(has(help, row.setting.empty() ? row.how : row.setting));
+  }
+  CHECK(help_for("gradient_accumulation_steps") ==
+        "use train.global_batch_size: train.micro_batch_size x accumulation steps x data-parallel ranks "
+        "(gradient_accumulation_steps is a name of transformers, axolotl, torchtune, DeepSpeed)");
+  CHECK(help_for("train.gradient_accumulation_steps") == help_for("gradient_accumulation_steps"));
+  CHECK(has(help_for("training.local_batch_size"), "use train.micro_batch_size"));
+  CHECK(has(help_for("deepspeed_config.fp16.enabled"), "use mixed_precision.dtype"));
+  CHECK(has(help_for("lora_r"), "peft.rank; it needs low-rank adapters, not built yet"));
+  CHECK(has(help_for("push_to_hub"), "leave it out: "));
+}
+
+TEST_CASE("on the command line and by `config explain`, too") {
+  const testing::Scratch recipe("foreign-names");
+  testing::Outcome outcome =
+      testing::cli({"check", recipe.write("r.yaml", testing::tiny_recipe()), "gradient_accumulation_steps=4"});
+  CHECK(outcome.status == 10);
+  CHECK_MESSAGE(has(outcome.err, "help: use train.global_batch_size: "), outcome.err);
+  outcome = testing::cli({"config", "explain", "per_device_train_batch_size"});
+  CHECK(outcome.status == 10);
+  CHECK_MESSAGE(has(outcome.err, "use train.micro_batch_size (per_device_train_batch_size is a name of transformers)"), outcome.err);
+}

@@ -1,0 +1,168 @@
+// The mistakes that people make in their first YAML files: each is reported at its place, with what to write instead.
+#include <doctest/doctest.h>
+
+#include "mtrain/base/text.h"
+#include "mtrain/plugin/plugin_host.h"
+#include "mtrain/train/recipe.h"
+
+using namespace mtrain;
+
+namespace {
+
+/// All of a recipe but its train section; three lines.
+constexpr const char* kRest =
+    "model: {type: llama, seq_length: 32, layers: 2, hidden_size: 32, heads: 4}\n"
+    "dataset: mock\n"
+    "tokenizer: byte\n";
+
+Report report_of(const std::string& text) {
+  static const SchemaCatalog catalog = schema_catalog(PluginHost({MT_BINARY_DIR "/lib/mtrain/plugins"}));
+  Report report;
+  ConfigContainer::load({.recipe = "r.yaml", .text = text}, catalog, report);
+  return report;
+}
+
+struct Mistake {
+  std::string text;
+  std::string place;    // of the only error, or of the first
+  std::string message;  // a part of it
+  std::string help;     // a part of it
+};
+
+/// Every mistake stands behind three sound lines.
+void check(const std::vector<Mistake>& mistakes) {
+  for (const Mistake& mistake : mistakes) {
+    Report report = report_of(kRest + mistake.text);
+    report.sort();
+    std::string text = report.text();
+    CAPTURE(mistake.text);
+    CAPTURE(text);
+    REQUIRE(report.errors() >= 1);
+    const Diagnostic& first = report.diagnostics().front();
+    CHECK(first.where.text() == "r.yaml:" + mistake.place);
+    CHECK(text.find(mistake.message) != std::string::npos);
+    CHECK(first.help.find(mistake.help) != std::string::npos);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("tabs in the indentation") {
+  const std::string help = "replace the tab with spaces, two for each level";
+  check({{"train:\n\tsteps: 5\n", "5:1", "a tab in the indentation", help},
+         {"train:\n  steps: 5\n\tmicro_batch_size: 2\n", "6:1", "a tab in the indentation", help}});
+  CHECK(report_of(std::string(kRest) + "train:\n  steps:\t5\n").ok());  // between key and value a tab is a space
+}
+
+TEST_CASE("no colon, no space behind it, or '=' in its place") {
+  const std::string help = "write `steps: 5`: a ':' and a space stand between a key and its value";
+  check({{"train:\n  steps 5\n", "5:3", "wanted a map of settings, got a string", help},
+         {"train:\n  steps:5\n", "5:3", "wanted a map of settings, got a string", help},
+         {"train:\n  steps = 5\n", "5:3", "wanted a map of settings, got a string", help},
+         {"train: {steps:5}\n", "4:9", "no such setting", help},
+         {"train:\n  micro_batch_size: 1\n  steps 5\n", "6:3", "no such setting", help},
+         {"train:\n  micro_batch_size: 1\n  steps:5\n", "6:3", "no such setting", help},
+         {"train:\n  micro_batch_size: 1\n  steps = 5\n", "6:3", "no such setting", help},
+         {"train.steps = 5\n", "4:1", "no such setting", "write `train: {steps: 5}`"},
+         {"train:\n  steps 5\n  micro_batch_size: 1\n", "5:3", "no ': ' between a key and its value", "write `steps: 5`"},
+         {"train:\n  steps = 5\n  micro_batch_size: 1\n", "5:3", "no ': ' between a key and its value", "write `steps: 5`"},
+         {"train:\n  steps:5\n  micro_batch_size: 1\n", "5:3", "no ': ' between a key and its value", "write `steps: 5`"},
+         {"train\n  steps: 5\n", "4:1", "no ': ' between a key and its value", "write `train:`"},
+         {"train.steps: 5\n", "4:1", "no such setting", "write `train: {steps: 5}`: a dot in a YAML key is part of its name"}});
+}
+
+TEST_CASE("wrong indentation") {
+  check({{"train:\n  steps: 5\n   micro_batch_size: 2\n", "6:4", "indented deeper than 'steps' above it", "indent it by 2 spaces"},
+         {"  train:\n    steps: 5\n", "4:3", "indented deeper than 'tokenizer' above it", "indent it by 0 spaces"},
+         {"train:\n  steps: 5\n micro_batch_size: 2\n", "6:2", "indented by 1 space", "indent it by 2 spaces (as 'steps') or 0 spaces (as 'train')"},
+         {"train:\nsteps: 5\n", "5:1", "no such setting", "indent it by 2 spaces: it is a setting of 'train:'"}});
+}
+
+TEST_CASE("a key that appears twice") {
+  check({{"train:\n  steps: 5\n  steps: 6\n", "6:3", "this key appears twice", "keep one of the two"},
+         {"train: {steps: 5}\noptimizer: {lr: 1e-3}\ntrain: {micro_batch_size: 1}\n", "6:1", "the first one is at r.yaml:4:1",
+          "keep one of the two"}});
+}
+
+TEST_CASE("brackets and quotes that are never closed") {
+  check({{"train: {steps: 5\noptimizer: {lr: 1e-3}\n", "4:8", "this '{' is never closed", "add the '}'"},
+         {"train: {steps: 5", "4:8", "this '{' is never closed", "add the '}'"},
+         {"train:\n  steps: 5\n  skip_steps: [1, 2\noptimizer:\n  lr: 1\n", "6:15", "this '[' is never closed", "add the ']'"},
+         {"train: {steps: 5, skip_steps: [1, 2}\n", "4:31", "this '[' is never closed", "add the ']'"},
+         {"train: {steps: 5}}\n", "4:18", "without its opening one", "remove it"},
+         {"train: {steps: 5}\nrun:\n  name: \"first\n  threads: 1\n", "6:9", "a quote without its closing one", "add the closing quote"},
+         {"train: {steps: 5}\nrun:\n  name: 'first\n  dir: 'x'\n", "6:9", "this quote is not closed on its line", "add the closing '"}});
+}
+
+TEST_CASE("an interpolation inside { } or [ ]") {
+  check({{"train: {steps: 5}\noptimizer: {lr: ${scheduler.min_lr}}\n", "5:17", "a ${…} inside { } or [ ] needs quotes",
+          "write \"${scheduler.min_lr}\""},
+         {"train: {steps: 5}\noptimizer:\n  {lr: 1, weight_decay: ${scheduler.min_lr}}\n", "6:25", "needs quotes", "write \"${"}});
+  CHECK(report_of(std::string(kRest) + "train: {steps: 5}\noptimizer: {lr: \"${scheduler.min_lr}\"}\n").ok());
+}
+
+TEST_CASE("a list for a map, a map for a list, a value for a list") {
+  check({{"train:\n  - steps: 5\n", "5:3", "wanted a map of settings, got a list", "without '-'"},
+         {"train: [steps, 5]\n", "4:8", "wanted a map of settings, got a list", "lines `key: value`"},
+         {"train: {steps: 5, batch_schedule: 0:4}\n", "4:35", "wanted a list of strings", "write [\"0:4\"]"},
+         {"train:\n  steps: 5\n  batch_schedule:\n    -0:4\n    -2:8\n", "7:5", "wanted a list of strings", "start each item with '-' and a space"},
+         {"train: {steps: {a: 1}}\n", "4:16", "wanted an integer, got a map", ""}});
+}
+
+TEST_CASE("values of the wrong type, and names that are misspelled") {
+  check({{"train: {steps: five}\n", "4:16", "wanted an integer, got the text five", ""},
+         {"train: {stesp: 5}\n", "4:9", "no such setting", "did you mean train.steps?"},
+         {"train: {steps: 5}\nrun: {deterministic: yes}\n", "5:22", "wanted true or false", "write true"},
+         {"train: {steps: 5}\nrun: {deterministic: no}\n", "5:22", "wanted true or false", "write false"},
+         {"train: {steps: 5}\noptimizer: {lr: '1e-3'}\n", "5:17", "wanted a number, got the quoted string", "write 1e-3 without quotes"},
+         {"train: {steps: 5}\noptimizer: {lr: 0,001}\n", "5:19", "", ""},
+         {"train:\n  steps: 5# five\n", "5:10", "'# five' is neither a magnitude nor a unit", "write a space before the '#'"},
+         {"train: {steps: 5}\nddp: {bucket_size: 64MB}\n", "5:20", "64MB is a number of bytes; the unit here is parameters", ""}});
+  CHECK(report_of(std::string(kRest) + "train: {steps: 1e3}\noptimizer: {lr: 1e-3}\n").ok());
+}
+
+TEST_CASE("anchors work, the merge key does not") {
+  CHECK(report_of(std::string(kRest) + "train: {steps: &n 5}\nvalidation: {interval: *n}\n").ok());
+  check({{"train: &t\n  steps: 5\noptimizer:\n  <<: *t\n", "7:3", "the merge key << is not supported", "through 'defaults:'"},
+         {"train: {steps: *n}\n", "4:16", "an alias without its anchor", "define &name"}});
+}
+
+TEST_CASE("on the command line, a text may hold commas, and a list for a text is answered with it") {
+  static const SchemaCatalog catalog = schema_catalog(PluginHost({MT_BINARY_DIR "/lib/mtrain/plugins"}));
+  const std::string recipe = "model: {type: llama}\ndataset: {type: gpt, path: x}\ntokenizer: byte\ntrain: {steps: 1}\n";
+  auto load = [&](const std::string& override, Report& report) {
+    return ConfigContainer::load({.recipe = "r.yaml", .text = recipe, .overrides = {{override, 2}}}, catalog, report);
+  };
+  Report good, list, several;
+  ConfigContainer config = load("dataset.split=90,10,0", good);
+  CHECK_MESSAGE(good.ok(), good.text());
+  CHECK(config.component("dataset").at("split").as_string() == "90,10,0");
+  load("dataset.split=[90,10,0]", list);
+  CHECK_MESSAGE(list.text().find("write \"90,10,0\"") != std::string::npos, list.text());
+  load("train.steps=1,2", several);
+  CHECK_MESSAGE(several.text().find("several values: one run takes one") != std::string::npos, several.text());
+}
+
+TEST_CASE("a plugin that is not found may be one's own, and what is not built is not offered") {
+  check({{"train: {steps: 5}\noptimizer: {type: sgdm}\n", "5:19", "--plugin-path DIR or MTRAIN_PLUGIN_PATH", ""}});
+  const std::string text = report_of(std::string(kRest) + "train: {steps: 5}\noptimizer: {type: sgdm}\n").text();
+  CHECK(text.find("did you mean") == std::string::npos);
+  CHECK(text.find("muon") == std::string::npos);
+}
+
+TEST_CASE("two colons on a line") {
+  check({{"train: {steps: 5}\nrun:\n  name: first: second\n", "6:9", "a second ': ' on one line", "\"first: second\""}});
+}
+
+TEST_CASE("line ends of Windows and a byte-order mark do no harm, and places stay right") {
+  std::string windows = std::string(kRest) + "train:\n  stesp: 5\n";
+  for (size_t at = 0; (at = windows.find('\n', at)) != std::string::npos; at += 2) windows.replace(at, 1, "\r\n");
+  for (const std::string& text : {windows, "\xEF\xBB\xBF" + windows}) {
+    Report report = report_of(text);
+    report.sort();
+    REQUIRE(report.errors() >= 1);
+    CHECK(report.diagnostics().front().where.text() == "r.yaml:5:3");
+    CHECK(report.diagnostics().front().help == "did you mean train.steps?");
+  }
+  CHECK(report_of("\xEF\xBB\xBF" + std::string(kRest) + "train: {steps: 5}\r\n").ok());
+}

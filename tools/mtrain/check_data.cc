@@ -1,0 +1,88 @@
+#include "check_data.h"
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "mtrain/base/error.h"
+#include "mtrain/base/text.h"
+#include "mtrain/config/provenance.h"
+#include "mtrain/data/dataset.h"
+#include "mtrain/data/tokenizer.h"
+#include "mtrain/train/epochs.h"
+#include "mtrain/train/input_paths.h"
+
+namespace mtrain {
+namespace {
+
+/// The setting of a section that a message speaks of: one that it names, or whose value it quotes; else the section's path or type.
+std::string setting_of(const Recipe& recipe, const std::string& section, const std::string& message) {
+  std::string named, quoted;
+  const Node* settings = recipe.config.root().find(section);
+  each_leaf(*settings, [&](const std::string& path, const Node& leaf) {
+    const std::string key = section + "." + path, value = leaf.is_scalar() ? leaf.as_text() : "";
+    if (message.find(key) != std::string::npos && key.size() > named.size()) named = key;
+    if (value.size() > 2 && leaf.is(NodeKind::string) && path != "type" && message.find(value) != std::string::npos && quoted.empty()) quoted = key;
+  });
+  if (!named.empty() || !quoted.empty()) return named.empty() ? quoted : named;
+  const Node* path = settings->find("path");
+  return section + (path && !path->as_text().empty() ? ".path" : ".type");
+}
+
+class DataChecker {
+ public:
+  DataChecker(Recipe& recipe, PluginHost& plugins) : recipe_(recipe), plugins_(plugins) {}
+
+  DataCheck run() {
+    attempt("tokenizer", [&] {
+      TokenizerContext context{recipe_.directory};
+      tokenizer_ = plugins_.make<Tokenizer>(recipe_.settings.tokenizer.type, recipe_.component("tokenizer"), context);
+      out_.text += cat("  tokenizer ", recipe_.settings.tokenizer.type, ": ", human_count(static_cast<double>(tokenizer_->vocab_size())), " ids\n");
+    });
+    if (tokenizer_) attempt("dataset", [&] { open_dataset(); });
+    return out_;
+  }
+
+ private:
+  template <class Work>
+  void attempt(const std::string& section, const Work& work) {
+    try {
+      with_path_origins(recipe_.inputs, work);
+    } catch (const Error& error) {
+      const std::string setting = setting_of(recipe_, section, error.message());
+      recipe_.report.error(name(error.error_class()), setting, recipe_.config.root().at(setting).loc(), error.message()).fix(error.hint());
+      if (out_.status == 0) out_.status = error.exit_status();
+    }
+  }
+
+  void open_dataset() {
+    const Settings& s = recipe_.settings;
+    DatasetContext context = dataset_context(recipe_, tokenizer_.get());
+    auto dataset = plugins_.make<Dataset>(s.dataset.type, recipe_.component("dataset"), context);
+    if (counts_epochs(recipe_)) settle_epochs(recipe_, plugins_);
+    read_first(*dataset, Split::train, std::max<int64_t>(1, s.train.steps) * s.global_batch());
+    if (s.validation.steps > 0 && s.validation.interval > 0) read_first(*dataset, Split::valid, s.validation.steps * s.global_batch());
+  }
+
+  void read_first(const Dataset& dataset, Split which, int64_t samples) {
+    auto source = dataset.split(which, samples);
+    const auto length = static_cast<size_t>(recipe_.settings.model.seq_length);
+    std::vector<int32_t> tokens(length), targets(length), positions(length);
+    Sample sample{tokens, targets, positions, {}};
+    source->get(0, sample);
+    out_.text += cat("  ", name(which), " data of ", recipe_.settings.dataset.type, ": ", human_count(static_cast<double>(samples)), " samples of ",
+                     length, " tokens\n");
+  }
+
+  Recipe& recipe_;
+  PluginHost& plugins_;
+  std::unique_ptr<Tokenizer> tokenizer_;
+  DataCheck out_;
+};
+
+}  // namespace
+
+DataCheck check_data(Recipe& recipe, PluginHost& plugins) { return DataChecker(recipe, plugins).run(); }
+
+}  // namespace mtrain

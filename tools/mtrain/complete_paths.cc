@@ -1,0 +1,88 @@
+#include "complete_paths.h"
+
+#include <algorithm>
+#include <functional>
+
+#include "mtrain/base/text.h"
+
+namespace mtrain {
+namespace {
+
+constexpr size_t kMaxCandidates = 1000;
+using Accept = std::function<std::optional<Candidate>(const fs::directory_entry&, const std::string& path)>;
+
+/// The entries of the folder that a typed path leads to, as they would be typed.
+std::vector<Candidate> entries_of(const std::string& typed, const Accept& accept) {
+  std::string folder = typed.substr(0, typed.rfind('/') + 1), leaf = typed.substr(folder.size());
+  std::vector<Candidate> out;
+  std::error_code fault;
+  for (fs::directory_iterator it(folder.empty() ? fs::path(".") : fs::path(folder), fault), end;
+       !fault && it != end && out.size() < kMaxCandidates; it.increment(fault)) {
+    std::string name = it->path().filename().string();
+    if (!name.starts_with(leaf) || (name.starts_with('.') && !leaf.starts_with('.'))) continue;
+    if (auto candidate = accept(*it, folder + name)) out.push_back(std::move(*candidate));
+  }
+  std::sort(out.begin(), out.end(), [](const Candidate& a, const Candidate& b) { return a.text < b.text; });
+  return out;
+}
+
+bool is_folder(const fs::directory_entry& entry) {
+  std::error_code ignored;
+  return entry.is_directory(ignored);
+}
+
+bool there(const fs::path& path) {
+  std::error_code ignored;
+  return fs::exists(path, ignored);
+}
+
+bool names_model(const FieldSpec& spec) { return spec.path == "init_from"; }
+
+bool names_pair(const FieldSpec& spec) {
+  return spec.doc.find(".bin/.idx") != std::string::npos || spec.doc.find("a pair ") != std::string::npos;
+}
+
+}  // namespace
+
+std::vector<Candidate> complete_path(const std::string& typed) {
+  return entries_of(typed, [](const fs::directory_entry& entry, const std::string& path) -> std::optional<Candidate> {
+    return is_folder(entry) ? Candidate{path + "/", "folder"} : Candidate{path, ""};
+  });
+}
+
+std::vector<Candidate> complete_pair(const std::string& typed) {
+  return entries_of(typed, [](const fs::directory_entry& entry, const std::string& path) -> std::optional<Candidate> {
+    if (is_folder(entry)) return Candidate{path + "/", "folder"};
+    if (entry.path().extension() != ".idx") return std::nullopt;
+    return Candidate{path.substr(0, path.size() - 4), "prepared tokens"};
+  });
+}
+
+std::vector<Candidate> complete_model(const std::string& typed) {
+  std::vector<Candidate> out = complete_run(typed);
+  for (auto& candidate : out)
+    if (candidate.text.ends_with('/') && there(fs::path(candidate.text) / "config.json"))
+      candidate = {candidate.text.substr(0, candidate.text.size() - 1), "Hugging Face model"};
+  return out;
+}
+
+std::vector<Candidate> complete_path_setting(const FieldSpec& spec, const std::string& typed) {
+  if (!spec.input_path) return {};
+  if (names_model(spec)) return complete_model(typed);
+  auto out = complete_path(typed);
+  if (!names_pair(spec)) return out;
+  auto pairs = complete_pair(typed);
+  pairs.erase(std::remove_if(pairs.begin(), pairs.end(), [](const Candidate& c) { return c.text.ends_with('/'); }), pairs.end());
+  out.erase(std::remove_if(out.begin(), out.end(), [](const Candidate& c) { return c.text.ends_with(".bin") || c.text.ends_with(".idx"); }), out.end());
+  out.insert(out.begin(), pairs.begin(), pairs.end());
+  return out;
+}
+
+bool is_dead_path(const FieldSpec& spec, const std::string& value) {
+  if (!spec.input_path) return false;
+  std::string path = value;
+  std::erase(path, '\'');
+  return !path.empty() && path.find('[') == std::string::npos && !there(path) && !there(path + ".idx");
+}
+
+}  // namespace mtrain

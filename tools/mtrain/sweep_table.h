@@ -1,0 +1,37 @@
+// What came of the trials of a sweep: a table for people, and sweep.csv in the sweep's folder. Single-threaded.
+#pragma once
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "mtrain/base/file.h"
+#include "mtrain/train/sweep_trials.h"
+
+namespace mtrain {
+
+struct TrialResult {
+  int64_t trial = 0;
+  std::vector<std::pair<std::string, std::string>> settings;  // those that vary: key and value
+  std::string outcome = "not run";                            // "done", "stopped", "faulty", "failed (14)"
+  int64_t steps = 0;
+  std::optional<double> last_loss, best_loss, best_val_loss;
+  std::optional<double> seconds;  // of this call
+};
+
+class SweepTable {
+ public:
+  explicit SweepTable(const std::vector<SweepTrial>& trials);
+  TrialResult& operator[](size_t trial) { return rows_[trial]; }
+  /// Takes steps and losses of a trial from the metrics that its run folder holds.
+  void read_metrics(size_t trial, const fs::path& run_folder);
+  std::string text() const;
+  std::string csv() const;
+  /// Writes sweep.csv whole, or leaves the one that is there. Throws Error(io).
+  void save(const fs::path& folder) const;
+
+ private:
+  std::vector<TrialResult> rows_;
+};
+
+}  // namespace mtrain
