@@ -42,6 +42,7 @@ PreparedData::PreparedData(const PreparedSettings& settings, const DatasetContex
   blends_ = {open_blend("path", settings.path, settings.paths, settings.weights),
              open_blend("valid_path", settings.valid_path, settings.valid_paths, settings.valid_weights),
              open_blend("test_path", settings.test_path, settings.test_paths, settings.test_weights)};
+  tell_unrecorded();
 }
 
 std::unique_ptr<SampleSource> PreparedData::split(Split which, int64_t num_samples) const {
@@ -166,10 +167,21 @@ PreparedData::File PreparedData::open(const std::string& text) const {
                     extension == ".txt" ? " --split-on blank-lines" : "", "\nand set dataset.path=", prefix.string()));
   }
   auto file = std::make_shared<IndexedFile>(path);
-  if (context_.tokenizer && !settings_.any_tokenizer && !check_tokenizer(*file, *context_.tokenizer) && context_.tell)
-    log_info(printable(file->prefix().string()), " does not say which tokenizer made it: its ids are taken for those of ",
-             context_.tokenizer->name());
+  if (context_.tokenizer && !settings_.any_tokenizer) check_tokenizer(*file, *context_.tokenizer);
   return file;
+}
+
+/// One line about all pairs that do not say which tokenizer made them.
+void PreparedData::tell_unrecorded() const {
+  if (!context_.tell || !context_.tokenizer || settings_.any_tokenizer) return;
+  std::vector<std::string> names;
+  for (const Blend& blend : blends_)
+    for (const File& file : blend.files)
+      if (!read_tokenizer_record(*file)) names.push_back(printable(file->prefix().string()));
+  if (names.empty()) return;
+  const size_t more = names.size() - 1;
+  log_info("no record of the tokenizer is next to ", names[0], more > 0 ? cat(" and ", more, " more") : "",
+           ": ids are taken for those of ", context_.tokenizer->name());
 }
 
 SequenceRange PreparedData::range_of(const File& file, Split which) const {

@@ -45,11 +45,10 @@ std::optional<TokenizerRecord> read_tokenizer_record(const IndexedFile& file) {
   return out;
 }
 
-bool check_tokenizer(const IndexedFile& file, const Tokenizer& tokenizer) {
+void check_tokenizer(const IndexedFile& file, const Tokenizer& tokenizer) {
   const auto made_by = read_tokenizer_record(file);
   const TokenizerRecord ours = tokenizer_record(tokenizer, file.num_tokens());
-  if (!made_by) return false;
-  if (*made_by == ours || ours.identity.empty()) return true;
+  if (!made_by || *made_by == ours || ours.identity.empty()) return;
   throw Error(ErrorClass::data,
               cat(printable(file.prefix().string()), " was prepared by another tokenizer\n  then: ", printable(made_by->identity),
                   "\n  now:  ", printable(ours.identity)),

@@ -25,7 +25,7 @@ MT_API void write_tokenizer_record(const fs::path& prefix, const TokenizerRecord
 MT_API TokenizerRecord tokenizer_record(const Tokenizer& tokenizer, int64_t tokens);
 /// Absent where there is none, or where it is not of this pair. Throws Error(data) for one that is damaged.
 MT_API std::optional<TokenizerRecord> read_tokenizer_record(const IndexedFile& file);
-/// Throws Error(data) naming both where the pair was made by another tokenizer. False: the pair does not say.
-MT_API bool check_tokenizer(const IndexedFile& file, const Tokenizer& tokenizer);
+/// Throws Error(data) naming both where the pair says that another tokenizer made it.
+MT_API void check_tokenizer(const IndexedFile& file, const Tokenizer& tokenizer);
 
 }  // namespace mtrain

@@ -39,7 +39,7 @@ int64_t steps_of(const Recipe& recipe, int64_t samples) {
 
 int64_t count_and_tell(const Recipe& recipe, PluginHost& plugins) {
   int64_t samples = epoch_size(recipe, plugins), steps = steps_of(recipe, samples);
-  log_info(kEpochs, "=", brief(*recipe.config.root().find(kEpochs)), ": ", steps, " steps, an epoch is ", samples, " samples");
+  log_info(kEpochs, "=", recipe.settings.train.epochs, ": ", steps, " steps, an epoch is ", samples, " samples");
   return steps;
 }
 

@@ -94,6 +94,9 @@ constexpr HfKey kLlama[] = {
     {"layer_types", window, "", ""},
     {"max_position_embeddings", harmless, "", "rotary positions have no table; model.seq_length decides"},
     {"pretraining_tp", harmless, "", "the same sums in another order"},
+    {"max_sequence_length", harmless, "", "rotary positions have no table; model.seq_length decides"},
+    {"is_llama_config", harmless, "", kNotes},
+    {"rope_interleaved", only, "false", "rotary pairs of a head's first and second half"},
     {"partial_rotary_factor", only, "1|1.0", "rotary positions over whole heads"},
     {"rope.partial_rotary_factor", only, "1|1.0", "rotary positions over whole heads"},
 };

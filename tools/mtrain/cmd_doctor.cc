@@ -289,7 +289,7 @@ Finding launchers(const Cli& cli) {
     absent.emplace_back("mpirun");
   else
     here.push_back(cat(mpirun, " (", printable(trim(version.substr(0, version.find('\n')))), mpi ? ")" : "; comm mpi is not built)"));
-  Finding out{"launchers", State::ok, cat(here.empty() ? "none" : join(here, ", "), absent.empty() ? "" : cat("; not here: ", join(absent, ", "))), ""};
+  Finding out{"launch", State::ok, cat(here.empty() ? "none" : join(here, ", "), absent.empty() ? "" : cat("; not here: ", join(absent, ", "))), ""};
   if (!tcp) out.state = State::warn, out.fix = "the plugin comm/tcp is missing: build or install mtrain again";
   return out;
 }

@@ -5,9 +5,9 @@
 #include <nlohmann/json.hpp>
 
 #include "cli.h"
-#include "mtrain/train/dtype_choice.h"
-#include "mtrain/train/run_folder.h"
-#include "mtrain/train/state_io.h"
+#include "model_source.h"
+#include "mtrain/base/error.h"
+#include "mtrain/train/input_paths.h"
 #include "mtrain/train/trainer.h"
 
 namespace mtrain {
@@ -20,14 +20,20 @@ struct EvalOptions {
   bool json = false;
 };
 
+bool says_dataset(const Recipe& recipe) {
+  const Location& where = recipe.config.root().at("dataset.type").loc();
+  return where && where.source->kind() == SourceKind::command_line;
+}
+
 void evaluate(const Cli& cli, const EvalOptions& options) {
   PluginHost plugins = plugin_host(cli);
-  SavedRun saved = open_saved_run(options.from, options.overrides, plugins);
-  note_kept_dtype(saved.recipe, saved.config, plugins);
-  settle_dtype(saved.recipe, plugins);  // where an override says auto
+  ModelSource source = open_model(options.from, options.overrides, plugins);
+  SavedRun& saved = source.run;
   const Settings& s = saved.recipe.settings;
-  Session session(saved.recipe, plugins, {.initialise = false});
-  load_state(CheckpointStore(saved.checkpoints), saved.step, session.parameters, nullptr);
+  MT_USER_CHECK(!source.hugging_face || says_dataset(saved.recipe), ErrorClass::usage, "a Hugging Face folder has no data of its own",
+                "say on what: dataset=gpt dataset.path=PREFIX");
+  std::unique_ptr<Session> opened = open_session(source, plugins);
+  Session& session = *opened;
   DatasetContext context = dataset_context(saved.recipe, session.tokenizer.get());
   auto dataset = with_path_origins(saved.recipe.inputs, [&] {
     return plugins.make<Dataset>(s.dataset.type, saved.recipe.component("dataset"), context);
@@ -42,7 +48,7 @@ void evaluate(const Cli& cli, const EvalOptions& options) {
                      .dump()
               << '\n';
   } else {
-    std::cout << "step " << saved.step << ", " << options.split << ": loss " << m.loss << " nats per token, perplexity "
+    std::cout << describe(source) << ", " << options.split << ": loss " << m.loss << " nats per token, perplexity "
               << std::exp(m.loss) << ", " << human_count(static_cast<double>(m.tokens)) << " tokens in "
               << human_seconds(m.seconds) << '\n';
   }
@@ -51,9 +57,11 @@ void evaluate(const Cli& cli, const EvalOptions& options) {
 }  // namespace
 
 void add_eval_command(CLI::App& app, Cli& cli) {
-  auto* command = app.add_subcommand("eval", "evaluate a saved model on its own data");
+  auto* command = app.add_subcommand("eval", "evaluate a saved model on its own data, or on others");
   auto options = std::make_shared<EvalOptions>();
-  command->add_option("--from", options->from, "a run's folder, or one of its checkpoints")->required()->type_name("RUN|CHECKPOINT");
+  command->add_option("--from", options->from, "a run's folder, one of its checkpoints, or a Hugging Face folder")
+      ->required()
+      ->type_name("RUN|CHECKPOINT|DIR");
   command->add_option("--split", options->split, "which part of the data")->check(CLI::IsMember({"train", "valid", "test"}))->capture_default_str();
   command->add_option("--batches", options->batches, "global batches; 0: the recipe's validation.steps")->check(CLI::NonNegativeNumber);
   command->add_flag("--json", options->json, "print as JSON");
@@ -61,7 +69,8 @@ void add_eval_command(CLI::App& app, Cli& cli) {
   command->footer(
       "Examples:\n"
       "  mtrain eval --from runs/quickstart\n"
-      "  mtrain eval --from runs/quickstart/checkpoints/step-500 --split test --batches 50 --json");
+      "  mtrain eval --from runs/quickstart/checkpoints/step-500 --split test --batches 50 --json\n"
+      "  mtrain eval --from models/Llama-3.2-1B dataset=gpt dataset.path=data/web");
   command->callback([&cli, options] { evaluate(cli, *options); });
 }
 

@@ -1,41 +1,103 @@
 // mtrain generate: text from a saved model.
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <functional>
 #include <iostream>
 
 #include "cli.h"
-#include "mtrain/train/dtype_choice.h"
+#include "conversation.h"
+#include "model_source.h"
+#include "mtrain/base/error.h"
+#include "mtrain/chat/ready_made.h"
+#include "mtrain/finetune/sft_data.h"
 #include "mtrain/train/generator.h"
-#include "mtrain/train/run_folder.h"
-#include "mtrain/train/state_io.h"
 
 namespace mtrain {
 namespace {
 
 struct GenerateOptions {
-  std::string from, prompt;
+  std::string from, prompt, system, chat_template;
+  bool chat = false, prompted = false;
   SamplingOptions sampling;
 };
 
+constexpr const char* kLines = "-";  // as a prompt: each line of standard input is one
+
+/// Calls use(text) for the prompt, or for each line of standard input; a person is shown where to type.
+void each_prompt(const GenerateOptions& options, const std::function<void(const std::string&)>& use) {
+  if (options.prompt != kLines && (options.prompted || !options.chat)) return use(options.prompt);
+  const bool asks = ::isatty(STDIN_FILENO) == 1;
+  for (std::string line;;) {
+    if (asks) std::cout << "> " << std::flush;
+    if (!std::getline(std::cin, line)) break;
+    if (!line.empty() || !options.chat) use(line);
+    std::cout << std::flush;
+  }
+}
+
+/// The template that the run's conversations were written by, or the one beside the tokenizer.
+chat::TemplateFile template_of(const GenerateOptions& options, const Session& session) {
+  auto named = [](const std::string& name) {
+    const auto names = chat::ready_made_names();
+    return std::find(names.begin(), names.end(), name) != names.end();
+  };
+  if (!options.chat_template.empty())
+    return named(options.chat_template) ? chat::ready_made(options.chat_template) : chat::read_template(options.chat_template);
+  const Recipe& recipe = session.recipe;
+  if (const std::string& type = recipe.settings.dataset.type; type == "sft") {
+    auto settings = read_config<finetune::SftSettings>(recipe.component("dataset"));
+    const auto& records = settings.records;
+    if (!records.chat_template.empty()) return chat::ready_made(records.chat_template);
+    if (!records.template_path.empty()) return chat::read_template(recipe.resolve(records.template_path), records.template_name);
+  }
+  const fs::path folder = session.tokenizer->folder();
+  MT_USER_CHECK(!folder.empty(), ErrorClass::config, "--chat needs a chat template, and neither the run nor its tokenizer has one",
+                cat("give one: --template ", join(chat::ready_made_names(), ", "), ", or a file"));
+  return chat::read_template(folder);
+}
+
+void talk(Session& session, const GenerateOptions& options) {
+  Conversation conversation(*session.tokenizer, template_of(options, session));
+  if (!options.system.empty()) conversation.begin_with(options.system);
+  Generator generator(session);
+  SamplingOptions sampling = options.sampling;
+  sampling.stop = conversation.ends();
+  each_prompt(options, [&](const std::string& text) {
+    std::cout << conversation.answer(generator.generate(conversation.ask(text), sampling)) << '\n';
+    ++sampling.seed;  // the same question again may be answered in other words
+  });
+}
+
 void generate(const Cli& cli, const GenerateOptions& options) {
   PluginHost plugins = plugin_host(cli);
-  SavedRun saved = open_saved_run(options.from, {}, plugins);
-  require_next_token_model(saved.recipe, plugins);
-  note_kept_dtype(saved.recipe, saved.config, plugins);
-  Session session(saved.recipe, plugins, {.initialise = false});
-  load_state(CheckpointStore(saved.checkpoints), saved.step, session.parameters, nullptr);
-  Generator generator(session);
-  std::vector<int32_t> ids = generator.generate(session.tokenizer->encode(options.prompt), options.sampling);
-  std::cout << options.prompt << session.tokenizer->decode(ids) << '\n';
+  ModelSource source = open_model(options.from, {}, plugins);
+  require_next_token_model(source.run.recipe, plugins);
+  auto session = open_session(source, plugins);
+  if (options.chat) return talk(*session, options);
+  Generator generator(*session);
+  each_prompt(options, [&](const std::string& prompt) {
+    std::vector<int32_t> ids = generator.generate(session->tokenizer->encode(prompt), options.sampling);
+    std::cout << prompt << session->tokenizer->decode(ids) << '\n';
+  });
 }
 
 }  // namespace
 
 void add_generate_command(CLI::App& app, Cli& cli) {
-  auto* command = app.add_subcommand("generate", "continue a prompt with a saved model");
+  auto* command = app.add_subcommand("generate", "continue prompts with a saved model, or talk to it");
   auto options = std::make_shared<GenerateOptions>();
   SamplingOptions& s = options->sampling;
-  command->add_option("--from", options->from, "a run's folder, or one of its checkpoints")->required()->type_name("RUN|CHECKPOINT");
-  command->add_option("--prompt", options->prompt, "the text to continue")->type_name("TEXT");
+  command->add_option("--from", options->from, "a run's folder, one of its checkpoints, or a Hugging Face folder")
+      ->required()
+      ->type_name("RUN|CHECKPOINT|DIR");
+  auto* prompt = command->add_option("--prompt", options->prompt, "the text to continue; -: each line of standard input is one")->type_name("TEXT");
+  auto* chat = command->add_flag("--chat", options->chat, "answer the prompt, or each line of standard input, as a turn of a conversation");
+  command->add_option("--system", options->system, "with --chat: what the conversation begins with")->type_name("TEXT")->needs(chat);
+  command->add_option("--template", options->chat_template, "with --chat: another chat template than the run's or the tokenizer's: one that comes with mtrain, or a file")
+      ->type_name("NAME|PATH")
+      ->needs(chat);
   command->add_option("--max-tokens", s.max_tokens, "how many tokens at most")->check(CLI::Range(int64_t{1}, int64_t{1} << 20))->capture_default_str();
   command->add_option("--temperature", s.temperature, "0: always the likeliest token")->check(CLI::Range(0.0, 100.0))->capture_default_str();
   command->add_option("--top-k", s.top_k, "choose among the k likeliest; 0: all")->check(CLI::NonNegativeNumber)->capture_default_str();
@@ -44,8 +106,13 @@ void add_generate_command(CLI::App& app, Cli& cli) {
   command->footer(
       "Examples:\n"
       "  mtrain generate --from runs/quickstart --prompt 'In the beginning'\n"
-      "  mtrain generate --from runs/quickstart --prompt 'And he said' --temperature 0.6 --top-k 20 --seed 7");
-  command->callback([&cli, options] { generate(cli, *options); });
+      "  mtrain generate --from runs/quickstart --prompt 'And he said' --temperature 0.6 --top-k 20 --seed 7\n"
+      "  mtrain generate --from models/Llama-3.2-1B --prompt - < prompts.txt\n"
+      "  mtrain generate --from runs/answers --chat");
+  command->callback([&cli, options, prompt] {
+    options->prompted = prompt->count() > 0;
+    generate(cli, *options);
+  });
 }
 
 }  // namespace mtrain

@@ -42,14 +42,6 @@ bool names_pair(const FieldSpec& spec) {
   return spec.doc.find(".bin/.idx") != std::string::npos || spec.doc.find("a pair ") != std::string::npos;
 }
 
-/// Settings say in their names that they are paths.
-bool names_path(const FieldSpec& spec) {
-  if ((spec.type != FieldType::string && spec.type != FieldType::string_list) || !spec.choices.empty() || !spec.plugin_kind.empty()) return false;
-  std::string last = spec.path.substr(spec.path.rfind('.') + 1);
-  auto ends = [&](std::string_view word) { return last == word || last.ends_with(cat("_", word)); };
-  return names_model(spec) || ends("path") || ends("paths") || ends("dir") || ends("file") || ends("folder") || ends("merges") || ends("vocab");
-}
-
 }  // namespace
 
 std::vector<Candidate> complete_path(const std::string& typed) {
@@ -75,7 +67,7 @@ std::vector<Candidate> complete_model(const std::string& typed) {
 }
 
 std::vector<Candidate> complete_path_setting(const FieldSpec& spec, const std::string& typed) {
-  if (!names_path(spec)) return {};
+  if (!spec.input_path) return {};
   if (names_model(spec)) return complete_model(typed);
   auto out = complete_path(typed);
   if (!names_pair(spec)) return out;
@@ -87,7 +79,7 @@ std::vector<Candidate> complete_path_setting(const FieldSpec& spec, const std::s
 }
 
 bool is_dead_path(const FieldSpec& spec, const std::string& value) {
-  if (!names_path(spec)) return false;
+  if (!spec.input_path) return false;
   std::string path = value;
   std::erase(path, '\'');
   return !path.empty() && path.find('[') == std::string::npos && !there(path) && !there(path + ".idx");

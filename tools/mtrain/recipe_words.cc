@@ -33,7 +33,9 @@ class Positions {
 /// Whether a word names a folder, and no recipe: one of the same name comes first.
 bool names_folder(const Cli& cli, const std::string& word) {
   std::error_code ignored;
-  return word != "-" && fs::is_directory(word, ignored) && !find_recipe(word, search_folders(plugin_folders(cli.plugin_path)));
+  if (word == "-" || !fs::is_directory(word, ignored)) return false;
+  auto found = find_recipe(word, search_folders(plugin_folders(cli.plugin_path)));
+  return !found || fs::is_directory(found->file, ignored);
 }
 
 bool is_file(const std::string& word) {

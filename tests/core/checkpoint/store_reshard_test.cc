@@ -279,7 +279,7 @@ TEST_CASE("ranks that fail by different errors throw one class") {
       CHECK_MESSAGE(why.find(wanted[rank]) != std::string::npos, why);
     }
     std::string why = failure([&] { store.agree(rank == 2 ? std::make_exception_ptr(7) : nullptr); });
-    CHECK_MESSAGE(why.find(rank == 2 ? "no std::exception" : "another rank could not save") != std::string::npos, why);
+    CHECK_MESSAGE(why.find(rank == 2 ? "not a std::exception" : "another rank could not save") != std::string::npos, why);
     store.agree(nullptr);
   });
   for (const auto& error : errors) CHECK_MESSAGE(error.empty(), error);

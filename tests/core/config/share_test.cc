@@ -96,7 +96,7 @@ TEST_CASE("of two settings that say the same one is there; the later one counts"
     return out.substr(0, out.find("scheduler"));
   };
   CHECK(text("train: {steps: 5}\n") == "train:\n  steps: 5\n");
-  CHECK(text("train: {epochs: 2}\n") == "train:\n  epochs: 2\n");
+  CHECK(text("train: {epochs: 2}\n") == "train:\n  epochs: 2.0\n");
   CHECK(text("train: {steps: 5}\n", {"train.epochs=1.5"}) == "train:\n  epochs: 1.5\n");
   CHECK(text("train: {epochs: 2}\n", {"train.steps=0"}) == "train:\n  steps: 0\n");
   CHECK(has(faults("train: {epochs: 2, steps: 3}\n"), "error[conflict] train.epochs"));

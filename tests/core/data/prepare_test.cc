@@ -151,8 +151,8 @@ TEST_CASE("broken JSON lines are told with file and line, and leave no pair") {
                              {"{\"text\": \"a\\x\"}", "not valid JSON"},
                              {"{\"text\": \"\\ud800\"}", "not valid JSON"},
                              {std::string("{\"text\": \"a\0\"}", 14), "not valid JSON"},
-                             {"{\"text\": \"a\xFF\"}", "no valid UTF-8 at byte 11"},
-                             {"{\"text\": \"a\xED\xA0\x80\"}", "no valid UTF-8"},
+                             {"{\"text\": \"a\xFF\"}", "not valid UTF-8 at byte 11"},
+                             {"{\"text\": \"a\xED\xA0\x80\"}", "not valid UTF-8"},
                              {"{\"x\": " + deep + ", \"text\": \"a\"}", "deeper than 64"}}) {
     CAPTURE(fault.line);
     ScratchFolder scratch;

@@ -117,7 +117,7 @@ TEST_CASE("conversations of any make become messages with tools and weights") {
   expect_fault("of type 'image_url'", [] { read(openai, R"({"messages":[{"role":"user","content":[{"type":"image_url"}]}]})"); });
   expect_fault("no list", [] { read(openai, R"({"messages":"x"})"); });
   expect_fault("no messages", [] { read(openai, R"({"messages":[]})"); });
-  expect_fault("no JSON object", [] { read(sharegpt, R"j({"conversations":[{"from":"function_call","value":"f()"}]})j"); });
+  expect_fault("not a JSON object", [] { read(sharegpt, R"j({"conversations":[{"from":"function_call","value":"f()"}]})j"); });
 }
 
 TEST_CASE("segments and tokens say themselves what is learnt") {

@@ -69,7 +69,7 @@ TEST_CASE("train.epochs stands in the place of train.steps") {
   const std::string epochs = scratch.write("e.yaml", recipe("epochs: 2")), steps = scratch.write("s.yaml", recipe("steps: 20"));
   Outcome shown = cli({"check", epochs, "--resolved"});
   CHECK_MESSAGE(shown.status == 0, shown.err);
-  CHECK(has(shown.out, "  epochs: 2\n"));
+  CHECK(has(shown.out, "  epochs: 2.0\n"));
   CHECK_FALSE(has(shown.out, "  steps: 0\n  micro"));
   const std::string reloaded = scratch.write("again.yaml", shown.out);
   CHECK(cli({"check", reloaded, "--resolved"}).out == shown.out);

@@ -124,14 +124,14 @@ TEST_CASE("a sweep ends with a table and sweep.csv, also when a trial fails or i
     CHECK(has(slurp(scratch / "good" / rows[i][0] / "metrics.jsonl"), "\"val_loss\":" + rows[i][7]));
   }
 
-  Outcome failed = sweep("failed", {"model.init_from=/nowhere,''"});
+  Outcome failed = sweep("failed", {"dataset.vocab_size=1000,200"});
   CHECK(failed.status != 0);
   CHECK(has(failed.out, "failed ("));
   rows = csv(scratch / "failed/sweep.csv");
   REQUIRE(rows.size() == 3);
   CHECK(rows[1][2].starts_with("failed ("));
   CHECK(rows[2][2] == "not run");
-  Outcome kept = sweep("kept", {"model.init_from=/nowhere,''", "--keep-going"});
+  Outcome kept = sweep("kept", {"dataset.vocab_size=1000,200", "--keep-going"});
   CHECK(kept.status != 0);
   rows = csv(scratch / "kept/sweep.csv");
   REQUIRE(rows.size() == 3);

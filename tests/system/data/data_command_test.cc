@@ -194,6 +194,9 @@ TEST_CASE("render is a filter from conversations to text, tokens and what is lea
   done = run(scratch, "data render text.jsonl --template t.jinja");
   CHECK(done.status == 11);
   CHECK(done.err.find("text.jsonl:1: is a record of the format text, which is not a conversation") != std::string::npos);
+  done = run(scratch, "data render x.jsonl --template vicuna -t byte");
+  REQUIRE_MESSAGE(done.status == 0, done.err);
+  CHECK(nlohmann::json::parse(done.out)["text"].get<std::string>().ends_with("USER: h\u00e9 ASSISTANT: ok<|endoftext|>"));
   put(scratch / "bad.jsonl", "{\"messages\": []}\n{\"messages\": 1}\n");
   done = run(scratch, "data render bad.jsonl --template t.jinja");
   CHECK(done.status == 11);

@@ -174,7 +174,9 @@ TEST_CASE("sft tells what is wrong and what to do") {
   for (const Fault& fault :
        {Fault{"{}", ErrorClass::config, {"dataset.path is not set"}},
         {"path: nowhere.jsonl", ErrorClass::io, {"nowhere.jsonl"}},
-        {"path: chat.jsonl", ErrorClass::config, {"chat.jsonl:1", "no chat template", "dataset.template_path"}},
+        {"path: chat.jsonl", ErrorClass::config, {"chat.jsonl:1", "no chat template", "dataset.chat_template", "dataset.template_path"}},
+        {"{path: chat.jsonl, chat_template: chat}", ErrorClass::config, {"chat_template", "chatml"}},
+        {"{path: chat.jsonl, chat_template: chatml, template_path: t.jinja}", ErrorClass::config, {"both"}},
         {"path: mute.jsonl", ErrorClass::data, {"nothing to learn is left of", "mute.jsonl", "data show"}},
         {"{path: x.jsonl, columns: {promt: x}}", ErrorClass::config, {"promt", "did you mean 'prompt'"}},
         {"{path: x.jsonl, columns: [a]}", ErrorClass::config, {"dataset.columns", "not a map"}},
@@ -185,6 +187,13 @@ TEST_CASE("sft tells what is wrong and what to do") {
     CAPTURE(fault.yaml);
     for (const auto& says : fault.says) expect_error(fault.error_class, {says}, [&] { datasets.make(scratch, fault.yaml); });
   }
+  // A template that comes with mtrain makes the conversation readable; bytes spell its marks, which is warned about.
+  CHECK(datasets.make(scratch, "{path: chat.jsonl, chat_template: llama3, split: '1'}", 128)->split(Split::train, 1)->size() == 1);
+  auto shown = mtrain_in(scratch, "data show chat.jsonl -t byte dataset.chat_template=chatml");
+  CHECK_MESSAGE(has(shown.err, "<|im_end|>, <|im_start|>, which the tokenizer does not have as one token"), shown.err);
+  shown = mtrain_in(scratch, "data show chat.jsonl -t byte dataset.chat_template=vicuna");
+  CHECK_MESSAGE(has(shown.out, "[ ]|[b]|[<|endoftext|>]"), shown.out);
+  CHECK_FALSE(has(shown.err, "as one token"));
 }
 
 TEST_CASE("the identity of sft follows records, encoding and order") {

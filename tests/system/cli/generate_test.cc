@@ -1,0 +1,142 @@
+// mtrain generate and eval: prompts from standard input, conversations, runs whose optimizer is gone, Hugging Face folders.
+#include <doctest/doctest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "shell.h"
+#include "training_run.h"
+
+using namespace mtrain::testing;
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr const char* kGreedy = " --temperature 0 --max-tokens 6";
+
+/// A run of a tiny model in `folder`/run.
+void make_run(const Scratch& scratch, const std::string& more = "") {
+  Outcome out = cli_in(scratch.path(), scratch.write("r.yaml", tiny_recipe()) + " -q train.steps=2 checkpoint.interval=2 run.dir=run " + more);
+  REQUIRE_MESSAGE(out.status == 0, out.err);
+}
+
+std::string generated(const Scratch& scratch, const std::string& words) {
+  Outcome out = cli_in(scratch.path(), "generate --from " + words + kGreedy);
+  CHECK_MESSAGE(out.status == 0, out.err);
+  return out.out;
+}
+
+}  // namespace
+
+TEST_CASE("each line of standard input is a prompt") {
+  Scratch scratch("mtrain-prompts");
+  make_run(scratch);
+  const std::string one = generated(scratch, "run --prompt one"), two = generated(scratch, "run --prompt two");
+  CHECK(one.starts_with("one"));
+  scratch.write("prompts", "one\ntwo\n");
+  Outcome both = run({.arguments = {"/bin/sh", "-c", "cd " + scratch.path().string() + " && " + mtrain_binary() +
+                                                         " generate --from run --prompt -" + kGreedy + " < prompts"}});
+  CHECK_MESSAGE(both.status == 0, both.err);
+  CHECK(both.out == one + two);
+}
+
+TEST_CASE("--chat: turns of one conversation, by the template of the run") {
+  Scratch scratch("mtrain-talk");
+  scratch.write("t.jinja", "{% for m in messages %}[{{ m.role }}]{{ m.content }};{% endfor %}{% if add_generation_prompt %}[assistant]{% endif %}");
+  make_run(scratch);
+  // What is asked is what the template makes of it: the same as giving the rendered text as a prompt.
+  const std::string rendered = "[user]one;[assistant]";
+  std::string plain = generated(scratch, "run --prompt '" + rendered + "'");
+  std::string wanted = plain.substr(rendered.size(), plain.size() - rendered.size() - 1);
+  wanted = wanted.substr(0, wanted.find(';'));
+  const char* blanks = " \t\r\n";
+  wanted.erase(0, wanted.find_first_not_of(blanks));
+  wanted.erase(wanted.find_last_not_of(blanks) + 1);
+  auto talk = [&](const std::string& input) {
+    scratch.write("turns", input);
+    Outcome out = run({.arguments = {"/bin/sh", "-c", "cd " + scratch.path().string() + " && " + mtrain_binary() +
+                                                          " generate --from run --chat --template t.jinja" + kGreedy + " < turns"}});
+    CHECK_MESSAGE(out.status == 0, out.err);
+    return out.out;
+  };
+  const std::string first = talk("one\n"), both = talk("one\ntwo\n");
+  CHECK_MESSAGE(first == wanted + "\n", first, plain);
+  CHECK(both.starts_with(first));
+  CHECK(both.size() > first.size());
+  Outcome none = cli_in(scratch.path(), "generate --from run --chat --prompt one");
+  CHECK(none.status == 10);
+  CHECK(has(none.err, "--template"));
+}
+
+TEST_CASE("a model is used without the plugin of its optimizer") {
+  Scratch scratch("mtrain-no-optimizer");
+  make_run(scratch);
+  const std::string before = generated(scratch, "run --prompt a");
+  // The same program with what the model needs, and no optimizer.
+  const fs::path built = MT_BINARY_DIR;
+  for (const char* folder : {"bin", "lib/mtrain/plugins"}) fs::create_directories(scratch / folder);
+  fs::copy(built / "bin/mtrain", scratch / "bin/mtrain");
+  for (const auto& file : fs::directory_iterator(built / "lib"))
+    if (file.is_regular_file()) fs::copy(file.path(), scratch / "lib" / file.path().filename().string());
+  for (const char* plugin : {"model_llama", "tokenizer_byte", "dataset_mock"})
+    for (const char* ending : {".so", ".json"})
+      fs::copy(built / "lib/mtrain/plugins" / (std::string(plugin) + ending), scratch / "lib/mtrain/plugins" / (std::string(plugin) + ending));
+  Outcome without = run({.arguments = {(scratch / "bin/mtrain").string(), "generate", "--from", (scratch / "run").string(), "--prompt", "a",
+                                       "--temperature", "0", "--max-tokens", "6"}});
+  CHECK_MESSAGE(without.status == 0, without.err);
+  CHECK(without.out == before);
+}
+
+namespace {
+
+/// A tokenizer.json of 200 ids, one for each character that it knows.
+std::string small_tokenizer() {
+  nlohmann::ordered_json vocab = {{"<unk>", 0}, {"<s>", 1}, {"</s>", 2}};
+  for (int c = 0x20; vocab.size() < 200; ++c) {
+    if (c >= 0x7F && c < 0xA1) continue;
+    std::string text = c < 0x80 ? std::string(1, static_cast<char>(c)) : std::string{static_cast<char>(0xC0 | (c >> 6)), static_cast<char>(0x80 | (c & 0x3F))};
+    vocab[text] = vocab.size();
+  }
+  auto special = nlohmann::ordered_json::array();
+  for (int id = 0; id < 3; ++id)
+    special.push_back({{"id", id}, {"content", id == 0 ? "<unk>" : id == 1 ? "<s>" : "</s>"}, {"single_word", false}, {"lstrip", false},
+                       {"rstrip", false}, {"normalized", false}, {"special", true}});
+  return nlohmann::ordered_json{{"version", "1.0"},
+                                {"added_tokens", special},
+                                {"normalizer", nullptr},
+                                {"pre_tokenizer", nullptr},
+                                {"post_processor", nullptr},
+                                {"decoder", {{"type", "Fuse"}}},
+                                {"model", {{"type", "BPE"}, {"dropout", nullptr}, {"unk_token", "<unk>"}, {"vocab", vocab}, {"merges", nlohmann::json::array()}}}}
+      .dump();
+}
+
+}  // namespace
+
+TEST_CASE("generate and eval from a Hugging Face folder") {
+  Scratch scratch("mtrain-hf-use");
+  CHECK(cli_in(scratch.path(), "generate --from . --prompt a").status == 12);
+  const fs::path golden = fs::path(MT_SOURCE_DIR) / "tests/golden/llama_tiny";
+  fs::create_directories(scratch / "model");
+  for (const char* file : {"config.json", "model.safetensors"}) fs::copy(golden / file, scratch / "model" / file);
+  Outcome silent = cli_in(scratch.path(), "generate --from model --prompt a");
+  CHECK(silent.status == 10);
+  CHECK(has(silent.err, "tokenizer.json"));
+  write_at(scratch / "model/tokenizer.json", small_tokenizer());
+  const std::string text = generated(scratch, "model --prompt Hello");
+  CHECK(text.starts_with("Hello"));
+  CHECK(text.size() > 6);
+
+  // The same as a run that begins with these weights.
+  scratch.write("r.yaml", "model: {type: llama, init_from: model, seq_length: 128}\ntokenizer: {type: hf, path: model}\ndataset: mock\n"
+                          "train: {steps: 0}\n");
+  REQUIRE(cli_in(scratch.path(), "r.yaml -q run.dir=run").status == 0);
+  CHECK(generated(scratch, "run --prompt Hello") == text);
+  Outcome bare = cli_in(scratch.path(), "eval --from model");
+  CHECK(bare.status == 2);
+  CHECK(has(bare.err, "dataset=gpt"));
+  Outcome eval = cli_in(scratch.path(), "eval --json --batches 1 --from model dataset=mock model.seq_length=32");
+  REQUIRE_MESSAGE(eval.status == 0, eval.err);
+  Outcome same = cli_in(scratch.path(), "eval --json --batches 1 --from run model.seq_length=32");
+  REQUIRE_MESSAGE(same.status == 0, same.err);
+  CHECK(nlohmann::json::parse(eval.out).at("loss") == nlohmann::json::parse(same.out).at("loss"));
+}

@@ -1,0 +1,41 @@
+// Conversation: what a user and a model have said, as the text that the model's chat template makes of it. Refers to its tokenizer.
+// For one thread at a time.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "mtrain/chat/chat_template.h"
+#include "mtrain/chat/template_file.h"
+#include "mtrain/data/tokenizer.h"
+
+namespace mtrain {
+
+class Conversation {
+ public:
+  /// Throws Error(data) for a template that cannot be used.
+  Conversation(const Tokenizer& tokenizer, chat::TemplateFile file);
+  void begin_with(const std::string& text) { say("system", text); }
+  /// Adds the user's turn; the ids up to where the model's own words begin.
+  std::vector<int32_t> ask(const std::string& text);
+  /// Adds the model's turn; its words without what ends it.
+  std::string answer(const std::vector<int32_t>& ids);
+  /// Ids that end a turn.
+  const std::vector<int32_t>& ends() const { return ends_; }
+
+ private:
+  void say(const char* role, const std::string& text) { messages_.push_back({{"role", role}, {"content", text}}); }
+  chat::RenderedChat render(const nlohmann::ordered_json& messages, bool prompt) const;
+  void find_ends();
+
+  const Tokenizer& tokenizer_;
+  chat::TemplateFile file_;
+  chat::ChatTemplate template_;
+  nlohmann::ordered_json messages_ = nlohmann::ordered_json::array();
+  std::vector<int32_t> ends_;
+  std::string end_text_;  // what a template without a token for it writes behind a turn
+};
+
+}  // namespace mtrain

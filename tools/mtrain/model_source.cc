@@ -1,0 +1,71 @@
+#include "model_source.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "mtrain/base/error.h"
+#include "mtrain/checkpoint/hf_dir.h"
+#include "mtrain/checkpoint/store.h"
+#include "mtrain/train/dtype_choice.h"
+#include "mtrain/train/hf_config.h"
+#include "mtrain/train/state_io.h"
+
+namespace mtrain {
+namespace {
+
+constexpr int64_t kLongest = 4096;  // tokens of a sample, where the model could do with more: memory grows with it
+
+bool there(const fs::path& path) {
+  std::error_code ignored;
+  return fs::exists(path, ignored);
+}
+
+std::string tokenizer_of(const fs::path& folder) {
+  if (there(folder / "tokenizer.json")) return "hf";
+  if (there(folder / "tokenizer.model")) return "sentencepiece";
+  if (there(folder / "vocab.json")) return "gpt2_bpe";
+  throw Error(ErrorClass::config, cat(folder.string(), " has no tokenizer: no tokenizer.json, tokenizer.model or vocab.json"),
+              "put the model's tokenizer files next to its config.json");
+}
+
+int64_t length_of(const std::string& config) {
+  auto json = nlohmann::json::parse(config, nullptr, false);
+  for (const char* key : {"max_position_embeddings", "n_positions", "n_ctx"})
+    if (json.is_object() && json.contains(key) && json[key].is_number_integer()) return std::clamp(json[key].get<int64_t>(), int64_t{1}, kLongest);
+  return 2048;
+}
+
+SavedRun hugging_face_run(const fs::path& folder, const std::vector<std::string>& overrides, PluginHost& plugins) {
+  const std::string config = HfDir(folder).config_text();
+  const std::string plugin = hf_model_plugin(config, (folder / "config.json").string());
+  const std::string path = override_value_text(Node::string(fs::absolute(folder).string()));
+  std::string text = cat("model: {type: ", plugin, ", init_from: ", path, ", seq_length: ", length_of(config), "}\n", "tokenizer: {type: ",
+                         tokenizer_of(folder), ", path: ", path, "}\n", "dataset: mock\ntrain: {steps: 0}\nmixed_precision: {dtype: auto}\n");
+  SavedRun run{recipe_from_text(text, folder.string(), fs::current_path(), overrides, plugins), {}, 0, {}};
+  settle_dtype(run.recipe, plugins);
+  return run;
+}
+
+}  // namespace
+
+bool is_hugging_face(const fs::path& folder) { return there(folder / "config.json") && !is_saved_run(folder); }
+
+ModelSource open_model(const fs::path& from, const std::vector<std::string>& overrides, PluginHost& plugins) {
+  if (is_hugging_face(from)) return {hugging_face_run(from, overrides, plugins), true};
+  ModelSource source{open_saved_run(from, overrides, plugins), false};
+  note_kept_dtype(source.run.recipe, source.run.config, plugins);
+  settle_dtype(source.run.recipe, plugins);  // where an override says auto
+  return source;
+}
+
+std::unique_ptr<Session> open_session(const ModelSource& source, PluginHost& plugins) {
+  auto session = std::make_unique<Session>(source.run.recipe, plugins, Session::Options{.initialise = source.hugging_face});
+  if (!source.hugging_face) load_state(CheckpointStore(source.run.checkpoints), source.run.step, session->parameters, nullptr);
+  return session;
+}
+
+std::string describe(const ModelSource& source) {
+  return source.hugging_face ? source.run.recipe.config.root().at("model.init_from").as_text() : cat("step ", source.run.step);
+}
+
+}  // namespace mtrain
