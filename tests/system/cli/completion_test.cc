@@ -61,7 +61,7 @@ TEST_CASE("what is offered where") {
       {"config show tiny optimizer.lr train.st", {"train.steps="}, {}},
       {"config explain tra", {"train."}, {"tiny"}},
       {"config show tiny --", {"--raw", "--minimal", "--json", "--flags", "--plugin-path"}, {"--from", "--format"}},
-      {"config show --format ''", {"json", "yaml", "flags"}, {}},
+      {"schema --format m", {"markdown", "man"}, {"json"}},
       {"check --gpu h", {"h100", "h200"}, {"a100"}},
       {"rerun ''", {"runs/first"}, {"recipes/tiny.yaml"}},
       {"rerun runs/", {"runs/first"}, {}},
