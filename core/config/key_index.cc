@@ -54,6 +54,14 @@ double distance(std::string_view wanted, std::string_view name) {
   return -1;
 }
 
+/// optimzer.lr is optimizer.lr, whoever else has a setting of the name lr.
+bool mistyped_section(std::string_view wanted, std::string_view name) {
+  auto [wanted_parent, wanted_leaf] = parent_and_leaf(wanted);
+  auto [parent, leaf] = parent_and_leaf(name);
+  return !wanted_parent.empty() && wanted_leaf == leaf &&
+         edit_distance(wanted_parent, parent) <= allowed_typos(std::max(wanted_parent.size(), parent.size()));
+}
+
 }  // namespace
 
 void KeyIndex::add_schema(const Schema& schema, const std::string& prefix) {
@@ -73,8 +81,9 @@ void KeyIndex::add_schema(const Schema& schema, const std::string& prefix) {
 }
 
 std::string KeyIndex::help(std::string_view wanted) const {
-  if (std::string advice = advisor_ && wanted.size() <= kLongestTypo ? advisor_(wanted) : ""; !advice.empty()) return advice;
   const std::vector<std::string> near = suggest(wanted);
+  if (near.empty() || !mistyped_section(wanted, near.front()))
+    if (std::string advice = advisor_ && wanted.size() <= kLongestTypo ? advisor_(wanted) : ""; !advice.empty()) return advice;
   return near.empty() ? "" : cat("did you mean ", join(near, " or "), "?");
 }
 

@@ -1,10 +1,11 @@
 #include "mtrain/cpu/cgroup.h"
 
 #include <algorithm>
-#include <charconv>
 #include <fstream>
 #include <string>
 #include <string_view>
+
+#include "mtrain/cpu/leading_number.h"
 
 namespace mtrain::cpu {
 
@@ -12,20 +13,13 @@ namespace fs = std::filesystem;
 
 namespace {
 
-/// Absent for "max" and where there is no such file.
-std::optional<int64_t> number(const std::string& text) {
-  int64_t value = 0;
-  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end == text.data()) return std::nullopt;
-  return value;
-}
-
+/// The number of a word of a file; absent for "max" and where there is no such file.
 std::optional<int64_t> number_in(const fs::path& file, int word = 0) {
   std::ifstream in(file);
   std::string text;
   for (int i = 0; i <= word; ++i)
     if (!(in >> text)) return std::nullopt;
-  return number(text);
+  return leading_number(text);
 }
 
 /// visit(folder, version) for the group of a controller and each above it. Lines are "0::/a/b" (version 2) or

@@ -4,26 +4,19 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <cstdlib>
 #include <optional>
 #include <string>
 
 #include "mtrain/cpu/cgroup.h"
+#include "mtrain/cpu/leading_number.h"
 
 namespace mtrain::cpu {
 
 namespace fs = std::filesystem;
 
 namespace {
-
-std::optional<long> number(const std::string& text) {
-  long value = 0;
-  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end == text.data()) return std::nullopt;
-  return value;
-}
 
 int smaller_limit(int a, int b) {
   if (a == 0) return b;
@@ -51,13 +44,13 @@ int usable_cpus() {
 int launched_here() {
   for (const char* name : {"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "LOCAL_WORLD_SIZE"})  // Open MPI, MPICH, torchrun
     if (const char* set = std::getenv(name))
-      if (auto ranks = number(set); ranks && *ranks > 0) return static_cast<int>(std::min(*ranks, 1024L));
+      if (auto ranks = leading_number(set); ranks && *ranks > 0) return static_cast<int>(std::min<int64_t>(*ranks, 1024));
   return 1;
 }
 
 int default_threads() {
   if (const char* set = std::getenv("OMP_NUM_THREADS"))
-    if (auto wanted = number(set); wanted && *wanted > 0) return static_cast<int>(std::min(*wanted, 1024L));
+    if (auto wanted = leading_number(set); wanted && *wanted > 0) return static_cast<int>(std::min<int64_t>(*wanted, 1024));
   int ranks = launched_here();
   if (ranks == 1) return usable_cpus();
   int bound = affinity_cpus(), all = std::max(1, static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN)));

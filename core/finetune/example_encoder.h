@@ -24,7 +24,7 @@ enum class TrainOn : uint8_t { assistant, last, all };
 
 struct EncoderOptions {
   std::string chat_template = {};         // a ready-made one (chat::ready_made_names), or empty
-  std::string template_path = {};         // else; empty: the template beside the tokenizer's files, where there is one
+  std::string template_path = {};         // else; empty: the template next to the tokenizer's files, where there is one
   std::string template_name = "default";  // among several
   std::filesystem::path base_directory;   // relative paths start here
   std::string date = "2024-07-26";        // what templates take for today, so that the same data give the same tokens on any day

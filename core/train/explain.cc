@@ -84,10 +84,11 @@ std::string present_name(const std::string& path, const std::vector<Owner>& owne
           near.push_back(found);
   std::vector<std::string> sections;
   for (const auto& schema : catalog.sections()) sections.push_back(schema.name);
-  const std::string advice = path.size() <= 256 ? catalog.advice(path) : "";
+  index.set_advisor([&catalog](std::string_view wanted) { return catalog.advice(wanted); });
+  const std::string help = index.help(path);
   throw Error(
       ErrorClass::config, cat("there is no setting ", visible(path, 100)),
-      !advice.empty() ? advice
+      !help.empty() ? help
       : near.empty() ? "sections: " + join(sections, ", ") : cat("did you mean ", join(near, " or "), "?"));
 }
 

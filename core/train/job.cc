@@ -51,6 +51,11 @@ std::unique_ptr<Communicator> make_world(const DistSection& dist, PluginHost& pl
   return plugins.make<Communicator>(*dist.comm, Node::map(), context);
 }
 
+/// Whether this rank has only learnt of another one's fault, which that one reports itself (peer_error in failure.h).
+bool is_reported_elsewhere(const Error& error) {
+  return error.error_class() == ErrorClass::peer && error.hint().starts_with("see what rank ");
+}
+
 /// The others must learn of a failure before the communicator goes: a rank that leaves silently is waited
 /// for. Its process may end with the communicator, so it speaks first.
 void run_launched(Recipe& recipe, PluginHost& plugins, const std::function<void(Communicator&)>& rank) {
@@ -72,7 +77,7 @@ void run_launched(Recipe& recipe, PluginHost& plugins, const std::function<void(
     settle_epochs(recipe, plugins, *world);
     rank(*world);
   } catch (const Error& error) {
-    if (tells)
+    if (tells && !is_reported_elsewhere(error))
       log_error("rank ", world->rank(), ": ", error.message(),
                 error.hint().empty() ? "" : cat("\n  help: ", error.hint()));
     world->abort(error.message(), error.error_class());

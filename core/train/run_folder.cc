@@ -7,8 +7,6 @@
 
 #include "mtrain/base/log.h"
 #include "mtrain/checkpoint/store.h"
-#include "mtrain/config/yaml_load.h"
-#include "mtrain/config/yaml_write.h"
 #include "mtrain/train/train_state.h"
 
 namespace mtrain {
@@ -37,11 +35,18 @@ int64_t step_of(const fs::path& folder) {
   return error == std::errc() && end == name.data() + name.size() ? step : -1;
 }
 
-/// Who only uses a model needs no optimizer: its plugin may be gone.
-std::string without_training(const std::string& recipe, const std::string& place) {
-  Node config = parse_yaml(recipe, place);
-  for (const char* section : {"optimizer", "scheduler"}) config.erase(section);
-  return write_yaml(config);
+/// The saved recipe for who only uses the model: the plugin of its optimizer may be gone.
+Recipe recipe_without_optimizer(RecipeRequest request, const PluginHost& plugins) {
+  Recipe recipe = read_recipe(request, plugins);
+  Report rest;
+  for (const Diagnostic& d : recipe.report.diagnostics()) {
+    if (d.severity == Severity::error && d.path.starts_with("optimizer.")) continue;
+    Diagnostic& kept = d.severity == Severity::error ? rest.error(d.code, d.path, d.where, d.message) : rest.warning(d.code, d.path, d.where, d.message);
+    kept = d;
+  }
+  rest.throw_if_errors();
+  recipe.report = std::move(rest);
+  return recipe;
 }
 
 }  // namespace
@@ -109,8 +114,9 @@ SavedRun open_saved_run(const fs::path& given, const std::vector<std::string>& o
   auto [folder, step] = find_saved_step(given);
   CheckpointStore store(folder);
   CheckpointMeta meta = meta_from_json(store.meta(step), store.step_folder(step).string());
-  const std::string place = cat(store.step_folder(step).string(), " (its recipe)");
-  SavedRun run{recipe_from_text(without_training(meta.config, place), place, meta.directory, overrides, plugins), folder, step, {}};
+  RecipeRequest request{.recipe = cat(store.step_folder(step).string(), " (its recipe)"), .text = meta.config, .directory = meta.directory};
+  for (const auto& text : overrides) request.overrides.push_back({text, static_cast<int>(request.overrides.size()) + 2});
+  SavedRun run{recipe_without_optimizer(std::move(request), plugins), folder, step, {}};
   run.recipe.name = meta.name;
   if (meta.saved != "{}") run.config = saved_config_from_json(meta.saved, store.step_folder(step).string());
   return run;

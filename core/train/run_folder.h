@@ -7,7 +7,7 @@
 
 namespace mtrain {
 
-/// Adds what the run is told to its history, and points the link `latest` beside it here when it lies in a folder called runs. For an
+/// Adds a record of this invocation to the history of the run, and points the link `latest` beside it here when it lies in a folder called runs. For an
 /// invocation that is about to train, from `first_step` on. Error(io) when it cannot be written: before the first step, not after it.
 MT_API Invocation write_run_folder(const Recipe& recipe, const SavedConfig& saved, int64_t first_step);
 

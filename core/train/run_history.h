@@ -1,4 +1,4 @@
-// RunHistory: what the invocations that trained a run were told, one record each: <run>/config/001, 002, … with the texts of SavedConfig
+// RunHistory: the settings of each invocation that trained a run, one record each: <run>/config/001, 002, … with the texts of SavedConfig
 // and invocation.json. A record appears as a whole, before the first step that it is responsible for, and is never changed but for its
 // last step. The names directly below config/ are links to the newest record. Stateless functions over values.
 #pragma once

@@ -16,7 +16,7 @@ MT_API sigset_t stop_signals();
 
 /// What signals mean, one after the other. A terminal, a launcher and `timeout` each send the same signal, so it comes two or three
 /// times at once, and a save takes its time: only a SIGINT that comes a second after the first one, which a person sends, ends what
-/// the first signal let finish. Time is told by tick(). For one thread.
+/// the first signal let finish. tick() counts the time. For one thread.
 class MT_API StopRequests {
  public:
   enum class Meaning { stop, nothing_new, end_at_once };

@@ -110,7 +110,7 @@ void add_check_command(CLI::App& app, Cli& cli) {
   for (const char* other : {"--resolved", "--json", "--world-size", "--gpu", "--multirun", "--list"})
     memory->excludes(command->get_option(other));
   command->footer(
-      "Exit status: 0 right, 10 faulty, 13 a plugin that it names cannot be used.\n"
+      "Exit status: 0 right, 10 faulty, 13 a plugin that it names cannot be used; with --data also 11 and 18 for what cannot be read.\n"
       "Examples:\n"
       "  mtrain check recipes/quickstart.yaml\n"
       "  mtrain check recipes/quickstart.yaml model.layers=8 --resolved\n"

@@ -176,7 +176,8 @@ std::vector<Candidate> with_paths(const std::string& word, std::vector<Candidate
   size_t sign = std::min(word.find_first_not_of("+~"), equals);
   std::string before = word.substr(0, equals + 1), key = word.substr(sign, equals - sign), section = key.substr(0, key.find('.'));
   if (section == key) return out;
-  for (const Schema* schema : schema_catalog(plugins).all_owners(section))
+  const SchemaCatalog catalog = schema_catalog(plugins);
+  for (const Schema* schema : catalog.all_owners(section))
     for (const auto& spec : schema->fields) {
       if (section + "." + spec.path != key) continue;
       std::erase_if(out, [&](const Candidate& c) { return c.text.starts_with(before) && is_dead_path(spec, c.text.substr(before.size())); });

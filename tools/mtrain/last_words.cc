@@ -4,10 +4,12 @@
 #include <pthread.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
@@ -62,7 +64,8 @@ bool no_memory() {
   } catch (...) {
     say("mtrain: error[internal]: something was thrown that is not a std::exception\n");
   }
-  if (!PluginCall::current()) say(kDefect);  // otherwise the handler of SIGABRT names the plugin
+  const PluginCall* call = PluginCall::current();
+  if (!call || !call->plugin()) say(kDefect);  // otherwise the handler of SIGABRT names the plugin
   flush_standard_error();  // what a slow reader has not taken yet: after the message, as this takes a lock
   std::abort();            // with a core file where that is wanted
 }
@@ -107,7 +110,13 @@ void end_in_plugin(const char* what, int signal) {
   _exit(static_cast<int>(ErrorClass::plugin));
 }
 
+std::atomic<pid_t> crashed{0};  // the thread that crashed first
+
 extern "C" void on_crash(int signal) {
+  const auto self = static_cast<pid_t>(::syscall(SYS_gettid));
+  pid_t first = 0;
+  // Ranks that are threads crash together: one of them speaks and ends the process.
+  while (!crashed.compare_exchange_strong(first, self) && first != self) ::pause(), first = 0;
   const bool memory = signal == SIGSEGV && no_memory();
   if (!memory) end_in_plugin(" crashed in ", signal);
   if (signal == SIGSEGV) {
@@ -117,7 +126,8 @@ extern "C" void on_crash(int signal) {
   } else if (signal != SIGABRT) {  // who aborts has said why
     for (const char* part : {"mtrain: error[internal]: the program crashed (", signal_name(signal), ")\n", kDefect}) say(part);
   }
-  ::raise(signal);  // ends the process on return (SA_RESETHAND), with a core file where that is wanted
+  ::signal(signal, SIG_DFL);  // not before: others that crash now are to wait above
+  ::raise(signal);            // ends the process on return, with a core file where that is wanted
 }
 
 }  // namespace
@@ -129,7 +139,7 @@ void prepare_last_words() {
   const stack_t alternative{.ss_sp = stack.data(), .ss_flags = 0, .ss_size = stack.size()};
   struct sigaction action {};
   action.sa_handler = on_crash;
-  action.sa_flags = SA_ONSTACK | static_cast<int>(SA_RESETHAND);
+  action.sa_flags = SA_ONSTACK;
   sigemptyset(&action.sa_mask);
   if (::sigaltstack(&alternative, nullptr) != 0) return;
   for (int signal : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT}) ::sigaction(signal, &action, nullptr);

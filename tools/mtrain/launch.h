@@ -16,7 +16,7 @@ std::vector<std::string> launch_command(const std::string& mpirun, const std::st
                                         bool as_root, const std::vector<std::string>& words);
 
 /// Runs the job and returns its exit status: that of its ranks; 15 where a rank was killed, 128 + the signal where this process
-/// was told to stop. SIGINT, SIGTERM, SIGHUP and SIGUSR1 make the ranks save and stop; a SIGINT a second later ends them. `comm`: the
+/// was asked to stop by one. SIGINT, SIGTERM, SIGHUP and SIGUSR1 make the ranks save and stop; a SIGINT a second later ends them. `comm`: the
 /// recipe's dist.comm. Throws Error(usage) where that is mpi and there is no mpirun.
 int launch_ranks(const Cli& cli, int64_t nproc, const std::optional<std::string>& comm);
 

@@ -25,7 +25,7 @@ std::string tokenizer_of(const fs::path& folder) {
   if (there(folder / "tokenizer.model")) return "sentencepiece";
   if (there(folder / "vocab.json")) return "gpt2_bpe";
   throw Error(ErrorClass::config, cat(folder.string(), " has no tokenizer: no tokenizer.json, tokenizer.model or vocab.json"),
-              "put the model's tokenizer files beside its config.json");
+              "put the model's tokenizer files next to its config.json");
 }
 
 int64_t length_of(const std::string& config) {

@@ -30,7 +30,7 @@ TEST_CASE("settings of tokenizers and datasets are words like those of a recipe,
   scratch.write("chats.jsonl", "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}, {\"role\": \"assistant\", \"content\": \"b\"}]}\n");
   scratch.write("t.jinja", "{% for m in messages %}{{ m.content }}{% endfor %}");
   auto in = [&](const std::string& words) { return cli_in(scratch.path(), words); };
-  const std::string tokenizer = "-t byte extra=3 ";
+  const std::string tokenizer = "-t byte extra_ids=3 ";
   Outcome made = in("data prepare -i x.jsonl -o x --append-eod " + tokenizer);
   REQUIRE_MESSAGE(made.status == 0, made.err);
   for (const std::string& words : {"data verify x " + tokenizer + "--eod", "data verify --eod " + tokenizer + "x",
@@ -75,7 +75,7 @@ TEST_CASE("one word for one thing: JSON is asked for by --json, settings are nev
   each_command("", [&](const std::string& words, const std::string& page) {
     ++commands;
     with_json += has(page, "--json ") || has(page, "--json\n") ? 1 : 0;
-    CHECK_MESSAGE(!has(page, "--data "), words);
+    if (has(words, " data")) CHECK_MESSAGE(!has(page, "--data "), words);
     if (has(page, "--format")) CHECK_MESSAGE((has(words, "schema") || has(words, "prepare")), words);
     if (has(page, "--set")) CHECK_MESSAGE(has(page, "KEY VALUE"), words);
   });

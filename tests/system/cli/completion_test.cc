@@ -123,6 +123,7 @@ TEST_CASE("the scripts: each is printed; bash completes with the real one") {
   if (!fs::exists("/bin/bash")) return;
   Scratch scratch("mtrain-bash");
   make_project(scratch);
+  scratch.write("with space.yaml", tiny_recipe());
   scratch.write("ask.sh",
                 "source <(" + mtrain_binary() +
                     " completion bash)\n"
@@ -131,7 +132,8 @@ TEST_CASE("the scripts: each is printed; bash completes with the real one") {
                     "); COMPREPLY=(); _mtrain;\n"
                     "  printf '<%s>' \"${COMPREPLY[@]}\"; echo; }\n"
                     "ask 'mtrain che'\nask 'mtrain tiny optimizer.l'\nask 'mtrain tiny model.recompute=f'\n"
-                    "ask 'mtrain check tiny optimizer=f'\nask 'mtrain check other/'\n");
+                    "ask 'mtrain check tiny optimizer=f'\nask 'mtrain check other/'\n"
+                "ask 'mtrain data inspect data/w'\nask 'mtrain check with'\nask 'mtrain check with\\ s'\n");
   Outcome bash = run({.arguments = {"/bin/bash", "-c", "cd " + scratch.path().string() + " && bash ask.sh"}});
   CHECK_MESSAGE(bash.status == 0, bash.err);
   CHECK(bash.out ==
@@ -139,5 +141,8 @@ TEST_CASE("the scripts: each is printed; bash completes with the real one") {
         "<optimizer.lr=>\n"
         "<full >\n"
         "<fast >\n"
-        "<other/deep.yaml >\n");
+        "<other/deep.yaml >\n"
+        "<data/web >\n"
+        "<with\\ space.yaml >\n"
+        "<with\\ space.yaml >\n");
 }

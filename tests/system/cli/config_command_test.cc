@@ -192,7 +192,7 @@ TEST_CASE("config migrate changes names and nothing else") {
   std::string both = scratch.write("both.yaml", "train: {train_iters: 5, steps: 6}\n");
   Outcome hand = cli({"config", "migrate", both});
   CHECK(hand.status == 10);
-  CHECK(has(hand.err, "without a hand"));
+  CHECK(has(hand.err, "to be moved by hand"));
 }
 
 TEST_CASE("Hydra's names for looking") {

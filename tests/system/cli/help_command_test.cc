@@ -40,7 +40,7 @@ TEST_CASE("manual pages: one for each command, which roff reads without a compla
     return;
   }
   for (const auto& file : fs::directory_iterator(scratch / "man1")) {
-    Outcome roff = run({.arguments = {"/usr/bin/groff", "-ww", "-man", "-Tutf8", file.path().string()}});
+    Outcome roff = run({.arguments = {"/usr/bin/groff", "-ww", "-Wbreak", "-Kutf8", "-man", "-Tutf8", file.path().string()}});
     CHECK_MESSAGE(roff.status == 0, roff.err);
     CHECK_MESSAGE(roff.err.empty(), roff.err);
   }
@@ -63,7 +63,7 @@ TEST_CASE("check, config show and config why look at a run's folder and at its c
   Outcome why = in("config why optimizer.lr runs/a");
   CHECK_MESSAGE(why.status == 0, why.err);
   CHECK(has(why.out, "optimizer.lr = 0.25"));
-  CHECK(has(why.out, "when the run began: optimizer.lr was set by argument"));
+  CHECK(has(why.out, "when the run began: optimizer.lr was set by command line, argument"));
   CHECK(has(in("check runs/a optimizer.lr=many").err, "argument"));
   // A folder that is none, and a run where a recipe is wanted.
   CHECK(in("check runs").status == 12);

@@ -69,7 +69,7 @@ TEST_CASE("a recipe that came with the program reads data of the current folder"
   CHECK_MESSAGE(named.status == 0, named.err);
   CHECK_FALSE(has(named.err, "came with mtrain"));
   Outcome absent = cli_in(scratch / "data", "quickstart_sft run.dir=b" + kShort);
-  CHECK(absent.status == 11);
+  CHECK(absent.status == 18);
   CHECK_MESSAGE(has(absent.err, "dataset.path is 'data/quickstart/chats.jsonl' ("), absent.err);
   CHECK_MESSAGE(has(absent.err, "relative to the current folder " + (scratch / "data").string() + ": " +
                                     (scratch / "data/data/quickstart/chats.jsonl").string()),
@@ -132,11 +132,12 @@ TEST_CASE("a run goes on however its data are named, and is repeated from anywhe
 TEST_CASE("recipes cp: the copy reads the same files") {
   Scratch scratch("mtrain-path-copies");
   prepare(scratch / "proj/own", "frank");
-  write_at(scratch / "proj/mine.yaml", "# first\n" + text_recipe("'own/frank'   # mine") + "patch: []\n");
+  write_at(scratch / "proj/mine.yaml", "# first\n" + text_recipe("'own/frank'") + "patch: []   # nothing\n");
   REQUIRE(cli_in(scratch.path(), "recipes cp proj/mine.yaml other/place/copy.yaml").status == 0);
   const std::string copy = slurp(scratch / "other/place/copy.yaml");
-  CHECK_MESSAGE(has(copy, "path: ../../proj/own/frank   # mine, split"), copy);
-  CHECK_MESSAGE(has(copy, "\n# first\n"), copy);
+  CHECK_MESSAGE(has(copy, "path: ../../proj/own/frank, split: '100,0,0'}\n"), copy);
+  CHECK_MESSAGE(has(copy, "# first\n"), copy);
+  CHECK_MESSAGE(has(copy, "\npatch: []   # nothing\n"), copy);
   Outcome trained = cli_in(scratch.path(), "other/place/copy.yaml run.dir=a" + kShort);
   CHECK_MESSAGE(trained.status == 0, trained.err);
   REQUIRE(cli_in(scratch.path(), "recipes cp quickstart other/start.yaml").status == 0);

@@ -48,12 +48,13 @@ TEST_CASE("a SIGINT ends at once when it comes ten ticks after the first, not so
 TEST_CASE("SIGINT that comes several times at once: message and checkpoint, with one rank and with several") {
   Scratch scratch("mtrain-doubled");
   const std::string recipe = scratch.write("tiny.yaml", tiny_recipe());
-  for (const char* ranks : {"1", "2"}) {
+  // Every rank passes train.step: step 7 is behind the checkpoint of step 5, so that the save which the signal asks for is the second.
+  for (auto [ranks, step] : {std::pair{"1", "train.step:7"}, {"2", "train.step:13"}}) {
     CAPTURE(ranks);
     const fs::path folder = scratch / ranks;
     // The others come while the save is under way, and no tick passes before it is over.
     Outcome out = run({.arguments = {mtrain_binary(), recipe, "run.dir=" + folder.string(), std::string("dist.nproc=") + ranks},
-                       .environment = {"MTRAIN_FAULT=train.step:7:stop,ckpt.p3:2:stop,ckpt.p6:2:stop,signals.tick:1:await=ckpt.p8/2"},
+                       .environment = {"MTRAIN_FAULT=" + std::string(step) + ":stop,ckpt.p3:2:stop,ckpt.p6:2:stop,signals.tick:1:await=ckpt.p8/2"},
                        .while_stopped = [](pid_t pid) { ::kill(pid, SIGINT); }});
     CHECK_MESSAGE(out.status == 128 + SIGINT, out.err);
     CHECK_MESSAGE(count(out.err, kTold) == 1, out.err);

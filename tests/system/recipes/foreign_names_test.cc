@@ -85,6 +85,7 @@ TEST_CASE("an unknown setting is answered with ours, wherever it is written") {
         "use train.global_batch_size: train.micro_batch_size x accumulation steps x data-parallel ranks "
         "(gradient_accumulation_steps is a name of transformers, axolotl, torchtune, DeepSpeed)");
   CHECK(help_for("train.gradient_accumulation_steps") == help_for("gradient_accumulation_steps"));
+  CHECK(help_for("optimzer.lr") == "did you mean optimizer.lr?");
   CHECK(has(help_for("training.local_batch_size"), "use train.micro_batch_size"));
   CHECK(has(help_for("deepspeed_config.fp16.enabled"), "use mixed_precision.dtype"));
   CHECK(has(help_for("lora_r"), "peft.rank; it needs low-rank adapters, not built yet"));
