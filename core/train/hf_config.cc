@@ -148,9 +148,9 @@ class Reader {
     if (family_ && !family_->plugin.empty())
       refusal.fix = cat("set model.type=", family_->plugin);
     else if (family_)
-      refusal.fix = cat(family_->lacks, ": not built in any model plugin; folders of ", readable_architectures(), " are read");
+      refusal.fix = cat("no model plugin computes ", std::string(family_->lacks), ": take a folder of ", readable_architectures());
     else
-      refusal.fix = cat("take a folder of one of those; all plugins together read ", readable_architectures());
+      refusal.fix = cat("take a folder of ", readable_architectures());
     out_.refused.push_back(std::move(refusal));
     return true;
   }
@@ -244,8 +244,8 @@ std::string hf_model_plugin(const std::string& config_json, const std::string& f
   throw Error(ErrorClass::config,
               kind.empty() ? cat(file_name, " names neither architectures nor model_type")
                            : cat(file_name, ": no model plugin reads a ", kind,
-                                 family ? cat(": ", std::string(family->lacks), " is not built") : ""),
-              cat("folders of ", readable_architectures(), " are read"));
+                                 family ? cat(": none computes ", std::string(family->lacks)) : ""),
+              cat("take a folder of ", readable_architectures()));
 }
 
 std::vector<HfSetting> hf_settings(const std::string& config_json, const std::string& file_name,

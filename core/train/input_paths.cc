@@ -129,7 +129,7 @@ void rethrow_with_origin(const Error& error, const std::vector<InputPath>& paths
     if (there && (!named || path.result.native().size() > named->result.native().size())) named = &path;
   }
   if (!named || text.find(named->text()) != std::string::npos) throw;
-  throw Error(error.error_class(), cat(error.message(), "\n  ", named->text()), error.hint());
+  throw Error(error.error_class(), cat(error.message(), "; ", named->text()), error.hint());
 }
 
 }  // namespace mtrain

@@ -55,7 +55,7 @@ MT_API std::vector<InputPath> resolve_input_paths(ConfigContainer& config, const
 /// Whether both lists have the same files for a setting, however they are written.
 MT_API bool same_input(const std::vector<InputPath>& a, const std::vector<InputPath>& b, std::string_view setting);
 
-/// Throws the Error that is being handled, with a line that says where the path it speaks of came from.
+/// Throws the Error that is being handled, with a clause that says where the path in its message comes from.
 [[noreturn]] MT_API void rethrow_with_origin(const Error& error, const std::vector<InputPath>& paths);
 
 /// Calls `read`, whose Errors then say which setting named the file.

@@ -123,7 +123,7 @@ TEST_CASE("a written schedule runs, and one that cannot is refused with what wai
   Scratch scratch("mtrain-pp-file");
   std::string recipe = scratch.write("pp.yaml", recipe_text("type: llama, kv_heads: 2"));
   Words layout = {"dist.nproc=2", "dist.pp=2", "train.steps=2", "scheduler.warmup_steps=0", "train.global_batch_size=3",
-                  "dist.schedule_file=zb.txt"};
+                  "dist.schedule_file=" + (scratch / "zb.txt").string()};
   scratch.write("zb.txt",
                 "# ZB-H1\n0F0 0F1 0B0 0W0 0F2 0B1 0W1 0B2 0W2\n"
                 "1F0 1B0 1F1 1B1 1W0 1F2 1B2 1W1 1W2\n");

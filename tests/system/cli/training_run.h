@@ -62,7 +62,7 @@ inline double apart(const Json& a, const Json& b, const char* key) {
 /// As if the run had ended before its checkpoint of a step, of which it has one.
 inline void forget_checkpoint(const std::filesystem::path& folder, int step) {
   std::vector<std::filesystem::path> found;
-  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder))
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder / "checkpoints"))
     if (entry.is_directory() && entry.path().filename().string().ends_with(std::to_string(step))) found.push_back(entry.path());
   REQUIRE(found.size() == 1);
   std::filesystem::remove_all(found[0]);
