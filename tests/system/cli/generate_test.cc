@@ -128,7 +128,7 @@ TEST_CASE("generate and eval from a Hugging Face folder") {
 
   // The same as a run that begins with these weights.
   scratch.write("r.yaml", "model: {type: llama, init_from: model, seq_length: 128}\ntokenizer: {type: hf, path: model}\ndataset: mock\n"
-                          "train: {steps: 0}\n");
+                          "train: {steps: 0}\nmixed_precision: {dtype: auto}\n");
   REQUIRE(cli_in(scratch.path(), "r.yaml -q run.dir=run").status == 0);
   CHECK(generated(scratch, "run --prompt Hello") == text);
   Outcome bare = cli_in(scratch.path(), "eval --from model");
