@@ -22,10 +22,7 @@ std::optional<std::string> recipe_file(const ComposeRequest& request, const Conf
   if (request.text || (fs::exists(status) && !fs::is_directory(status))) return request.recipe;
   if (auto found = repository.find(request.recipe)) return found->string();
   if (fs::exists(status)) return request.recipe;
-  auto& fault = report.error("file", "", {}, cat("there is no recipe ", visible(request.recipe)));
-  auto names = repository.options("");
-  auto near = nearest(fs::path(request.recipe).stem().string(), names, 1);
-  if (!near.empty()) fault.fix(cat("did you mean ", near[0], "?"));
+  report.error("file", "", {}, cat("there is no recipe ", visible(request.recipe))).fix(repository.help_for_absent(request.recipe));
   return std::nullopt;
 }
 

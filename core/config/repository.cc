@@ -4,6 +4,7 @@
 
 #include "mtrain/base/text.h"
 #include "mtrain/config/yaml_load.h"
+#include "mtrain/config/yaml_write.h"
 
 namespace mtrain {
 namespace fs = std::filesystem;
@@ -74,6 +75,26 @@ std::vector<std::string> ConfigRepository::options(const std::string& group) con
       if (it->path().extension() == kExtension) out.insert(it->path().stem().string());
   }
   return {out.begin(), out.end()};
+}
+
+std::string ConfigRepository::help_for_absent(const std::string& said) const {
+  const fs::path parent = fs::path(said).parent_path();
+  std::map<std::string, std::string> shown;  // by name without .yaml; a file in the place that was named comes before an option
+  std::error_code fault;
+  for (fs::directory_iterator it(parent.empty() ? "." : parent, fault), end; !fault && it != end; it.increment(fault))
+    if (it->path().extension() == kExtension)
+      shown.try_emplace(it->path().stem().string(), (parent / it->path().filename()).string());
+  for (const std::string& name : options(parent.string())) shown.try_emplace(name, (parent / name).string());
+  std::vector<std::string> names, near, places;
+  for (const auto& [name, unused] : shown) names.push_back(name);
+  for (const std::string& name : nearest(fs::path(said).stem().string(), names, 3)) near.push_back(visible(shown.at(name)));
+  for (const fs::path& folder : folders_) {
+    std::error_code absent;
+    if (fs::is_directory(folder, absent)) places.push_back(folder.string());
+  }
+  return cat(near.empty() ? "" : cat("did you mean ", join(near, " or "), "? "),
+             "searched for the file, and for a recipe of that name in ", places.empty() ? "no folder: none of the search path exists" : join(places, ", "),
+             "; `mtrain recipes ls` lists recipes, `mtrain --help` commands");
 }
 
 const ConfigFile* ConfigRepository::load(const std::string& path, Report& report) {

@@ -36,6 +36,8 @@ class MT_API ConfigRepository {
   bool is_group(const std::string& group) const;
   /// The options of a group over all folders, sorted. The empty group holds the whole recipes.
   std::vector<std::string> options(const std::string& group) const;
+  /// What helps where neither a file nor an option has this name or path: the likeliest that exist, and where was looked.
+  std::string help_for_absent(const std::string& said) const;
   /// Reads the file of a path. Null when there is none, or when the report got an error (which is told once
   /// per file).
   const ConfigFile* load(const std::string& path, Report& report);

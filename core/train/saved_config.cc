@@ -14,6 +14,7 @@
 #include "mtrain/config/json_write.h"
 #include "mtrain/config/provenance.h"
 #include "mtrain/plugin/stamp.h"
+#include "mtrain/train/data_changes.h"
 #include "mtrain/train/run_history.h"
 #include "mtrain/train/train_state.h"
 
@@ -262,9 +263,17 @@ std::vector<std::string> changed_since(const SavedConfig& before, const SavedCon
   Json a = environment_json(before), b = environment_json(now);
   if (!a.is_object() || !b.is_object()) return {"the environment of the saved run is not known"};
   std::vector<std::string> out = changed_programs(a, b);
-  for (const char* what : {"data", "tokenizer", "arithmetic"})
-    if (a.value(what, "") != b.value(what, ""))
-      out.push_back(cat("another ", what, ": ", printable(b.value(what, ""), 200)));
+  if (a.value("arithmetic", "") != b.value("arithmetic", ""))
+    out.push_back(cat("another arithmetic: ", printable(b.value("arithmetic", ""), 200)));
+  return out;
+}
+
+std::vector<std::string> changed_data(const SavedConfig& before, const SavedConfig& now) {
+  if (!environment_json(before).is_object()) return {};
+  const SavedIdentity a = identity_of(before), b = identity_of(now);
+  std::vector<std::string> out;
+  if (a.tokenizer != b.tokenizer) out.push_back(cat("tokenizer: ", printable(a.tokenizer, 200), " -> ", printable(b.tokenizer, 200)));
+  for (const std::string& change : data_changes(a.data, b.data)) out.push_back(cat("data: ", change));
   return out;
 }
 

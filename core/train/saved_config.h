@@ -48,7 +48,9 @@ MT_API SavedIdentity identity_of(const SavedConfig& config);
 MT_API std::map<std::string, std::string> origins_of(const SavedConfig& config);
 /// What runs now and is not what ran then: "another build of the plugin model llama".
 MT_API std::vector<std::string> changed_programs(const SavedConfig& before, const SavedConfig& now);
-/// What is not the same any more, one line each: program, library, plugins, data, tokenizer.
+/// What is not the same any more, one line each: program, library, plugins, arithmetic.
 MT_API std::vector<std::string> changed_since(const SavedConfig& before, const SavedConfig& now);
+/// The same for what is trained on: "data: files[0].bin_bytes: 812 -> 900", "tokenizer: … -> …". Empty where `before` does not say.
+MT_API std::vector<std::string> changed_data(const SavedConfig& before, const SavedConfig& now);
 
 }  // namespace mtrain

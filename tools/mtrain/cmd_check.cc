@@ -48,6 +48,7 @@ void check(Cli& cli, const RecipeWords& words, const CheckOptions& options) {
   request.cluster = options.cluster;
   if (options.multirun || options.list) return check_sweep(cli, request, options.list);
   Recipe recipe = read_recipe(request, plugins);
+  warn_of_unused_sweep(recipe);
   DataCheck data;
   if (options.data && recipe.report.ok()) data = check_data(recipe, plugins);
   if (options.json) {

@@ -35,7 +35,7 @@ void list_text(const std::vector<CheckpointInfo>& infos) {
     return text + "  ";
   };
   std::cout << padded("step", 10) << padded("time", 20) << padded("size", 10) << padded("tensors", 7)
-            << "valid\n";
+            << "complete\n";
   for (const auto& info : infos) {
     bool known = info.problem.empty();
     std::cout << padded(std::to_string(info.step), 10) << padded(known ? info.created : "-", 20)
@@ -53,7 +53,7 @@ void list_json(const std::vector<CheckpointInfo>& infos) {
                     {"time", info.created},
                     {"bytes", info.bytes},
                     {"tensors", info.num_tensors},
-                    {"valid", info.unknown ? nlohmann::ordered_json() : nlohmann::ordered_json(info.problem.empty())},
+                    {"complete", info.unknown ? nlohmann::ordered_json() : nlohmann::ordered_json(info.problem.empty())},
                     {"problem", info.problem}});
   std::cout << rows.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) << '\n';
 }
@@ -121,7 +121,9 @@ void add_checkpoint_command(CLI::App& app, Cli& cli) {
   add_path(ls);
   auto json = std::make_shared<bool>(false);
   ls->add_flag("--json", *json, "print as JSON");
-  ls->footer("Example:\n  mtrain checkpoint ls runs/quickstart");
+  ls->footer(
+      "\"complete\" says that the manifest is whole and each file has its size. The bytes in the files are compared by `checkpoint verify`.\n"
+      "Example:\n  mtrain checkpoint ls runs/quickstart");
   ls->callback([path, json] { *json ? list_json(checkpoints_at(*path)) : list_text(checkpoints_at(*path)); });
 
   auto* check = command->add_subcommand(

@@ -19,6 +19,7 @@ namespace {
 
 struct GenerateOptions {
   std::string from, prompt, system, chat_template;
+  std::vector<std::string> overrides;
   bool chat = false, prompted = false;
   SamplingOptions sampling;
 };
@@ -72,7 +73,7 @@ void talk(Session& session, const GenerateOptions& options) {
 
 void generate(const Cli& cli, const GenerateOptions& options) {
   PluginHost plugins = plugin_host(cli);
-  ModelSource source = open_model(options.from, {}, plugins);
+  ModelSource source = open_model(options.from, options.overrides, plugins);
   require_next_token_model(source.run.recipe, plugins);
   auto session = open_session(source, plugins);
   if (options.chat) return talk(*session, options);
@@ -103,6 +104,7 @@ void add_generate_command(CLI::App& app, Cli& cli) {
   command->add_option("--top-k", s.top_k, "choose among the k likeliest; 0: all")->check(CLI::NonNegativeNumber)->capture_default_str();
   command->add_option("--top-p", s.top_p, "choose among the likeliest that hold this probability")->check(CLI::Range(0.0, 1.0))->capture_default_str();
   command->add_option("--seed", s.seed, "of the draw: the same seed gives the same text")->capture_default_str();
+  command->add_option("overrides", options->overrides, "settings to change: key=value")->type_name("KEY=VALUE");
   command->footer(
       "Examples:\n"
       "  mtrain generate --from runs/quickstart --prompt 'In the beginning'\n"

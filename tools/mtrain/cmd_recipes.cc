@@ -6,6 +6,7 @@
 #include "mtrain/base/error.h"
 #include "mtrain/base/log.h"
 #include "mtrain/config/json_write.h"
+#include "mtrain/config/repository.h"
 #include "mtrain/train/copy_recipe.h"
 #include "mtrain/train/new_recipe.h"
 #include "mtrain/train/recipe_list.h"
@@ -85,11 +86,9 @@ void list(const Cli& cli, bool groups, bool json) {
 fs::path file_of(const Cli& cli, const std::string& said) {
   auto folders = search_folders(plugin_host(cli).folders());
   if (auto found = find_recipe(said, folders)) return found->file;
-  std::vector<std::string> names;
-  for (const auto& recipe : list_recipes(folders)) names.push_back(recipe.name);
-  auto near = nearest(said, names, 1);
-  throw Error(ErrorClass::config, cat("there is no recipe ", printable(said, 100)),
-              near.empty() ? "list them with `mtrain recipes ls`" : cat("did you mean ", near[0], "?"));
+  std::vector<fs::path> paths;
+  for (const auto& folder : folders) paths.push_back(folder.path);
+  throw Error(ErrorClass::config, cat("there is no recipe ", printable(said, 100)), ConfigRepository(paths).help_for_absent(said));
 }
 
 /// Where an editor finds the schema: relative to the recipe when both are in one project, which then can be moved or shared;

@@ -96,9 +96,30 @@ int64_t steps_done(const Recipe& recipe) {
   return CheckpointStore(recipe.checkpoint_directory()).latest_valid().step.value_or(0);
 }
 
+/// Whether the user sets something that decides what is trained on, and so asks for other data than the run's.
+bool sets_data(const std::vector<OverrideText>& overrides) {
+  return std::any_of(overrides.begin(), overrides.end(), [](const OverrideText& override) {
+    std::string_view key = override.text;
+    key = key.substr(0, key.find('='));
+    key.remove_prefix(std::min(key.find_first_not_of("+~"), key.size()));
+    const std::string_view section = key.substr(0, key.find('.'));
+    return section == "dataset" || section == "tokenizer" || key == "rng.seed" || key == "model.seq_length";
+  });
+}
+
+/// Other data are refused, as a resume refuses them, unless the user asks for them; what else differs is a warning.
+void compare_with(const std::string& run, const SavedConfig& saved, const SavedConfig& now, bool other_data) {
+  std::vector<std::string> data = changed_data(saved, now);
+  if (!data.empty() && !other_data)
+    throw Error(ErrorClass::checkpoint, cat(run, " cannot be repeated: what it was trained on has changed:\n  ", join(data, "\n  ")),
+                "undo these changes, or name the data that are to be used all the same: dataset.path=…");
+  for (const auto& list : {changed_since(saved, now), data})
+    for (const auto& change : list) log_warn("not as in ", run, ": ", change, "; the result may differ");
+}
+
 void rerun(Cli& cli, const RecipeWords& words) {
   std::vector<std::string> names;
-  sorted_words(cli, words, 1, names);
+  const bool other_data = sets_data(sorted_words(cli, words, 1, names).overrides);
   std::vector<Part> parts = parts_of(names[0]);
   PluginHost plugins = plugin_host(cli);
   const fs::path folder = new_folder_beside(run_of(names[0]));
@@ -117,10 +138,7 @@ void rerun(Cli& cli, const RecipeWords& words) {
       log_info("part ", i + 1, " of ", parts.size(), " of the history of ", names[0], ": steps ", parts[i].first + 1, " to ",
                std::min(parts[i].last.value_or(INT64_MAX), recipes[i].settings.train.steps));
     note_kept_dtype(recipes[i], parts[i].saved, plugins);
-    auto tell_changes = [&](const Trainer& trainer) {
-      for (const auto& change : changed_since(parts[i].saved, trainer.saved_config()))
-        log_warn("not as in ", names[0], ": ", change, "; the result may differ");
-    };
+    auto tell_changes = [&](const Trainer& trainer) { compare_with(names[0], parts[i].saved, trainer.saved_config(), other_data); };
     cli.status = run_training(cli, recipes[i], plugins, {.before_start = tell_changes, .until = parts[i].last});
   }
 }

@@ -25,6 +25,7 @@ void train(Cli& cli, const RecipeWords& words) {
   RecipeRequest request = recipe_request(cli, words);
   request.launched = launched_ranks();
   Recipe recipe = load_recipe(request, plugins);
+  warn_of_unused_sweep(recipe);
   if (launched_rank() == 0) print_warnings(cli, recipe);
   cli.status = run_training(cli, recipe, plugins);
 }

@@ -25,7 +25,15 @@ std::string tokenizer_of(const fs::path& folder) {
   if (there(folder / "tokenizer.model")) return "sentencepiece";
   if (there(folder / "vocab.json")) return "gpt2_bpe";
   throw Error(ErrorClass::config, cat(folder.string(), " has no tokenizer: no tokenizer.json, tokenizer.model or vocab.json"),
-              "put the model's tokenizer files next to its config.json");
+              "put the model's tokenizer files next to its config.json, or give a tokenizer: tokenizer=byte, or tokenizer={type: hf, path: FOLDER}");
+}
+
+bool gives_tokenizer(const std::vector<std::string>& overrides) {
+  return std::any_of(overrides.begin(), overrides.end(), [](const std::string& override) {
+    const std::string key = override.substr(0, override.find('='));
+    const std::string_view plain = std::string_view(key).substr(std::min(key.find_first_not_of('+'), key.size()));
+    return plain == "tokenizer" || plain == "tokenizer.type";
+  });
 }
 
 int64_t length_of(const std::string& config) {
@@ -39,8 +47,9 @@ SavedRun hugging_face_run(const fs::path& folder, const std::vector<std::string>
   const std::string config = HfDir(folder).config_text();
   const std::string plugin = hf_model_plugin(config, (folder / "config.json").string());
   const std::string path = override_value_text(Node::string(fs::absolute(folder).string()));
-  std::string text = cat("model: {type: ", plugin, ", init_from: ", path, ", seq_length: ", length_of(config), "}\n", "tokenizer: {type: ",
-                         tokenizer_of(folder), ", path: ", path, "}\n", "dataset: mock\ntrain: {steps: 0}\nmixed_precision: {dtype: auto}\n");
+  // A tokenizer that the user gives replaces the folder's, with all its settings.
+  const std::string tokenizer = gives_tokenizer(overrides) ? "" : cat("tokenizer: {type: ", tokenizer_of(folder), ", path: ", path, "}\n");
+  std::string text = cat("model: {type: ", plugin, ", init_from: ", path, ", seq_length: ", length_of(config), "}\n", tokenizer, "dataset: mock\ntrain: {steps: 0}\nmixed_precision: {dtype: auto}\n");
   SavedRun run{recipe_from_text(text, folder.string(), fs::current_path(), overrides, plugins), {}, 0, {}};
   settle_dtype(run.recipe, plugins);
   return run;

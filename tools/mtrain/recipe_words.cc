@@ -190,6 +190,13 @@ Recipe inspect_recipe(Cli& cli, const RecipeRequest& request, const PluginHost& 
   return recipe;
 }
 
+void warn_of_unused_sweep(Recipe& recipe) {
+  const Node& sweep = recipe.config.composition().sweep;
+  if (sweep.is_null()) return;
+  recipe.report.warning("sweep", "sweep", sweep.loc(), "the recipe has a sweep, which is made with -m only: this is one run with its own values")
+      .fix("add -m to train or check all combinations");
+}
+
 void print_warnings(const Cli& cli, const Recipe& recipe) {
   if (!cli.quiet && recipe.report.warnings() > 0) write_standard_error(recipe.report.text() + "\n");
 }

@@ -56,6 +56,9 @@ fs::path run_of(fs::path path);
 /// be shown.
 Recipe inspect_recipe(Cli& cli, const RecipeRequest& request, const PluginHost& plugins);
 
+/// Adds a warning to the report of a recipe that has a `sweep:` map, for commands that were not given -m and use its own values.
+void warn_of_unused_sweep(Recipe& recipe);
+
 /// Shows the warnings of a recipe that is in order.
 void print_warnings(const Cli& cli, const Recipe& recipe);
 
