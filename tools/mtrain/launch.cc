@@ -168,4 +168,18 @@ int launch_ranks(const Cli& cli, int64_t nproc, const std::optional<std::string>
   return run_local_ranks(words, nproc);
 }
 
+int launch_recipe(const Cli& cli, RecipeRequest request, int64_t nproc) {
+  auto set = [&](const char* key, const std::string& value) { request.overrides.push_back({key, 0, {}, false, value}); };
+  set("dist.nproc", std::to_string(nproc));
+  Cli silent = cli;
+  silent.quiet = true;  // the first rank warns
+  PluginHost plugins = plugin_host(silent);
+  std::optional<std::string> comm = load_recipe(request, plugins).settings.dist.comm;
+  MT_USER_CHECK(comm != "thread", ErrorClass::usage, "--nproc starts processes, and dist.comm=thread makes ranks threads of one process",
+                cat("leave --nproc out and set dist.nproc=", nproc, ", or leave dist.comm out"));
+  if (!comm) set("dist.comm", "tcp");
+  if (!comm) load_recipe(request, plugins);
+  return launch_ranks(cli, nproc, comm);
+}
+
 }  // namespace mtrain
