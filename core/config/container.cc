@@ -7,6 +7,7 @@
 #include "mtrain/base/text.h"
 #include "mtrain/config/interpolate.h"
 #include "mtrain/config/not_built.h"
+#include "mtrain/config/null_names.h"
 #include "mtrain/config/override_value.h"
 #include "mtrain/config/share.h"
 #include "mtrain/config/yaml_load.h"
@@ -334,6 +335,7 @@ ConfigContainer ConfigContainer::load(const ConfigRequest& request, const Schema
   out.composition_ = std::move(*loaded);
   Node* tree = &out.composition_.tree;
   compute(*tree, request, catalog, report);
+  name_nulls(*tree, catalog, report);
   Node empty;
   auto given_of = [&](const std::string& name) -> const Node& {
     const Node* given = tree->get(name);

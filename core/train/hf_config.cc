@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
-#include <set>
 
 #include "mtrain/base/error.h"
 #include "mtrain/base/text.h"
@@ -43,27 +42,44 @@ Node to_node(const Json& value, FieldType type) {
 struct Key {
   std::string path;  // as config.json has it: "rope_scaling.factor"
   Json value;
+  bool omitted = false;  // not in config.json: the value is the config class's default
 };
 
-/// All keys that are not null by the names that settings know them by. config.json nests rotary settings as rope_scaling
-/// (version 4) or rope_parameters (version 5); both become "rope.<key>".
-std::map<std::string, Key> flatten(const Json& config) {
-  std::map<std::string, Key> flat;
+/// The keys of config.json that are not null, by the names that settings know them by.
+struct FlatKeys {
+  std::map<std::string, Key> keys;
+  std::vector<std::pair<Key, Key>> clashes;  // one setting in two places, with different values
+};
+
+/// config.json nests rotary settings as rope_scaling (version 4) or rope_parameters (version 5); both become "rope.<key>". Of two
+/// places that differ, one in `ignored` does not count.
+FlatKeys flatten(const Json& config, const std::vector<std::string>& ignored) {
+  FlatKeys flat;
+  auto add = [&](const std::string& name, Key key) {
+    auto [there, added] = flat.keys.emplace(name, key);
+    if (added || there->second.value == key.value) return;
+    auto is_ignored = [&](const Key& k) { return std::find(ignored.begin(), ignored.end(), k.path) != ignored.end(); };
+    if (is_ignored(key)) return;
+    if (is_ignored(there->second))
+      there->second = std::move(key);
+    else
+      flat.clashes.emplace_back(there->second, std::move(key));
+  };
   for (const auto& [key, value] : config.items()) {
     if (value.is_null()) continue;
     if ((key != "rope_scaling" && key != "rope_parameters") || !value.is_object()) {
-      flat[key] = {key, value};
+      add(key, {key, value});
       continue;
     }
     for (const auto& [inner, nested] : value.items()) {
       if (nested.is_null()) continue;
-      const Key entry{cat(key, ".", inner), nested};
+      const std::string path = cat(key, ".", inner);
       if (inner == "rope_theta")
-        flat[inner] = entry;
+        add(inner, {path, nested});
       else if (inner == "rope_type" || inner == "type")
-        flat["rope.scaling"] = {entry.path, nested == "default" ? Json("none") : nested};
+        add("rope.scaling", {path, nested});
       else
-        flat["rope." + (inner == "original_max_position_embeddings" ? "original_max_positions" : inner)] = entry;
+        add("rope." + (inner == "original_max_position_embeddings" ? "original_max_positions" : inner), {path, nested});
     }
   }
   return flat;
@@ -100,6 +116,17 @@ std::string kind_of(const Json& config) {
   return printable(architecture.empty() ? text_of(config, "model_type") : architecture, 80);
 }
 
+/// What is wrong where model_type and architectures name two families; "" otherwise.
+std::string family_conflict(const Json& config) {
+  const std::string type = text_of(config, "model_type"), architecture = architecture_of(config);
+  const HfFamily* named = architecture.empty() || type.empty() ? nullptr : find_hf_family("", architecture);
+  if (!named || named->model_type == type) return "";
+  return cat("model_type ", printable(type, 80), " and architectures ", architecture, " disagree: ", architecture, " is of model_type ",
+             std::string(named->model_type));
+}
+
+constexpr const char* kCorrectOne = "correct the one of the two in config.json that does not describe the weights";
+
 std::string readable_architectures() {
   std::vector<std::string> all;
   for (const auto& family : hf_families())
@@ -109,26 +136,61 @@ std::string readable_architectures() {
 
 class Reader {
  public:
-  Reader(const Json& config, const HfTarget& target) : config_(config), target_(target), flat_(flatten(config)) {}
+  Reader(const Json& config, const HfTarget& target) : config_(config), target_(target), flat_(flatten(config, target.ignored)) {}
 
   HfFolderConfig read() {
     if (refuse_family()) return std::move(out_);
-    for (const auto& [name, key] : flat_) {
-      const HfKey* rule = find_hf_key(family_, name);
-      const FieldSpec* field = field_of(name, target_.schemas);
-      if (rule && rule->rule != HfKeyRule::training)
-        apply(*rule, key);
-      else if (field && key.value.is_primitive())
-        set(*field, name, key.value, rule != nullptr);
-      else if (!ignored(key.path))
-        refuse(key, "no setting of the model plugin stands for it");
-    }
+    for (const auto& [one, other] : flat_.clashes) refuse_clash(one, other);
+    for (const auto& [name, key] : flat_.keys) take(name, key);
+    // A family's defaults are not another one's, whose folder init_ignore=[architectures] lets pass.
+    if (family_ && !foreign_)
+      for (const auto& def : family_->defaults)
+        if (!flat_.keys.contains(std::string(def.name))) take_default(def);
     return std::move(out_);
   }
 
  private:
   bool ignored(const std::string& key) const {
     return std::find(target_.ignored.begin(), target_.ignored.end(), key) != target_.ignored.end();
+  }
+
+  void take(const std::string& name, const Key& key) {
+    const HfKey* rule = find_hf_key(family_, name);
+    const FieldSpec* field = field_of(name, target_.schemas);
+    if (rule && rule->rule != HfKeyRule::training)
+      apply(*rule, key);
+    else if (field && key.value.is_primitive())
+      set(*field, key, rule != nullptr);
+    else if (!ignored(key.path))
+      refuse(key, "no setting of the model plugin stands for it");
+  }
+
+  /// Of a key that config.json omits. Another name of its setting may stand there.
+  void take_default(const HfDefault& def) {
+    const std::string name(def.name);
+    const FieldSpec* field = field_of(name, target_.schemas);
+    if (field ? set_.contains(field->path) : !find_hf_key(family_, name)) return;
+    const bool null = config_.contains(name) && config_.at(name).is_null();
+    const Json value = default_value(null && !def.null.empty() ? def.null : def.value);
+    if (!value.is_null()) take(name, {name == "rope.scaling" ? "rope_parameters.rope_type" : name, value, true});
+  }
+
+  /// "=key" is the value of that key.
+  Json default_value(std::string_view text) const { return text.starts_with('=') ? value_of(text.substr(1)) : Json::parse(text); }
+
+  /// What config.json says for a key, else its default; null where there is neither.
+  Json value_of(std::string_view key) const {
+    if (auto said = flat_.keys.find(std::string(key)); said != flat_.keys.end()) return said->second.value;
+    if (family_ && !foreign_)
+      for (const auto& def : family_->defaults)
+        if (def.name == key) return default_value(def.value);
+    return nullptr;
+  }
+
+  void refuse_clash(const Key& one, const Key& other) {
+    out_.refused.push_back({one.path, cat(one.path, " is ", shown(one.value), ", and ", other.path, " is ", shown(other.value)),
+                            cat("remove the wrong one from config.json, or name it in model.init_ignore=[", one.path,
+                                "] or model.init_ignore=[", other.path, "]")});
   }
 
   /// Another family's folder: its keys mean nothing here. Plugins of nobody's table take any.
@@ -139,7 +201,12 @@ class Reader {
     if (read.empty() || (architecture.empty() && type.empty()) || (family_ && family_->plugin == target_.plugin)) return false;
     if (ignored("architectures")) {
       family_ = find_hf_family("", read.front());
+      foreign_ = true;
       return false;
+    }
+    if (const std::string conflict = family_conflict(config_); !conflict.empty()) {
+      out_.refused.push_back({"architectures", conflict, kCorrectOne});
+      return true;
     }
     HfRefusal refusal{.key = "architectures",
                       .what = cat("this folder is a ", kind_of(config_), "; the model plugin ", target_.plugin, " reads ",
@@ -155,13 +222,21 @@ class Reader {
     return true;
   }
 
-  void set(const FieldSpec& field, const std::string& name, const Json& value, bool training) {
-    if (!set_.insert(field.path).second) return;
-    out_.settings.push_back({cat("model.", field.path), name, to_node(value, field.type), training});
+  /// Of two keys for one setting that differ, one in init_ignore does not count.
+  void set(const FieldSpec& field, const Key& key, bool training) {
+    auto [there, added] = set_.emplace(field.path, key);
+    if (!added && (there->second.value == key.value || ignored(key.path))) return;
+    if (!added && !ignored(there->second.path)) return refuse_clash(there->second, key);
+    there->second = key;
+    const std::string path = cat("model.", field.path);
+    std::erase_if(out_.settings, [&](const HfSetting& other) { return other.path == path; });
+    const bool plain_rope = field.path == "rope.scaling" && key.value == "default";
+    out_.settings.push_back({path, key.path, plain_rope ? Node::string("none") : to_node(key.value, field.type), training, key.omitted});
   }
 
   void refuse(const Key& key, const std::string& why, const std::string& instead = "") {
-    out_.refused.push_back({key.path, cat(key.path, " is ", shown(key.value), "; ", why),
+    const char* is = key.omitted ? " is not in config.json, and its default in transformers is " : " is ";
+    out_.refused.push_back({key.path, cat(key.path, is, shown(key.value), "; ", why),
                             cat(instead, instead.empty() ? "" : ", or ", "go on without it by model.init_ignore=[", key.path,
                                 "]: the model then computes something else than where the folder comes from")});
   }
@@ -196,8 +271,7 @@ class Reader {
   }
 
   void note_dropout(const HfKey& rule, const Key& key) {
-    auto covering = config_.find(std::string(rule.accepted));
-    if (key.value == 0 || (covering != config_.end() && *covering == key.value)) return;
+    if (key.value == 0 || value_of(rule.accepted) == key.value) return;
     out_.dropouts.push_back(cat(key.path, " ", shown(key.value)));
   }
 
@@ -223,9 +297,10 @@ class Reader {
 
   const Json& config_;
   const HfTarget& target_;
-  const std::map<std::string, Key> flat_;
+  const FlatKeys flat_;
   const HfFamily* family_ = nullptr;
-  std::set<std::string> set_;
+  bool foreign_ = false;             // the folder is of another family than family_
+  std::map<std::string, Key> set_;  // by the path of the setting
   HfFolderConfig out_;
 };
 
@@ -240,6 +315,8 @@ std::string hf_model_plugin(const std::string& config_json, const std::string& f
   const Json config = parse(config_json, file_name);
   const HfFamily* family = find_hf_family(text_of(config, "model_type"), architecture_of(config));
   if (family && !family->plugin.empty()) return std::string(family->plugin);
+  if (const std::string conflict = family_conflict(config); !conflict.empty())
+    throw Error(ErrorClass::config, cat(file_name, ": ", conflict), kCorrectOne);
   const std::string kind = kind_of(config);
   throw Error(ErrorClass::config,
               kind.empty() ? cat(file_name, " names neither architectures nor model_type")

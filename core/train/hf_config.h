@@ -14,6 +14,7 @@ struct HfSetting {
   std::string path, theirs;
   Node value;
   bool training = false;  // used in training only: a recipe's own value goes before it
+  bool omitted = false;   // config.json does not say it: the value is the default of the family's config class
 };
 
 /// A key whose value the plugin does not honour.

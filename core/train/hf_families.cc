@@ -140,15 +140,96 @@ constexpr HfKey kBert[] = {
     {"pooler_type", harmless, "", kHeads},
 };
 
+// Defaults of the config classes of transformers 5.23. head_dim and n_inner are computed from other
+// keys there, and by the model plugin's own default here.
+constexpr HfDefault kLlamaDefaults[] = {
+    {"vocab_size", "32000", ""},
+    {"hidden_size", "4096", ""},
+    {"intermediate_size", "11008", ""},
+    {"num_hidden_layers", "32", ""},
+    {"num_attention_heads", "32", ""},
+    {"num_key_value_heads", "=num_attention_heads", ""},
+    {"rms_norm_eps", "1e-06", ""},
+    {"initializer_range", "0.02", ""},
+    {"tie_word_embeddings", "false", ""},
+    {"attention_bias", "false", ""},
+    {"rope_theta", "10000.0", ""},
+    {"rope.scaling", "\"default\"", ""},
+};
+
+constexpr HfDefault kMistralDefaults[] = {
+    {"vocab_size", "32000", ""},
+    {"hidden_size", "4096", ""},
+    {"intermediate_size", "14336", ""},
+    {"num_hidden_layers", "32", ""},
+    {"num_attention_heads", "32", ""},
+    {"num_key_value_heads", "8", "=num_attention_heads"},
+    {"rms_norm_eps", "1e-06", ""},
+    {"initializer_range", "0.02", ""},
+    {"tie_word_embeddings", "false", ""},
+    {"rope_theta", "10000.0", ""},
+    {"rope.scaling", "\"default\"", ""},
+    {"sliding_window", "4096", "null"},
+};
+
+constexpr HfDefault kMixtralDefaults[] = {
+    {"vocab_size", "32000", ""},
+    {"hidden_size", "4096", ""},
+    {"intermediate_size", "14336", ""},
+    {"num_hidden_layers", "32", ""},
+    {"num_attention_heads", "32", ""},
+    {"num_key_value_heads", "8", "=num_attention_heads"},
+    {"num_local_experts", "8", ""},
+    {"num_experts_per_tok", "2", ""},
+    {"router_aux_loss_coef", "0.001", ""},
+    {"router_jitter_noise", "0.0", ""},
+    {"rms_norm_eps", "1e-05", ""},
+    {"initializer_range", "0.02", ""},
+    {"tie_word_embeddings", "false", ""},
+    {"rope_theta", "1000000.0", ""},
+    {"rope.scaling", "\"default\"", ""},
+};
+
+constexpr HfDefault kGpt2Defaults[] = {
+    {"vocab_size", "50257", ""},
+    {"n_positions", "1024", ""},
+    {"n_embd", "768", ""},
+    {"n_layer", "12", ""},
+    {"n_head", "12", ""},
+    {"activation_function", "\"gelu_new\"", ""},
+    {"layer_norm_epsilon", "1e-05", ""},
+    {"initializer_range", "0.02", ""},
+    {"resid_pdrop", "0.1", ""},
+    {"embd_pdrop", "0.1", ""},
+    {"attn_pdrop", "0.1", ""},
+    {"tie_word_embeddings", "true", ""},
+};
+
+constexpr HfDefault kBertDefaults[] = {
+    {"vocab_size", "30522", ""},
+    {"hidden_size", "768", ""},
+    {"num_hidden_layers", "12", ""},
+    {"num_attention_heads", "12", ""},
+    {"intermediate_size", "3072", ""},
+    {"hidden_act", "\"gelu\"", ""},
+    {"max_position_embeddings", "512", ""},
+    {"type_vocab_size", "2", ""},
+    {"layer_norm_eps", "1e-12", ""},
+    {"initializer_range", "0.02", ""},
+    {"hidden_dropout_prob", "0.1", ""},
+    {"attention_probs_dropout_prob", "0.1", ""},
+    {"tie_word_embeddings", "true", ""},
+};
+
 }  // namespace
 
 const std::vector<HfFamily>& hf_families() {
   static const std::vector<HfFamily> kFamilies = {
-      {"llama", {"LlamaForCausalLM"}, "llama", "", kLlama},
-      {"mistral", {"MistralForCausalLM"}, "llama", "", kLlama},
-      {"mixtral", {"MixtralForCausalLM"}, "moe", "", kMixtral},
-      {"gpt2", {"GPT2LMHeadModel", "GPT2Model"}, "gpt2", "", kGpt2},
-      {"bert", {"BertForMaskedLM", "BertForPreTraining"}, "bert", "", kBert},
+      {"llama", {"LlamaForCausalLM"}, "llama", "", kLlama, kLlamaDefaults},
+      {"mistral", {"MistralForCausalLM"}, "llama", "", kLlama, kMistralDefaults},
+      {"mixtral", {"MixtralForCausalLM"}, "moe", "", kMixtral, kMixtralDefaults},
+      {"gpt2", {"GPT2LMHeadModel", "GPT2Model"}, "gpt2", "", kGpt2, kGpt2Defaults},
+      {"bert", {"BertForMaskedLM", "BertForPreTraining"}, "bert", "", kBert, kBertDefaults},
       {"qwen2", {"Qwen2ForCausalLM"}, "", "biases of queries, keys and values", {}},
       {"qwen3", {"Qwen3ForCausalLM"}, "", "norms of queries and keys", {}},
       {"qwen2_moe", {"Qwen2MoeForCausalLM"}, "", "biases of queries, keys and values", {}},

@@ -28,12 +28,20 @@ struct HfKey {
   std::string_view reason;    // harmless: why; only: what the plugin computes
 };
 
+/// What the config class of transformers takes where config.json omits a key. A value is JSON, or "=key": the value of that key.
+struct HfDefault {
+  std::string_view name;   // "rms_norm_eps"; "rope.scaling" for rope_type of rope_parameters
+  std::string_view value;  // of an omitted key
+  std::string_view null;   // of one that is null; empty: as if it were omitted. "null": none
+};
+
 struct HfFamily {
   std::string_view model_type;
   std::vector<std::string_view> architectures;
   std::string_view plugin;  // of models; empty: none reads it
   std::string_view lacks;   // no plugin: what of it is not built
   std::span<const HfKey> keys;
+  std::span<const HfDefault> defaults = {};
 };
 
 MT_API const std::vector<HfFamily>& hf_families();

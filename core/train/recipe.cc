@@ -85,7 +85,9 @@ void apply_hf_settings(ConfigRequest request, const SchemaCatalog& catalog, cons
                !(ours->is_scalar() && same_number(*ours, setting.value)))
         differing
             .error("hf-config", setting.path, ours->loc(),
-                   cat(brief(*ours), " differs from ", file, ", where ", setting.theirs, " is ",
+                   cat(brief(*ours), " differs from ", file,
+                       setting.omitted ? cat(", which omits ", setting.theirs, ": its default in transformers is ")
+                                       : cat(", where ", setting.theirs, " is "),
                        brief(setting.value)))
             .fix(cat("leave ", setting.path, " out, or set it to ", brief(setting.value)));
     }

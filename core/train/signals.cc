@@ -6,6 +6,7 @@
 #include <csignal>
 #include <cstring>
 #include <ctime>
+#include <exception>
 #include <utility>
 
 #include "mtrain/base/failpoint.h"
@@ -16,6 +17,7 @@ namespace mtrain {
 namespace {
 // A launcher also signals the ranks of a job that has failed, which is then told instead (and warnings are off).
 constexpr int kTicksBeforeTelling = 6;
+constexpr int kFailed = -1;  // in the place of the signal once the job has failed
 }  // namespace
 
 sigset_t stop_signals() {
@@ -44,6 +46,7 @@ SignalWatch::SignalWatch(bool tells) : tells_(tells) {
 }
 
 SignalWatch::~SignalWatch() {
+  if (std::uncaught_exceptions() > 0) received_.store(kFailed, std::memory_order_relaxed);
   watcher_.request_stop();
   watcher_.join();
   const timespec now{};
@@ -69,6 +72,8 @@ void SignalWatch::watch(const std::stop_token& stop) {
     ticks = cpu::launched_here() > 1 ? kTicksBeforeTelling : 0;
     if (ticks == 0) tell(std::exchange(untold, 0));
   }
+  // The job was quicker than the wait for bad news.
+  if (untold != 0 && received_.load(std::memory_order_relaxed) != kFailed) tell(untold);
 }
 
 void SignalWatch::tell(int signal) {

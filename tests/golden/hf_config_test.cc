@@ -5,6 +5,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "mtrain/base/error.h"
@@ -35,6 +36,13 @@ HfFolderConfig read(const Json& config, const char* plugin, int64_t seq_length =
                   .ignored = std::move(ignored)};
   REQUIRE(target.schemas[1]);
   return read_hf_config(config.dump(), "config.json", target);
+}
+
+/// Setting to value, as a recipe shows it.
+std::map<std::string, std::string> values(const HfFolderConfig& config) {
+  std::map<std::string, std::string> out;
+  for (const auto& setting : config.settings) out[setting.path] = brief(setting.value);
+  return out;
 }
 
 Json tiny(const char* set) { return Json::parse(std::ifstream(here() / set / "config.json")); }
@@ -152,6 +160,109 @@ TEST_CASE("the architecture decides which plugin reads a folder, and is named") 
   CHECK(hf_model_plugin(R"({"model_type": "mixtral"})", "config.json") == "moe");
   for (const char* none : {R"({"model_type": "qwen2"})", R"({"architectures": ["NewForCausalLM"]})", "{}"})
     CHECK_THROWS_AS(hf_model_plugin(none, "config.json"), Error);
+}
+
+TEST_CASE("what config.json omits has the default of the config class") {
+  const Json golden = Json::parse(std::ifstream(here() / "hf_config_keys/keys.json"));
+  for (const auto& [type, defaults] : golden.at("families").items()) {
+    CAPTURE(type);
+    const std::string plugin(find_hf_family(type, "")->plugin);
+    Json said = defaults;
+    said.erase("head_dim");  // computed from hidden_size and num_attention_heads, here as there
+    const HfFolderConfig explicit_config = read(said, plugin.c_str()), empty = read(Json{{"model_type", type}}, plugin.c_str());
+    CHECK(values(empty) == values(explicit_config));
+    CHECK(empty.dropouts == explicit_config.dropouts);
+    CHECK(empty.refused.empty());
+    CHECK(empty.settings.size() > 8);
+    for (const auto& setting : empty.settings) CHECK(setting.omitted);
+    for (auto& [key, value] : said.items())
+      if (key != "model_type" && key != "sliding_window" && key != "num_key_value_heads") value = nullptr;
+    CHECK(values(read(said, plugin.c_str())) == values(empty));
+  }
+  auto kv_heads = [](Json config) {
+    config["num_attention_heads"] = 4;
+    return values(read(config, config.at("model_type") == "mixtral" ? "moe" : "llama")).at("model.kv_heads");
+  };
+  CHECK(kv_heads({{"model_type", "llama"}}) == "4");
+  CHECK(kv_heads({{"model_type", "llama"}, {"num_key_value_heads", nullptr}}) == "4");
+  CHECK(kv_heads({{"model_type", "mistral"}}) == "8");
+  CHECK(kv_heads({{"model_type", "mistral"}, {"num_key_value_heads", nullptr}}) == "4");
+  CHECK(kv_heads({{"model_type", "mixtral"}, {"num_key_value_heads", 2}}) == "2");
+
+  const HfFolderConfig window = read(Json{{"model_type", "mistral"}}, "llama", 8192);
+  REQUIRE(window.refused.size() == 1);
+  CHECK(window.refused[0].what.starts_with("sliding_window is not in config.json, and its default in transformers is 4096; "));
+  CHECK(read(Json{{"model_type", "mistral"}, {"sliding_window", nullptr}}, "llama", 8192).refused.empty());
+  // Another family's folder that is let pass: nothing is known of its defaults.
+  CHECK(read(Json{{"architectures", {"NewForCausalLM"}}, {"model_type", "new"}}, "llama", 32, {"architectures"}).settings.empty());
+}
+
+TEST_CASE("the default of an omitted key goes before the plugin's, and a recipe that differs is refused") {
+  const Folder folder("llama_tiny", {{"rms_norm_eps", nullptr}, {"initializer_range", nullptr}});
+  const Recipe taken = recipe_of(folder.path, "type: llama");
+  CHECK_MESSAGE(taken.report.ok(), taken.report.text());
+  CHECK(taken.config.root().find("model.norm_eps")->as_double() == 1e-6);
+  CHECK(taken.config.root().find("model.init_std")->as_double() == 0.02);
+  expect(recipe_of(folder.path, "type: llama, norm_eps: 1e-5"),
+         {"1e-05 differs from", "which omits rms_norm_eps: its default in transformers is 1e-06", "leave model.norm_eps out"});
+  const Recipe own = recipe_of(folder.path, "type: llama, norm_eps: 1e-6, init_std: 0.5");
+  CHECK_MESSAGE(own.report.ok(), own.report.text());
+}
+
+TEST_CASE("one setting in two places of config.json has one value") {
+  struct Case {
+    const char *set, *plugin;
+    Json change;
+    std::string what;
+    const char* ignored;
+  };
+  const std::vector<Case> cases = {
+      {"llama_tiny", "llama", {{"rope_parameters", {{"rope_theta", 10000.0}}}},
+       "rope_parameters.rope_theta is 10000.0, and rope_theta is 500000.0", "rope_theta"},
+      {"llama_tiny", "llama",
+       {{"rope_scaling", {{"rope_type", "llama3"}, {"factor", 8.0}}}, {"rope_parameters", {{"rope_type", "llama3"}, {"factor", 4}}}},
+       "rope_parameters.factor is 4, and rope_scaling.factor is 8.0", "rope_parameters.factor"},
+      {"llama_tiny", "llama", {{"rope_scaling", {{"rope_type", "llama3"}, {"type", "default"}}}},
+       "rope_scaling.rope_type is \"llama3\", and rope_scaling.type is \"default\"", "rope_scaling.type"},
+      {"gpt2_tiny", "gpt2", {{"hidden_size", 64}}, "hidden_size is 64, and n_embd is 32", "hidden_size"},
+  };
+  for (const auto& c : cases) {
+    CAPTURE(c.what);
+    Json config = tiny(c.set);
+    config.update(c.change);
+    const HfFolderConfig got = read(config, c.plugin);
+    REQUIRE(got.refused.size() == 1);
+    CHECK(got.refused[0].what == c.what);
+    CHECK(got.refused[0].fix.find(cat("model.init_ignore=[", c.ignored, "]")) != std::string::npos);
+    for (const std::string& place : {std::string(c.ignored), c.what.substr(0, c.what.find(' '))})
+      CHECK(read(config, c.plugin, 32, {place}).refused.empty());
+  }
+  Json gpt2 = tiny("gpt2_tiny");
+  gpt2["hidden_size"] = 64;
+  CHECK(values(read(gpt2, "gpt2", 32, {"hidden_size"})).at("model.hidden_size") == "32");
+  CHECK(values(read(gpt2, "gpt2", 32, {"n_embd"})).at("model.hidden_size") == "64");
+  Json same = tiny("llama_tiny");
+  same["rope_parameters"] = {{"rope_theta", 500000}, {"rope_type", "default"}, {"type", "default"}};
+  CHECK(read(same, "llama").refused.empty());
+  CHECK(values(read(same, "llama")).at("model.rope.scaling") == "none");
+  same["rope_parameters"]["rope_theta"] = 10000;
+  CHECK(values(read(same, "llama", 32, {"rope_theta"})).at("model.rope.theta") == "10000");
+  const std::string top = values(read(tiny("llama_tiny"), "llama")).at("model.rope.theta");
+  CHECK(values(read(same, "llama", 32, {"rope_parameters.rope_theta"})).at("model.rope.theta") == top);
+}
+
+TEST_CASE("model_type and architectures of two families are refused with both names") {
+  Json config = tiny("llama_tiny");
+  config["architectures"] = {"MistralForCausalLM"};
+  for (const char* plugin : {"llama", "gpt2"}) {
+    const HfFolderConfig got = read(config, plugin);
+    REQUIRE(got.refused.size() == 1);
+    CHECK(got.refused[0].what ==
+          "model_type llama and architectures MistralForCausalLM disagree: MistralForCausalLM is of model_type mistral");
+    CHECK(got.refused[0].fix.find("correct the one") == 0);
+  }
+  CHECK_THROWS_WITH_AS(hf_model_plugin(config.dump(), "config.json"), doctest::Contains("disagree"), Error);
+  CHECK(read(config, "llama", 32, {"architectures"}).refused.empty());
 }
 
 TEST_CASE("dropout is a matter of training: taken over where the plugin has it, else named") {

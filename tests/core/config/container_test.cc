@@ -285,3 +285,43 @@ TEST_CASE("every typo of every setting of a recipe is found and mended") {
   MESSAGE(mended << " of " << typos << " typos got the right first suggestion");
   CHECK(mended * 100 >= typos * 95);
 }
+
+TEST_CASE("null without quotes does not name the plugin or the choice null") {
+  struct Sink {
+    std::string type = "file", mode = "all";
+    void bind(Fields& f) {
+      f("type", type, "where to").plugin("sink");
+      f("mode", mode, "what").one_of({"all", "null"});
+    }
+  };
+  struct NullSink {
+    int64_t size = 0;
+    void bind(Fields& f) { f("size", size, "its size").required(); }
+  };
+  SchemaCatalog known = with_note();
+  known.add_section(schema_of<Sink>("sink", "the sink"));
+  known.add_component("sink", schema_of<Note>("file", "a file"));
+  known.add_component("sink", schema_of<NullSink>("null", "nothing"));
+  auto load = [&](std::string text, std::vector<std::string> overrides = {}) {
+    Report report;
+    auto config = ConfigContainer::load(request("train: {steps: 1}\n" + text, std::move(overrides)), known, report);
+    return report.ok() ? config.type_of("sink") : report.text();
+  };
+  auto has = [](const std::string& text, std::initializer_list<const char*> parts) {
+    for (const char* part : parts) CHECK_MESSAGE(text.find(part) != std::string::npos, text);
+  };
+  const char* fault = "null without quotes is no text; the sink is \"null\"";
+  has(load("sink: {type: null, size: 1}\n"), {"sink.type: ", fault, "r.yaml:2:14", "write type: \"null\"", "1 error"});
+  has(load("sink: null\n"), {"sink: ", fault, "write sink: \"null\"", "error[missing] sink.size"});
+  has(load("", {"sink.type=null", "+sink.size=1"}), {fault, "write sink.type='\"null\"': ", "1 error"});
+  has(load("", {"sink=null"}), {fault, "write sink='\"null\"': "});
+  has(load("sink: {mode: ~}\n"), {"sink.mode: ~ without quotes is no text; the choice is \"null\"", "write mode: \"null\"", "1 error"});
+  // What the messages say to write.
+  CHECK(load("sink: {type: \"null\", size: 1}\n") == "null");
+  CHECK(load("", {"sink.type=\"null\"", "+sink.size=1"}) == "null");
+  CHECK(load("", {"sink=\"null\"", "+sink.size=1"}) == "null");
+  CHECK(load("sink: {mode: \"null\"}\n") == "file");
+  // An empty section has its defaults; other texts have no such name.
+  CHECK(load("sink:\n") == "file");
+  has(load("optimizer: {type: null}\n"), {"optimizer.type: wanted string, got null", "remove the key"});
+}

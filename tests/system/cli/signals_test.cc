@@ -93,3 +93,17 @@ TEST_CASE("ranks that are processes: all get the signal, one says so, and the ch
   CHECK_MESSAGE(count(out.err, kTold) == 1, out.err);
   CHECK(cli({"checkpoint", "verify", folder.string()}).status == 0);
 }
+
+TEST_CASE("ranks of --nproc: the message comes however quick the end is") {
+  Scratch scratch("mtrain-nproc-signal");
+  const std::string recipe = scratch.write("tiny.yaml", tiny_recipe());
+  const fs::path folder = scratch / "run";
+  Outcome out = run({.arguments = {mtrain_binary(), "--nproc", "2", recipe, "dist.comm=tcp", "train.steps=100000000", "checkpoint.interval=0",
+                                   "validation.interval=0", "run.dir=" + folder.string()},
+                     .signal_after = 0.01,
+                     .signal_file = folder / "metrics.jsonl",
+                     .signal = SIGINT});
+  CHECK_MESSAGE(out.status == 128 + SIGINT, out.err);
+  CHECK_MESSAGE(count(out.err, kTold) == 1, out.err);
+  CHECK(cli({"checkpoint", "verify", folder.string()}).status == 0);
+}
