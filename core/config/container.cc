@@ -8,6 +8,7 @@
 #include "mtrain/config/interpolate.h"
 #include "mtrain/config/not_built.h"
 #include "mtrain/config/null_names.h"
+#include "mtrain/config/override_value.h"
 #include "mtrain/config/share.h"
 #include "mtrain/config/yaml_load.h"
 #include "mtrain/config/yaml_mistakes.h"
@@ -279,14 +280,22 @@ void escape(Node& node) {
   for (auto& entry : node.entries()) escape(entry.value);
 }
 
-/// When a value was merged: the files in their order, then what patches and overrides say.
-int merge_order(const Composition& composition, const Location& where) {
+/// Whether a place on the command line is that of an override.
+bool is_written_by(const OverrideText& override, const Location& where) {
+  if (override.written) return override.written.source == where.source;
+  return where.source->name() == argument_name(override.argument);
+}
+
+/// When a value was merged: the files in their order, then what patches and overrides say, the arguments of the command line in theirs.
+int merge_order(const Composition& composition, const std::vector<OverrideText>& overrides, const Location& where) {
   if (!where) return 0;
-  int last = static_cast<int>(composition.files.size());
-  if (where.source->kind() == SourceKind::command_line) return last + 1;
-  for (int i = last; i-- > 0;)
+  const int last = static_cast<int>(composition.files.size());
+  const bool argument = where.source->kind() == SourceKind::command_line;
+  for (int i = last; !argument && i-- > 0;)
     if (composition.files[static_cast<size_t>(i)].file == where.source->name()) return i;
-  return last;
+  for (size_t i = 0; i < overrides.size(); ++i)
+    if (is_written_by(overrides[i], where)) return last + 1 + static_cast<int>(i);
+  return argument ? last + 1 : last;
 }
 
 std::string first_part(const std::string& path) {
@@ -391,7 +400,7 @@ void ConfigContainer::read_section(const Schema& schema, const Schema* component
   ValidateOptions options;
   options.path = schema.name;
   options.known = &known;
-  options.order = [&](const Location& where) { return merge_order(composition_, where); };
+  options.order = [&](const Location& where) { return merge_order(composition_, overrides_, where); };
   // A section whose component is unknown cannot tell its settings from typos: only the core's are checked.
   bool open = !component && !catalog.kind_of(schema.name).empty();
   options.allow_unknown = open;

@@ -66,7 +66,7 @@ bool is_group_key(std::string_view key) {
 TextOrigin origin_of(const OverrideText& text) {
   if (text.written && text.exact) return {text.written.source, 0, text.written, true, text.text};
   if (text.written) return {text.written.source, 0, text.written, false};
-  std::string name = cat("command line, argument ", text.argument);
+  std::string name = argument_name(text.argument);
   std::string shown = text.raw ? cat(text.text, " ", *text.raw) : text.text;
   auto source = std::make_shared<Source>(SourceKind::command_line, std::move(name), std::move(shown));
   return {source, 0, {source, 1, 1}, true};
@@ -231,6 +231,8 @@ Location TextOrigin::at(size_t position) const {
                                   [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; });
   return {source, where.line, where.column + static_cast<int>(characters)};
 }
+
+std::string argument_name(int argument) { return cat("command line, argument ", argument); }
 
 bool looks_like_override(std::string_view argument) {
   if (argument.starts_with("--")) return false;

@@ -45,6 +45,9 @@ struct FunctionFault {
   std::string message, help;
 };
 
+/// What messages call an argument: "command line, argument 4".
+std::string argument_name(int argument);
+
 bool is_function(std::string_view name);
 /// What is meant by an unknown function, or a list of all.
 std::string function_hint(std::string_view name);

@@ -270,7 +270,7 @@ std::vector<std::vector<OverrideText>> expand(const Sweep& sweep, Report& report
   for (const auto& dimension : sweep.dimensions) {
     if (!dimension.interval) continue;
     report.error("sweep", dimension.name, dimension.where, "an interval has no list of values")
-        .fix("write choice(…) or range(…) for a grid, or choose a sampler that draws from intervals");
+        .fix("write choice(…) or range(…): no sampler that draws from an interval is built");
     return {};
   }
   auto trials = sweep.trials();

@@ -83,6 +83,8 @@ std::array<SequenceRange, 3> split_ranges(std::string_view shares, int64_t count
                 "write the shares of train, valid and test, as in 969,30,1");
   std::vector<double> values(3, 0.0);
   for (size_t i = 0; i < texts.size(); ++i) values[i] = parse_share(texts[i], shares);
+  MT_USER_CHECK(pairwise_sum(values) > 0, ErrorClass::config, cat("dataset split '", printable(shares), "': all shares are 0"),
+                "write the shares of train, valid and test, as in 969,30,1");
   values = normalize_weights(values);
   std::array<SequenceRange, 3> ranges;
   double before = 0;

@@ -39,7 +39,8 @@ int64_t steps_of(const Recipe& recipe, int64_t samples) {
 
 int64_t count_and_tell(const Recipe& recipe, PluginHost& plugins) {
   int64_t samples = epoch_size(recipe, plugins), steps = steps_of(recipe, samples);
-  log_info(kEpochs, "=", recipe.settings.train.epochs, ": ", steps, " steps, an epoch is ", samples, " samples");
+  const std::string replaced = replaced_steps(recipe);
+  log_info(kEpochs, "=", recipe.settings.train.epochs, ": ", steps, " steps, an epoch is ", samples, " samples", replaced.empty() ? "" : ", in place of ", replaced);
   return steps;
 }
 
@@ -56,6 +57,11 @@ void settle(Recipe& recipe, int64_t steps, const PluginHost& plugins) {
 }  // namespace
 
 bool counts_epochs(const Recipe& recipe) { return recipe.config.root().find(kEpochs) != nullptr; }
+
+std::string replaced_steps(const Recipe& recipe) {
+  const Node* steps = counts_epochs(recipe) ? recipe.config.composition().tree.find(kSteps) : nullptr;
+  return steps ? cat(kSteps, "=", brief(*steps), " (", steps->loc().text(), ")") : "";
+}
 
 void settle_epochs(Recipe& recipe, PluginHost& plugins) {
   if (counts_epochs(recipe)) settle(recipe, count_and_tell(recipe, plugins), plugins);

@@ -10,6 +10,9 @@ namespace mtrain {
 /// Whether the recipe gives train.epochs and nobody has counted the steps yet: train.steps is then 0 and means nothing.
 MT_API bool counts_epochs(const Recipe& recipe);
 
+/// The steps of a file or an earlier argument whose place train.epochs takes, "train.steps=4 (r.yaml:2:3)"; empty where there are none.
+MT_API std::string replaced_steps(const Recipe& recipe);
+
 /// Where the recipe gives train.epochs: opens its training data, puts the number of steps into its settings and its configuration,
 /// with shares of it such as scheduler.warmup_steps=5%, and holds it against the rules again. Throws Error(config) for data without
 /// an end of one epoch.

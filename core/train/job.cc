@@ -65,8 +65,8 @@ void run_launched(Recipe& recipe, PluginHost& plugins, const std::function<void(
   try {
     MT_USER_CHECK(world->size() == dist.nproc, ErrorClass::config,
                   cat(world->size(), " ranks were started, and dist.nproc is ", dist.nproc),
-                  cat("set dist.nproc=", world->size(), ", or start ", dist.nproc, " ranks: mpirun -n ",
-                      dist.nproc, " mtrain …"));
+                  cat("set dist.nproc=", world->size(), ", or start ", dist.nproc, " ranks: mtrain --nproc ",
+                      dist.nproc, " …, or mpirun -n ", dist.nproc, " mtrain …"));
     std::string differences = identity_differences(*world, job_identity(recipe, plugins));
     tells = differences.empty() || world->rank() == 0;
     if (!tells) world->barrier();  // until the first rank, which knows all of it, has told

@@ -1,7 +1,10 @@
 #include "mtrain/train/resume.h"
 
+#include <algorithm>
+
 #include "mtrain/base/error.h"
 #include "mtrain/base/log.h"
+#include "mtrain/checkpoint/store.h"
 #include "mtrain/config/diff.h"
 #include "mtrain/cpu/cpu_backend.h"
 #include "mtrain/train/data_changes.h"
@@ -91,6 +94,34 @@ void check_resume(const Recipe& recipe, const PluginHost& plugins, const Checkpo
     for (const std::string& change : changed_programs(saved, saved_config_from_json(now.saved, where))) log_warn("resuming with ", change);
   if (before.state.seed != now.state.seed)
     log_warn("resuming with another seed: data order and dropout change");
+}
+
+bool continues_run(const Recipe& recipe) {
+  std::error_code ignored;
+  const fs::path folder = recipe.checkpoint_directory();
+  if (!fs::is_directory(folder, ignored)) return false;
+  auto all = CheckpointStore(folder).list();
+  return std::any_of(all.begin(), all.end(), [](const CheckpointInfo& info) { return info.problem.empty(); });
+}
+
+std::vector<std::string> changes_of_run(const Recipe& recipe, const PluginHost& plugins, const std::vector<std::string>& exact) {
+  if (!continues_run(recipe)) return {};
+  const fs::path folder = recipe.checkpoint_directory();
+  const SavedConfig saved = read_saved_config(folder);
+  const Recipe before = recipe_from_text(saved.resolved, cat(folder.string(), " (its recipe)"), identity_of(saved).directory, {}, plugins);
+  const SchemaCatalog& catalog = schema_catalog(plugins);
+  const auto origins = origins_of(saved);
+  auto is_exact = [&](const std::string& path) {
+    return std::any_of(exact.begin(), exact.end(), [&](const std::string& key) { return path == key || path.starts_with(key + "."); });
+  };
+  std::vector<std::string> out;
+  for (const auto& d : differences(before.config.root(), recipe.config.root())) {
+    if (!d.after || (!d.before && !d.after->is_scalar())) continue;
+    if (same_input(before.inputs, recipe.inputs, d.path)) continue;
+    const ResumeClass resume = d.before ? resume_class(catalog, d.path, recipe.config) : ResumeClass::changes_result;
+    if (resume != ResumeClass::safe || is_exact(d.path)) out.push_back(describe(d, origins));
+  }
+  return out;
 }
 
 }  // namespace mtrain

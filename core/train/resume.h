@@ -2,6 +2,7 @@
 #pragma once
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "mtrain/train/recipe.h"
 #include "mtrain/train/train_state.h"
@@ -18,5 +19,13 @@ inline constexpr std::string_view kCpuArithmetic = "cpu, level ";
 /// rank but the first: logs nothing, and leaves the arithmetic, which is the first's, to that one.
 MT_API void check_resume(const Recipe& recipe, const PluginHost& plugins, const CheckpointMeta& before,
                          const CheckpointMeta& now, const std::string& checkpoint, bool quiet = false);
+
+/// How the run that `recipe` would continue differs from it: settings that change the result or that are in one of `exact`, a setting
+/// or a section of them; one line each, with both values and who set them. Empty where there is no checkpoint, or it is of the
+/// same configuration. REQUIRES: what training settles first, epochs and the compute type, is settled. Throws Error(checkpoint)
+/// where a checkpoint does not say how its run was configured.
+MT_API std::vector<std::string> changes_of_run(const Recipe& recipe, const PluginHost& plugins, const std::vector<std::string>& exact);
+/// Whether there is a checkpoint that `recipe` would continue.
+MT_API bool continues_run(const Recipe& recipe);
 
 }  // namespace mtrain

@@ -1,6 +1,6 @@
 #include "mtrain/train/sweep_trials.h"
 
-#include <set>
+#include <algorithm>
 
 #include "mtrain/base/error.h"
 #include "mtrain/config/repository.h"
@@ -25,6 +25,31 @@ std::vector<fs::path> folders_of(const RecipeRequest& request, const PluginHost&
   return out;
 }
 
+std::string without_sign(std::string_view key) {
+  while (key.starts_with('+')) key.remove_prefix(1);
+  return std::string(key);
+}
+
+/// "optimizer.lr" and "1e-3" of an override; the key alone where it has no value.
+std::pair<std::string, std::string> key_and_value(const OverrideText& override) {
+  if (override.raw) return {without_sign(override.text), *override.raw};
+  const size_t equals = override.text.find('=');
+  if (equals == std::string::npos) return {without_sign(override.text), ""};
+  return {without_sign(std::string_view(override.text).substr(0, equals)), override.text.substr(equals + 1)};
+}
+
+/// What the overrides give the settings that vary. One that is given twice has the value of the last.
+std::vector<std::pair<std::string, std::string>> varying(const Sweep& sweep, const std::vector<OverrideText>& overrides) {
+  std::vector<std::pair<std::string, std::string>> out;
+  for (const auto& dimension : sweep.dimensions)
+    for (const auto& axis : dimension.axes) {
+      auto is_axis = [&](const OverrideText& override) { return key_and_value(override).first == without_sign(axis.key); };
+      auto last = std::find_if(overrides.rbegin(), overrides.rend(), is_axis);
+      if (last != overrides.rend()) out.push_back(key_and_value(*last));
+    }
+  return out;
+}
+
 }  // namespace
 
 std::vector<SweepTrial> sweep_trials(const RecipeRequest& request, const PluginHost& plugins) {
@@ -42,13 +67,11 @@ std::vector<SweepTrial> sweep_trials(const RecipeRequest& request, const PluginH
   report.throw_if_errors();
   auto combinations = expand(*sweep, report);
   report.throw_if_errors();
-  std::set<std::string> fixed;
-  for (const auto& override : sweep->fixed) fixed.insert(override.text);
   std::vector<SweepTrial> out;
   for (auto& overrides : combinations) {
     SweepTrial trial;
-    for (const auto& override : overrides)
-      if (!fixed.contains(override.text)) trial.label += cat(trial.label.empty() ? "" : " ", override.text);
+    trial.settings = varying(*sweep, overrides);
+    for (const auto& [key, value] : trial.settings) trial.label += cat(trial.label.empty() ? "" : " ", key, "=", value);
     trial.request = request;
     trial.request.trial = static_cast<int64_t>(out.size());
     trial.request.overrides = std::move(overrides);

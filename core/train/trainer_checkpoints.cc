@@ -166,8 +166,9 @@ void Trainer::resume() {
                 "choose another run.dir, or set checkpoint.resume=auto to continue it");
   CheckpointMeta before =
       meta_from_json(store_->meta(*latest.step), store_->step_folder(*latest.step).string());
+  const bool tells = first() && before.state.step < recipe_.settings.train.steps;  // else there is nothing to do
   check_resume(recipe_, session_.plugins, before, meta(before.state.consumed_samples),
-               store_->step_folder(*latest.step).string(), !first());
+               store_->step_folder(*latest.step).string(), !tells);
   const auto fresh = load_state(*store_, *latest.step, session_.parameters, &*optimizer_state_);
   if (!fresh.empty())  // of this rank's stage
     log_warn("the checkpoint has nothing for ", fresh.front(),
@@ -175,7 +176,7 @@ void Trainer::resume() {
   state_ = before.state;
   scaler_.restore(state_.loss_scale, state_.good_steps, state_.bad_steps);
   saved_step_ = state_.step;
-  if (first()) log_info("continuing from step ", state_.step, " of ", store_->step_folder(*latest.step).string());
+  if (tells) log_info("continuing from step ", state_.step, " of ", store_->step_folder(*latest.step).string());
 }
 
 }  // namespace mtrain

@@ -9,13 +9,16 @@
 #include <csignal>
 #include <cstdlib>
 #include <iostream>
+#include <mutex>
 #include <new>
 #include <system_error>
 
 #include "mtrain/base/errno_hint.h"
 #include "mtrain/base/error.h"
+#include "mtrain/base/log.h"
 #include "mtrain/base/text.h"
 #include "mtrain/base/text_stream.h"
+#include "mtrain/train/launcher.h"
 #include "mtrain/train/search_path.h"
 #include "last_words.h"
 #include "recipe_words.h"
@@ -153,6 +156,18 @@ void occupy_standard_streams() {
   if (fd > 2) ::close(fd);
 }
 
+/// A folder of plugins that does not exist hides none, but the plugins that were meant are then not found.
+void warn_of_absent_folders(const std::vector<std::string>& from_command_line) {
+  auto look = [](const char* given_by, const std::string& folder) {
+    std::error_code ignored;
+    if (!folder.empty() && !fs::is_directory(folder, ignored))
+      log_warn(given_by, ": ", printable(folder), fs::exists(folder, ignored) ? " is not a folder" : " does not exist", "; no plugin is read from there");
+  };
+  for (const auto& folder : from_command_line) look("--plugin-path", folder);
+  if (const char* variable = std::getenv("MTRAIN_PLUGIN_PATH"))
+    for (const auto& folder : split(variable, ':')) look("MTRAIN_PLUGIN_PATH", folder);
+}
+
 }  // namespace
 
 std::string headline(const char* error_class, const std::string& message) {
@@ -162,6 +177,8 @@ std::string headline(const char* error_class, const std::string& message) {
 }
 
 PluginHost plugin_host(const Cli& cli) {
+  static std::once_flag told;
+  if (!cli.quiet && launched_rank() == 0) std::call_once(told, warn_of_absent_folders, cli.plugin_path);
   return PluginHost(plugin_folders(cli.plugin_path));
 }
 
@@ -176,7 +193,16 @@ std::vector<std::string> with_default_command(const CLI::App& app, std::vector<s
   size_t at = 0;
   while (at < arguments.size() && arguments[at].starts_with('-') && arguments[at] != "-")
     at += words_of_option(app, arguments[at]);
-  if (at >= arguments.size() || is_command(app, arguments[at])) return arguments;
+  if (at >= arguments.size()) return arguments;
+  if (is_command(app, arguments[at])) {
+    // `--nproc 2 rerun RUN`: an option of the command stands behind it for CLI11.
+    auto begin = arguments.begin(), command = begin + static_cast<std::ptrdiff_t>(at);
+    auto foreign = [&](const std::string& word) {
+      return word.starts_with("-") && !app.get_option_no_throw(word.substr(0, word.find('=')));
+    };
+    if (std::any_of(begin, command, foreign)) std::rotate(begin, command, command + 1);
+    return arguments;
+  }
   const std::string& word = arguments[at];
   bool like_a_recipe = word == "-" || word.find_first_of("./") != std::string::npos ||
                        find_recipe(word, search_folders(plugin_folders({}))).has_value();

@@ -36,7 +36,11 @@ std::string dtype_words(const Recipe& recipe) {
 std::string length_words(const Recipe& recipe) {
   const Settings& s = recipe.settings;
   std::string step = cat(s.global_batch(), " x ", s.model.seq_length, " tokens");
-  if (counts_epochs(recipe)) return cat(s.train.epochs, s.train.epochs == 1 ? " epoch" : " epochs", " in steps of ", step);
+  if (counts_epochs(recipe)) {
+    const std::string replaced = replaced_steps(recipe);
+    return cat(s.train.epochs, s.train.epochs == 1 ? " epoch" : " epochs", " in steps of ", step,
+               replaced.empty() ? "" : ", in place of ", replaced);
+  }
   const double tokens = static_cast<double>(s.train.steps * s.global_batch()) * static_cast<double>(s.model.seq_length);
   return cat(s.train.steps, " steps of ", step, " = ", human_count(tokens), " tokens");
 }
@@ -111,7 +115,8 @@ void add_check_command(CLI::App& app, Cli& cli) {
   for (const char* other : {"--resolved", "--json", "--world-size", "--gpu", "--multirun", "--list"})
     memory->excludes(command->get_option(other));
   command->footer(
-      "Exit status: 0 right, 10 faulty, 13 a plugin that it names cannot be used; with --data also 11 and 18 for what cannot be read.\n"
+      "Exit status: 0 right, 2 a wrong argument, 10 faulty, 12 a run, checkpoint or model.init_from that cannot be read, 13 a plugin that it\n"
+      "names cannot be used; with --data also 11 and 18 for data that cannot be read.\n"
       "Examples:\n"
       "  mtrain check recipes/quickstart.yaml\n"
       "  mtrain check recipes/quickstart.yaml model.layers=8 --resolved\n"

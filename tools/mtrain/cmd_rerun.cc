@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iostream>
 
+#include "launch.h"
 #include "mtrain/base/error.h"
 #include "mtrain/base/log.h"
 #include "mtrain/checkpoint/store.h"
@@ -44,12 +45,12 @@ std::vector<Invocation> records_of(const fs::path& path, const SavedConfig& save
 
 /// The parts of a run from its first step on; those with the same settings are one. A run whose beginning is not known is one part, with
 /// its newest settings, and is said to be.
-std::vector<Part> parts_of(const fs::path& path) {
+std::vector<Part> parts_of(const fs::path& path, bool tell) {
   SavedConfig saved = read_saved_config(path);
   std::vector<Part> out;
   const std::vector<HistoryPart> history_parts = parts_of_history(records_of(path, saved));
   const bool known = !history_parts.empty() && history_parts.front().first == 0 && (history_parts.front().invocation.number > 0 || history_parts.size() == 1);
-  if (!history_parts.empty() && !known)
+  if (tell && !history_parts.empty() && !known)
     log_warn(path.string(), " does not say how ", history_parts.front().last ? "its first " : "the steps up to ",
              history_parts.front().last.value_or(history_parts.front().first), history_parts.front().last ? " steps" : "",
              " were trained: an older version began it; all steps are repeated with its newest settings, and the result may differ");
@@ -117,27 +118,50 @@ void compare_with(const std::string& run, const SavedConfig& saved, const SavedC
     for (const auto& change : list) log_warn("not as in ", run, ": ", change, "; the result may differ");
 }
 
+/// Ranks that were processes have to be started again.
+void require_ranks(const Recipe& recipe, const std::string& run) {
+  const int64_t nproc = recipe.settings.dist.nproc;
+  if (launched_ranks() > 1 || nproc < 2 || !of_processes(recipe)) return;
+  throw Error(ErrorClass::config, cat(run, " was trained by ", nproc, " processes, and this is one"),
+              cat("start as many: mtrain --nproc ", nproc, " rerun ", run, ", or let ranks be threads: dist.comm=thread"));
+}
+
+/// Starts the ranks, all of which repeat the run in one new folder.
+void launch_rerun(Cli& cli, const RecipeWords& words, int64_t nproc) {
+  std::vector<std::string> names;
+  const std::vector<OverrideText> said = sorted_words(cli, words, 1, names).overrides;
+  const fs::path folder = new_folder_beside(run_of(names[0]));
+  Cli ranks = cli;
+  auto is_folder = [](const OverrideText& override) { return override.text == "run.dir" || override.text.starts_with("run.dir="); };
+  if (std::none_of(said.begin(), said.end(), is_folder))
+    ranks.words.push_back(cat("run.dir=", override_value_text(Node::string(folder.string()))));
+  cli.status = launch_recipe(ranks, rerun_request(cli, words, parts_of(names[0], false).back().saved, folder), nproc);
+}
+
 void rerun(Cli& cli, const RecipeWords& words) {
   std::vector<std::string> names;
   const bool other_data = sets_data(sorted_words(cli, words, 1, names).overrides);
-  std::vector<Part> parts = parts_of(names[0]);
+  const bool first = launched_rank() == 0;
+  std::vector<Part> parts = parts_of(names[0], first);
   PluginHost plugins = plugin_host(cli);
   const fs::path folder = new_folder_beside(run_of(names[0]));
   std::vector<Recipe> recipes;
   for (const auto& part : parts) recipes.push_back(load_recipe(rerun_request(cli, words, part.saved, folder), plugins));
+  require_ranks(recipes.back(), names[0]);
   if (parts.size() > 1 && std::any_of(recipes.begin(), recipes.end(), of_processes)) {
-    log_warn("the settings of ", names[0], " changed on the way, which is repeated only where ranks are threads: all steps are repeated "
-             "with its newest settings, and the result may differ");
+    if (first)
+      log_warn("the settings of ", names[0], " changed on the way, which is repeated only where ranks are threads: all steps are repeated "
+               "with its newest settings, and the result may differ");
     parts = {{parts.back().saved, 0, {}}};
     recipes.erase(recipes.begin(), recipes.end() - 1);
   }
   for (size_t i = 0; i < parts.size() && cli.status == 0; ++i) {
     if (parts[i].last && steps_done(recipes[i]) >= *parts[i].last) continue;  // the same command again
-    print_warnings(cli, recipes[i]);
+    if (first) print_warnings(cli, recipes[i]);
     if (parts.size() > 1)
       log_info("part ", i + 1, " of ", parts.size(), " of the history of ", names[0], ": steps ", parts[i].first + 1, " to ",
                std::min(parts[i].last.value_or(INT64_MAX), recipes[i].settings.train.steps));
-    note_kept_dtype(recipes[i], parts[i].saved, plugins);
+    if (first) note_kept_dtype(recipes[i], parts[i].saved, plugins);
     auto tell_changes = [&](const Trainer& trainer) { compare_with(names[0], parts[i].saved, trainer.saved_config(), other_data); };
     cli.status = run_training(cli, recipes[i], plugins, {.before_start = tell_changes, .until = parts[i].last});
   }
@@ -154,8 +178,11 @@ void add_rerun_command(CLI::App& app, Cli& cli) {
       "losses, bit for bit; a warning says what differs, or which steps cannot be repeated as they were.\n"
       "Examples:\n"
       "  mtrain rerun runs/quickstart\n"
+      "  mtrain --nproc 2 rerun runs/of-two-processes\n"
       "  mtrain rerun runs/quickstart rng.seed=2 run.dir=runs/other-seed");
-  command->callback([&cli, words] { rerun(cli, *words); });
+  auto nproc = std::make_shared<int64_t>(0);
+  command->add_option("--nproc", *nproc, "repeat it as this many processes of this machine")->check(CLI::Range(1, 1024))->type_name("N");
+  command->callback([&cli, words, nproc] { *nproc > 0 ? launch_rerun(cli, *words, *nproc) : rerun(cli, *words); });
 }
 
 }  // namespace mtrain

@@ -30,20 +30,11 @@ void train(Cli& cli, const RecipeWords& words) {
   cli.status = run_training(cli, recipe, plugins);
 }
 
-/// Faults of the recipe are told once, here, and not by every rank.
 void launch(Cli& cli, const RecipeWords& words, int64_t nproc) {
   RecipeRequest request = recipe_request(cli, words);
   MT_USER_CHECK(request.recipe != "-", ErrorClass::usage, "several processes cannot read one recipe from standard input",
                 "write it to a file, or let ranks be threads: dist.nproc=N");
-  auto set = [&](const char* key, const std::string& value) { request.overrides.push_back({key, 0, {}, false, value}); };
-  set("dist.nproc", std::to_string(nproc));
-  PluginHost plugins = plugin_host(cli);
-  std::optional<std::string> comm = load_recipe(request, plugins).settings.dist.comm;
-  MT_USER_CHECK(comm != "thread", ErrorClass::usage, "--nproc starts processes, and dist.comm=thread makes ranks threads of one process",
-                cat("leave --nproc out and set dist.nproc=", nproc, ", or leave dist.comm out"));
-  if (!comm) set("dist.comm", "tcp");
-  if (!comm) load_recipe(request, plugins);
-  cli.status = launch_ranks(cli, nproc, comm);
+  cli.status = launch_recipe(cli, std::move(request), nproc);
 }
 
 void look(Cli& cli, const RecipeWords& words, const TrainOptions& options) {

@@ -149,6 +149,7 @@ const char* kinds_of(const std::string& spelled) {
                                                                {"data pack", "Ft"},
                                                                {"data render", "Ft"},
                                                                {"eval", "o"},
+                                                               {"generate", "o"},
                                                                {"completion", "s"}};
   for (const auto& [command, kinds] : kWords)
     if (spelled == command) return kinds;

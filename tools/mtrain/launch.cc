@@ -168,4 +168,32 @@ int launch_ranks(const Cli& cli, int64_t nproc, const std::optional<std::string>
   return run_local_ranks(words, nproc);
 }
 
+namespace {
+
+/// A dist.nproc that somebody wrote and that is another number: one of the two is a mistake. Other faults of the recipe are left to its check.
+void require_same_nproc(const Recipe& recipe, int64_t nproc) {
+  const Node* given = recipe.config.root().is_map() ? recipe.config.root().find("dist.nproc") : nullptr;
+  if (!given || !given->is(NodeKind::integer) || !given->loc() || given->loc().source->kind() == SourceKind::built_in) return;
+  MT_USER_CHECK(given->as_int() == nproc, ErrorClass::usage,
+                cat("--nproc is ", nproc, ", and dist.nproc is ", given->as_int(), " (", given->loc().text(), ")"),
+                cat("give one number of ranks: leave dist.nproc out, or set dist.nproc=", nproc, ", or start --nproc ", given->as_int()));
+}
+
+}  // namespace
+
+int launch_recipe(const Cli& cli, RecipeRequest request, int64_t nproc) {
+  Cli silent = cli;
+  silent.quiet = true;  // the first rank warns
+  PluginHost plugins = plugin_host(silent);
+  require_same_nproc(read_recipe(request, plugins), nproc);
+  auto set = [&](const char* key, const std::string& value) { request.overrides.push_back({key, 0, {}, false, value}); };
+  set("dist.nproc", std::to_string(nproc));
+  std::optional<std::string> comm = load_recipe(request, plugins).settings.dist.comm;
+  MT_USER_CHECK(comm != "thread", ErrorClass::usage, "--nproc starts processes, and dist.comm=thread makes ranks threads of one process",
+                cat("leave --nproc out and set dist.nproc=", nproc, ", or leave dist.comm out"));
+  if (!comm) set("dist.comm", "tcp");
+  if (!comm) load_recipe(request, plugins);
+  return launch_ranks(cli, nproc, comm);
+}
+
 }  // namespace mtrain

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "cli.h"
+#include "mtrain/train/recipe.h"
 
 namespace mtrain {
 
@@ -19,6 +20,10 @@ std::vector<std::string> launch_command(const std::string& mpirun, const std::st
 /// was asked to stop by one. SIGINT, SIGTERM, SIGHUP and SIGUSR1 make the ranks save and stop; a SIGINT a second later ends them. `comm`: the
 /// recipe's dist.comm. Throws Error(usage) where that is mpi and there is no mpirun.
 int launch_ranks(const Cli& cli, int64_t nproc, const std::optional<std::string>& comm);
+
+/// The same for a recipe, whose faults are reported once, here, and not by every rank. `cli` has the words that its ranks get. Throws
+/// Error(usage) where the recipe makes ranks threads.
+int launch_recipe(const Cli& cli, RecipeRequest request, int64_t nproc);
 
 /// The first of these programs in the PATH; empty when there is none.
 std::string find_program(const std::vector<std::string>& names);

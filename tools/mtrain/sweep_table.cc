@@ -4,24 +4,12 @@
 
 #include <algorithm>
 #include <fstream>
-#include <map>
 #include <nlohmann/json.hpp>
 
 #include "mtrain/base/text.h"
 
 namespace mtrain {
 namespace {
-
-/// The overrides that not all trials have.
-std::vector<std::pair<std::string, std::string>> varying(const SweepTrial& trial, const std::map<std::string, size_t>& uses, size_t trials) {
-  std::vector<std::pair<std::string, std::string>> out;
-  for (const auto& override : trial.request.overrides) {
-    size_t equals = override.text.find('=');
-    if (override.raw || equals == std::string::npos || uses.at(override.text) == trials) continue;
-    out.emplace_back(override.text.substr(0, equals), override.text.substr(equals + 1));
-  }
-  return out;
-}
 
 std::string shown(const std::optional<double>& value) { return value ? fmt::format("{:.4f}", *value) : "-"; }
 std::string exact(const std::optional<double>& value) { return value ? shortest(*value) : ""; }
@@ -50,13 +38,10 @@ size_t width(const std::string& text) {
 }  // namespace
 
 SweepTable::SweepTable(const std::vector<SweepTrial>& trials) {
-  std::map<std::string, size_t> uses;
-  for (const auto& trial : trials)
-    for (const auto& override : trial.request.overrides) ++uses[override.text];
   for (const auto& trial : trials) {
     rows_.emplace_back();
     rows_.back().trial = trial.request.trial;
-    rows_.back().settings = varying(trial, uses, trials.size());
+    rows_.back().settings = trial.settings;
   }
 }
 

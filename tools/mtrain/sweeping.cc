@@ -7,7 +7,10 @@
 #include "cli.h"
 #include "mtrain/base/error.h"
 #include "mtrain/base/text_stream.h"
+#include "mtrain/train/dtype_choice.h"
+#include "mtrain/train/epochs.h"
 #include "mtrain/train/recipe_state.h"
+#include "mtrain/train/resume.h"
 #include "mtrain/train/sweep_trials.h"
 #include "recipe_words.h"
 #include "sweep_table.h"
@@ -54,12 +57,37 @@ std::vector<bool> faulty_trials(Cli& cli, const std::vector<SweepTrial>& trials,
 /// Where the trials of a sweep have their folders.
 fs::path sweep_folder(const SweepTrial& trial, const PluginHost& plugins) { return load_recipe(trial.request, plugins).run_directory(); }
 
-int run_trial(const Cli& cli, const SweepTrial& trial, const fs::path& folder, PluginHost& plugins) {
+fs::path trial_folder(const SweepTrial& trial, const PluginHost& plugins) {
+  return sweep_folder(trial, plugins) / std::to_string(trial.request.trial);
+}
+
+RecipeRequest trial_request(const SweepTrial& trial, const fs::path& folder) {
   RecipeRequest request = trial.request;
   Location written{std::make_shared<Source>(SourceKind::command_line, "the sweep", ""), 0, 0};
   request.overrides.push_back(
       {cat("run.dir=", override_value_text(Node::string(folder.string()))), 0, written});
-  Recipe recipe = load_recipe(request, plugins);
+  return request;
+}
+
+/// A trial whose folder holds a run continues it, so that a sweep that was stopped goes on. A run of another configuration would be
+/// taken for the trial's: Error(checkpoint).
+void require_same_run(const SweepTrial& trial, PluginHost& plugins) {
+  const fs::path folder = trial_folder(trial, plugins);
+  Recipe recipe = load_recipe(trial_request(trial, folder), plugins);
+  if (!continues_run(recipe)) return;
+  settle_epochs(recipe, plugins);
+  settle_dtype(recipe, plugins);
+  std::vector<std::string> exact = {"train.steps", "rng.seed"};
+  for (const auto& [key, value] : trial.settings) exact.push_back(key);
+  const std::vector<std::string> changes = changes_of_run(recipe, plugins, exact);
+  if (changes.empty()) return;
+  throw Error(ErrorClass::checkpoint,
+              cat(title(trial), "\n", folder.string(), " holds a run of another configuration:\n  ", join(changes, "\n  ")),
+              "choose another folder for this sweep: run.dir=ANOTHER/FOLDER");
+}
+
+int run_trial(const Cli& cli, const SweepTrial& trial, const fs::path& folder, PluginHost& plugins) {
+  Recipe recipe = load_recipe(trial_request(trial, folder), plugins);
   print_warnings(cli, recipe);
   return run_training(cli, recipe, plugins);
 }
@@ -125,6 +153,8 @@ void train_sweep(Cli& cli, const RecipeRequest& request, bool keep_going) {
   auto trials = sweep_trials(request, plugins);
   auto faulty = faulty_trials(cli, trials, plugins, false);
   if (cli.status != 0 && !keep_going) return;
+  for (size_t i = 0; i < trials.size(); ++i)
+    if (!faulty[i]) require_same_run(trials[i], plugins);
   SweepRun sweep(cli, trials, plugins);
   for (size_t i = 0; i < trials.size(); ++i)
     if (faulty[i]) sweep.skip(i);

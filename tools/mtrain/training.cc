@@ -18,10 +18,16 @@
 namespace mtrain {
 namespace {
 
+/// Whether the checkpoint that the run continues has all steps already.
+bool nothing_to_do(const Trainer& trainer, const Recipe& recipe) {
+  const int64_t steps = recipe.settings.train.steps;
+  return steps > 0 && trainer.info().first_step >= steps;
+}
+
 void add_observers(Trainer& trainer, const Recipe& recipe, bool quiet) {
   const LoggerSection& log = recipe.settings.logger;
   fs::path folder = recipe.run_directory();
-  if (!quiet && log.console != "off") {
+  if (!quiet && !nothing_to_do(trainer, recipe) && log.console != "off") {
     ConsoleOptions options;
     options.interval = log.interval;
     if (log.console == "plain") options.mode = ConsoleMode::plain;
@@ -34,15 +40,14 @@ void add_observers(Trainer& trainer, const Recipe& recipe, bool quiet) {
 /// What the first rank does for all.
 void start_first(Trainer& trainer, const Recipe& recipe, bool quiet, const std::function<void(const Trainer&)>& before_start) {
   add_observers(trainer, recipe, quiet);
-  if (before_start) before_start(trainer);
+  if (before_start && !nothing_to_do(trainer, recipe)) before_start(trainer);
   for (const auto& input : recipe.inputs)
     if (input.shared && !quiet)
       log_info(input.setting, ": there is no ", input.given, " here; training reads the text that came with mtrain, ", input.result.string(),
                "\n  a text of your own: mtrain data prepare --input TEXT --output ", input.given, " --tokenizer byte --append-eod --split-on blank-lines");
-  int64_t steps = recipe.settings.train.steps;
-  if (trainer.info().first_step >= steps && steps > 0)
+  if (nothing_to_do(trainer, recipe))
     log_info("nothing to do: ", recipe.run_directory().string(), " already has ", trainer.info().first_step,
-             " of ", steps, " steps; raise train.steps or choose another run.dir");
+             " of ", recipe.settings.train.steps, " steps; raise train.steps or choose another run.dir");
 }
 
 }  // namespace

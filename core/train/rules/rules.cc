@@ -1,6 +1,8 @@
 #include "mtrain/train/rules/rules.h"
 
+#include "mtrain/base/error.h"
 #include "mtrain/data/dataset.h"
+#include "mtrain/data/gpt_index.h"
 #include "mtrain/pipeline/layout.h"
 
 namespace mtrain {
@@ -65,6 +67,30 @@ void objective_facts(const ConfigContainer& config, const SchemaCatalog& catalog
   facts["objective.dataset"] = found[1];
 }
 
+bool are_shares(std::string_view text, std::string& fault) {
+  try {
+    split_ranges(text, 0);
+    return true;
+  } catch (const Error& error) {
+    fault = error.message();
+    return false;
+  }
+}
+
+/// What is wrong with the shares of a dataset. A plugin's own `split`, whose default is no list of shares, may mean something else.
+void split_facts(const ConfigContainer& config, const SchemaCatalog& catalog, std::map<std::string, ExpressionValue>& facts) {
+  const Node* split = config.root().find("dataset.split");
+  auto specs = catalog.settings_at("dataset.split", config.type_of("dataset"));
+  if (!split || specs.empty()) return;
+  std::string fault;
+  std::string usual = specs.front()->default_value;
+  std::erase_if(usual, [](char c) { return c == '\'' || c == '"'; });  // as YAML writes it
+  if (!are_shares(usual, fault)) return;
+  fault.clear();
+  are_shares(split->as_text(), fault);
+  facts["split.fault"] = fault;
+}
+
 }  // namespace
 
 const RuleBook& recipe_rules() {
@@ -100,6 +126,7 @@ void check_rules(const ConfigContainer& config, const SchemaCatalog& catalog, co
   input.root = &config.root();
   input.facts = rule_facts(config, cluster);
   objective_facts(config, catalog, input.facts);
+  split_facts(config, catalog, input.facts);
   input.field = [&](const std::string& path) {
     std::string section = path.substr(0, path.find('.'));
     auto found = catalog.settings_at(path, catalog.section(section) ? config.type_of(section) : "");

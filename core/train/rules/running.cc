@@ -52,6 +52,8 @@ constexpr Rule kRules[] = {
      "Tree, NVLS and NVLSTree do not add in a fixed order", "", "dist.nccl_algo=['Ring']"},
     {"pp-needs-comm-order", "dist.order", "dist.order == 'tp-cp-ep-pp-dp'", "dist.zero < 3 or dist.pp == 1",
      "parameters of one stage would be gathered across nodes", "", "dist.order", Severity::warning},
+    {"split-shares", "dataset.split", "", "split.fault == ''", "{split.fault}",
+     "write the shares of train, valid and test, separated by commas, as in 969,30,1", ""},
     {"in-batch-packing", "train.micro_batch_size", "dataset.packing == 'in_batch'",
      "train.micro_batch_size > 1", "packing within a micro-batch of one sample packs nothing", "",
      "train.micro_batch_size; dataset.packing"},

@@ -131,6 +131,10 @@ TEST_CASE("saved texts survive the way through JSON and through a folder") {
   CHECK(origins_of(json) == origins_of(saved));
   CHECK(origins_of(saved).at("logger.depth") == "command line, argument 2");
   CHECK(changed_since(saved, json).empty());
+  CHECK(changed_data(saved, json).empty());
+  const SavedConfig other = saved_config(recipe, PluginHost({}), "{\"files\":1}", "words", "cpu, level v3");
+  CHECK(changed_data(saved, other).size() == 2);
+  CHECK(changed_data(saved, other).front() == "tokenizer: tokenizer -> words");
   CHECK(identity_of(json).data == "data");
 
   fs::path folder = fs::temp_directory_path() / "mtrain-saved-config-test";

@@ -121,7 +121,18 @@ TEST_CASE("generate and eval from a Hugging Face folder") {
   Outcome silent = cli_in(scratch.path(), "generate --from model --prompt a");
   CHECK(silent.status == 10);
   CHECK(has(silent.err, "tokenizer.json"));
+  CHECK(has(silent.err, "tokenizer=byte"));
+  // A tokenizer that is given is used, whether or not the folder has one.
+  const std::string given = "eval --json --batches 1 --from model dataset=mock model.seq_length=32 tokenizer=byte";
+  Outcome without = cli_in(scratch.path(), given);
+  REQUIRE_MESSAGE(without.status == 0, without.err);
+  Outcome bytes = cli_in(scratch.path(), "generate --from model --prompt a --temperature 0 --max-tokens 1 tokenizer=byte");
+  REQUIRE_MESSAGE(bytes.status == 0, bytes.err);
+  CHECK(bytes.out.starts_with("a"));
   write_at(scratch / "model/tokenizer.json", small_tokenizer());
+  Outcome with = cli_in(scratch.path(), given);
+  REQUIRE_MESSAGE(with.status == 0, with.err);
+  CHECK(nlohmann::json::parse(with.out).at("loss") == nlohmann::json::parse(without.out).at("loss"));
   const std::string text = generated(scratch, "model --prompt Hello");
   CHECK(text.starts_with("Hello"));
   CHECK(text.size() > 6);

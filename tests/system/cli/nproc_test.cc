@@ -36,6 +36,9 @@ TEST_CASE("--nproc needs no launcher, and trains what threads train") {
   CHECK(digest(scratch / "processes") == digest(scratch / "threads"));
   Outcome said = cli({job, "--nproc=2", "dist.comm=tcp", "-q", "run.dir=" + (scratch / "said").string()}, kBare);
   CHECK_MESSAGE(said.status == 0, said.err);
+  Outcome spelled = cli({"--nproc", "2", "-q", "train", job, "dist.nproc=2", "run.dir=" + (scratch / "spelled").string()}, kBare);
+  CHECK_MESSAGE(spelled.status == 0, spelled.err);
+  CHECK(digest(scratch / "spelled") == digest(scratch / "threads"));
 }
 
 TEST_CASE("--nproc says what does not go together") {
@@ -44,6 +47,12 @@ TEST_CASE("--nproc says what does not go together") {
   Outcome threads = cli({"--nproc", "2", job, "dist.comm=thread"});
   CHECK(threads.status == 2);
   CHECK(has(threads.err, "dist.nproc=2"));
+  Outcome numbers = cli({"--nproc", "2", job, "dist.nproc=4", "run.dir=" + (scratch / "numbers").string()});
+  CHECK(numbers.status == 2);
+  CHECK_MESSAGE(has(numbers.err, "--nproc is 2, and dist.nproc is 4"), numbers.err);
+  CHECK(has(numbers.err, "argument 4"));
+  CHECK(count(numbers.err, "mtrain: error[") == 1);
+  CHECK_FALSE(fs::exists(scratch / "numbers"));
   Outcome mpi = cli({"--nproc", "2", job, "dist.comm=mpi"}, kBare);
   CHECK(mpi.status != 0);
   CHECK(has(mpi.err, "mpi"));

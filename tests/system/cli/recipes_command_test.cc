@@ -53,7 +53,7 @@ TEST_CASE("recipes cp and new: a modeline, nothing overwritten, a recipe that is
   CHECK(has(slurp(scratch / "two.yaml"), original));
   Outcome absent = cli_in(scratch.path(), "recipes cp quikstart three.yaml");
   CHECK(absent.status == 10);
-  CHECK(has(absent.err, "did you mean quickstart?"));
+  CHECK(has(absent.err, "did you mean quickstart"));
   for (const char* model : {"llama", "gpt2"}) {
     std::string file = std::string(model) + ".yaml";
     CHECK(cli_in(scratch.path(), "recipes new --model " + std::string(model) + " --dataset mock " + file)

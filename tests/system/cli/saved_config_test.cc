@@ -75,12 +75,35 @@ TEST_CASE("rerun: from the saved text alone, into a new folder, the same bits") 
   // Hashes that differ are told.
   json environment = json::parse(slurp(a / "config/environment.json"));
   environment["binaries"]["mtrain"] = std::string(64, '0');
-  environment["data"] = "another";
   write_at(a / "config/environment.json", environment.dump());
   Outcome warned = cli({"rerun", a.string(), "train.steps=5"});
   CHECK(warned.status == 0);
   CHECK_MESSAGE(has(warned.err, "another build of mtrain"), warned.err);
-  CHECK_MESSAGE(has(warned.err, "another data"), warned.err);
+}
+
+TEST_CASE("rerun: data that have changed are refused in the words of a resume, unless the user asks for others") {
+  Scratch scratch("mtrain-rerun-data");
+  for (const char* text : {"one two three four five six seven eight nine ten", "other words than those of the first text, and more of them"}) {
+    scratch.write("text.txt", std::string(text) + " " + text + "\n\n" + text + "\n");
+    const std::string prepare = "data prepare -i text.txt -o data -t byte --split-on blank-lines --force -q";
+    Outcome prepared = cli_in(scratch.path(), prepare);
+    REQUIRE_MESSAGE(prepared.status == 0, prepared.err);
+    if (fs::exists(scratch / "a")) break;
+    scratch.write("r.yaml", tiny_recipe());
+    Outcome trained = cli_in(scratch.path(), "r.yaml dataset.type=gpt +dataset.path=data \"dataset.split='100,0,0'\" tokenizer=byte model.seq_length=8 "
+                                             "train.steps=3 scheduler.warmup_steps=1 -q run.dir=a");
+    REQUIRE_MESSAGE(trained.status == 0, trained.err);
+    REQUIRE(cli_in(scratch.path(), "rerun a -q").status == 0);
+  }
+  Outcome resumed = cli_in(scratch.path(), "rerun a train.steps=4");
+  CHECK(resumed.status == 12);
+  CHECK_MESSAGE(has(resumed.err, "data: files[0]."), resumed.err);
+  CHECK(has(resumed.err, "dataset.path="));
+  CHECK_FALSE(has(resumed.err, "{"));
+  CHECK_FALSE(fs::exists(scratch / "a-rerun-2"));
+  Outcome wanted = cli_in(scratch.path(), "rerun a dataset.path=data");
+  CHECK_MESSAGE(wanted.status == 0, wanted.err);
+  CHECK_MESSAGE(has(wanted.err, "not as in a: data: files[0]."), wanted.err);
 }
 
 TEST_CASE("runs/latest means the newest run, and rerun follows it") {

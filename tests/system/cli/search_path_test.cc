@@ -51,6 +51,17 @@ TEST_CASE("a recipe is a path, a name, or standard input") {
   Outcome wrong = cli_in(work, "check mien");
   CHECK(wrong.status == 10);
   CHECK_MESSAGE(has(wrong.err, "did you mean mine?"), wrong.err);
+  // The same help for every command that takes a recipe.
+  for (const char* words : {"zzqqxx", "train zzqqxx", "check zzqqxx", "recipes cp zzqqxx x.yaml", "config show zzqqxx"}) {
+    Outcome absent = cli_in(work, words);
+    CHECK(absent.status == 10);
+    CHECK_MESSAGE(has(absent.err, "recipes ls"), words, absent.err);
+    CHECK_MESSAGE(has(absent.err, "searched for the file"), words, absent.err);
+  }
+  write_at(work / "base.yaml", named_run("base"));
+  CHECK(has(cli_in(work, "check base.yml").err, "did you mean base.yaml?"));
+  CHECK(has(cli_in(work, "recipes cp base.yml x.yaml").err, "did you mean base.yaml?"));
+  CHECK(has(cli_in(work, "check recipes/mien.yaml").err, "did you mean recipes/mine.yaml?"));
 }
 
 TEST_CASE("the settings may stand before the recipe, and each fault names its place on the command line") {

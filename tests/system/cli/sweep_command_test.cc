@@ -54,6 +54,24 @@ TEST_CASE("check -m validates and lists every trial") {
   CHECK(cli({"check", r, "optimizer.lr=1e-3,2e-3"}).status == 10);
 }
 
+TEST_CASE("a recipe's sweep is not passed over without a word where -m is not given") {
+  Scratch scratch("mtrain-sweep-unused");
+  const std::string r = scratch.write("r.yaml", tiny_recipe() + "sweep: {rng.seed: 'range(1,3)'}\n");
+  const std::string words = "made with -m only";
+  Outcome checked = cli({"check", r});
+  CHECK(checked.status == 0);
+  CHECK_MESSAGE(has(checked.err, words), checked.err);
+  CHECK(has(checked.err, "r.yaml:"));
+  CHECK(has(cli({"check", r, "--json"}).out, words));
+  Outcome trained = cli({r, "train.steps=1", "scheduler.warmup_steps=0", "run.dir=" + (scratch / "one").string()});
+  CHECK(trained.status == 0);
+  CHECK_MESSAGE(has(trained.err, words), trained.err);
+  Outcome swept = cli({r, "-m", "train.steps=1", "scheduler.warmup_steps=0", "run.dir=" + (scratch / "all").string()});
+  CHECK(swept.status == 0);
+  CHECK_FALSE(has(swept.err, words));
+  CHECK_FALSE(has(cli({"check", r, "-m"}).err, words));
+}
+
 TEST_CASE("train -m runs the trials one after another, each in a folder of its own") {
   Scratch scratch("mtrain-multirun");
   std::string r = scratch.write("r.yaml", tiny_recipe());
