@@ -117,6 +117,9 @@ TEST_CASE("a flipped bit: the damaged checkpoint is refused by name and the one 
       CAPTURE(bit);
       Outcome verify = cli({"checkpoint", "verify", folder.string()});
       CHECK(verify.status == 12);
+      Outcome listed = cli({"checkpoint", "ls", folder.string()});  // looks at manifests and sizes, and claims no more
+      CHECK_MESSAGE(listed.out.find("complete") != std::string::npos, listed.out);
+      CHECK_MESSAGE(listed.out.find("valid") == std::string::npos, listed.out);
       Outcome again = run({.arguments = {mtrain_binary(), "train", recipe, "run.dir=" + folder.string()}});
       CHECK_MESSAGE(again.err.find("checkpoint of step 40 is refused") != std::string::npos, again.err);
       CHECK_MESSAGE(again.err.find("continuing from step 35") != std::string::npos, again.err);
