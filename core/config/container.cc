@@ -280,12 +280,6 @@ void escape(Node& node) {
   for (auto& entry : node.entries()) escape(entry.value);
 }
 
-/// Whether a place on the command line is that of an override.
-bool is_written_by(const OverrideText& override, const Location& where) {
-  if (override.written) return override.written.source == where.source;
-  return where.source->name() == argument_name(override.argument);
-}
-
 /// When a value was merged: the files in their order, then what patches and overrides say, the arguments of the command line in theirs.
 int merge_order(const Composition& composition, const std::vector<OverrideText>& overrides, const Location& where) {
   if (!where) return 0;
@@ -293,8 +287,10 @@ int merge_order(const Composition& composition, const std::vector<OverrideText>&
   const bool argument = where.source->kind() == SourceKind::command_line;
   for (int i = last; !argument && i-- > 0;)
     if (composition.files[static_cast<size_t>(i)].file == where.source->name()) return i;
-  for (size_t i = 0; i < overrides.size(); ++i)
-    if (is_written_by(overrides[i], where)) return last + 1 + static_cast<int>(i);
+  for (size_t i = 0; i < overrides.size(); ++i) {
+    const OverrideText& o = overrides[i];
+    if (o.written ? o.written.source == where.source : where.source->name() == argument_name(o.argument)) return last + 1 + static_cast<int>(i);
+  }
   return argument ? last + 1 : last;
 }
 

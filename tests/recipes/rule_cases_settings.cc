@@ -132,6 +132,7 @@ constexpr RuleCase kSettings[] = {
      "run.deterministic=true dist.nccl_algo=[Ring]"},
     {"pp-needs-comm-order", "llama", "dist.order=tp-cp-ep-pp-dp dist.zero=3 dist.pp=2",
      "dist.order=tp-cp-ep-pp-dp dist.zero=1 dist.pp=2"},
+    {"split-shares", "llama", "dataset={type:gpt,path:x,split:'-1,1,1'}", "dataset={type:gpt,path:x,split:'98,1,1'}"},
     {"in-batch-packing", "llama", "dataset={type:sft,path:x,packing:in_batch}",
      "dataset={type:sft,path:x,packing:in_batch} train.micro_batch_size=2"},
     {"packed-length", "llama", "dataset={type:sft,path:x,packing:offline,packed_length:8192}",

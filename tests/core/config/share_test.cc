@@ -99,6 +99,8 @@ TEST_CASE("of two settings that say the same one is there; the later one counts"
   CHECK(text("train: {epochs: 2}\n") == "train:\n  epochs: 2.0\n");
   CHECK(text("train: {steps: 5}\n", {"train.epochs=1.5"}) == "train:\n  epochs: 1.5\n");
   CHECK(text("train: {epochs: 2}\n", {"train.steps=0"}) == "train:\n  steps: 0\n");
+  CHECK(text("train: {steps: 5}\n", {"train.epochs=1.5", "train.steps=7"}) == "train:\n  steps: 7\n");  // arguments in their order
+  CHECK(text("train: {steps: 5}\n", {"train.steps=7", "train.epochs=1.5"}) == "train:\n  epochs: 1.5\n");
   CHECK(has(faults("train: {epochs: 2, steps: 3}\n"), "error[conflict] train.epochs"));
   CHECK(has(faults("scheduler: {lr: 1}\n"), "must be given: integer >= 0, or train.epochs"));
   Report report;

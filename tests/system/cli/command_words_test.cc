@@ -82,3 +82,34 @@ TEST_CASE("one word for one thing: JSON is asked for by --json, settings are nev
   CHECK(commands > 30);
   CHECK(with_json >= 15);
 }
+
+TEST_CASE("a folder of plugins that does not exist is reported once") {
+  Scratch scratch("mtrain-plugin-path");
+  const std::string r = scratch.write("r.yaml", tiny_recipe()), absent = (scratch / "absent").string();
+  auto times = [](const std::string& text, const std::string& part) {
+    size_t n = 0;
+    for (size_t at = 0; (at = text.find(part, at)) != std::string::npos; ++at) ++n;
+    return n;
+  };
+  Outcome option = cli({"--plugin-path", absent, "check", r});
+  CHECK(option.status == 0);
+  CHECK_MESSAGE(times(option.err, "--plugin-path: " + absent + " does not exist") == 1, option.err);
+  Outcome file = cli({"check", r, "--plugin-path", r});
+  CHECK_MESSAGE(times(file.err, r + " is not a folder") == 1, file.err);
+  Outcome variable = cli({"check", r}, {"MTRAIN_PLUGIN_PATH=" + absent});
+  CHECK_MESSAGE(times(variable.err, "MTRAIN_PLUGIN_PATH: " + absent + " does not exist") == 1, variable.err);
+  CHECK(cli({"--plugin-path", scratch.path().string(), "check", r}).err.empty());
+}
+
+TEST_CASE("check finds shares of a split that are none, at their place") {
+  Scratch scratch("mtrain-split");
+  for (const char* split : {"0,0,0", "-1,1,1", "90 10 0", "90/10/0", "1,2,3,4"}) {
+    CAPTURE(split);
+    const std::string r = scratch.write("r.yaml", tiny_recipe() + "\n");
+    Outcome out = cli({"check", r, "dataset={type: gpt, path: x, split: '" + std::string(split) + "'}"});
+    CHECK(out.status == 10);
+    CHECK_MESSAGE(has(out.err, "dataset.split"), out.err);
+    CHECK_MESSAGE(has(out.err, "969,30,1"), out.err);
+    CHECK_MESSAGE(has(out.err, "command line, argument 3"), out.err);
+  }
+}

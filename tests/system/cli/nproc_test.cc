@@ -41,6 +41,26 @@ TEST_CASE("--nproc needs no launcher, and trains what threads train") {
   CHECK(digest(scratch / "spelled") == digest(scratch / "threads"));
 }
 
+TEST_CASE("a run of several processes is repeated by as many") {
+  Scratch scratch("mtrain-nproc-rerun");
+  const std::string job = recipe(scratch), run = (scratch / "a").string();
+  REQUIRE(cli({"--nproc", "2", job, "-q", "run.dir=" + run}, kBare).status == 0);
+  Outcome alone = cli({"rerun", run}, kBare);
+  CHECK(alone.status == 10);
+  CHECK_MESSAGE(has(alone.err, "mtrain --nproc 2 rerun " + run), alone.err);
+  Outcome before = cli({"--nproc", "2", "rerun", run}, kBare);
+  CHECK_MESSAGE(before.status == 0, before.err);
+  CHECK(digest(scratch / "a-rerun") == digest(run));
+  CHECK_FALSE(fs::exists(scratch / "a-rerun-2"));
+  Outcome after = cli({"rerun", run, "--nproc=2", "-q", "run.dir=" + (scratch / "b").string()}, kBare);
+  CHECK_MESSAGE(after.status == 0, after.err);
+  CHECK(digest(scratch / "b") == digest(run));
+  Outcome threads = cli({"rerun", run, "dist.comm=thread", "-q", "run.dir=" + (scratch / "t").string()}, kBare);
+  CHECK_MESSAGE(threads.status == 0, threads.err);
+  CHECK(digest(scratch / "t") == digest(run));
+  CHECK(cli({"--nproc", "2", "check", job}).status == 2);
+}
+
 TEST_CASE("--nproc says what does not go together") {
   Scratch scratch("mtrain-nproc-words");
   const std::string job = recipe(scratch);

@@ -44,7 +44,9 @@ TEST_CASE("a record for each invocation that trains, none for one that does noth
   CHECK(before == slurp(a / "config/002/resolved.yaml"));
   Outcome nothing = cli({r, run_dir, "train.steps=20", "optimizer.lr=4e-3"});
   CHECK_MESSAGE(nothing.status == 0, nothing.err);
-  CHECK(has(nothing.err + nothing.out, "nothing to do"));
+  CHECK_MESSAGE(has(nothing.err, "nothing to do"), nothing.err);
+  CHECK(std::count(nothing.err.begin(), nothing.err.end(), '\n') == 1);
+  CHECK_MESSAGE(nothing.out.empty(), nothing.out);
   CHECK(slurp(a / "config/resolved.yaml") == before);
   CHECK(records(a) == 2);
   std::istringstream names(kNames);

@@ -1,6 +1,8 @@
 // Sweeps, files of overrides and raw pairs on the command line.
 #include <doctest/doctest.h>
 
+#include <tuple>
+
 #include "shell.h"
 
 using namespace mtrain::testing;
@@ -167,4 +169,54 @@ TEST_CASE("a sweep ends with a table and sweep.csv, also when a trial fails or i
   REQUIRE(rows.size() == 3);
   CHECK(rows[1][2] == "stopped");
   CHECK(rows[2][2] == "not run");
+}
+
+TEST_CASE("a sweep does not take the run of another configuration for a trial's") {
+  Scratch scratch("mtrain-sweep-same-folder");
+  std::string r = scratch.write("r.yaml", tiny_recipe());
+  auto sweep = [&](const std::string& values, const std::string& steps = "6") {
+    return cli({r, "-m", "optimizer.lr=" + values, "train.steps=" + steps, "run.dir=" + (scratch / "s").string()});
+  };
+  REQUIRE(sweep("3e-3,4e-3").status == 0);
+  const std::string table = slurp(scratch / "s/sweep.csv"), metrics = slurp(scratch / "s/1/metrics.jsonl");
+  for (const auto& [values, steps, wanted] : {std::tuple{"3e-3,6e-3", "6", "optimizer.lr: 0.004 -> 0.006"},
+                                              {"3e-3,4e-3", "5", "train.steps: 6 -> 5"},
+                                              {"3e-3,4e-3", "8", "train.steps: 6 -> 8"}}) {
+    CAPTURE(values);
+    Outcome other = sweep(values, steps);
+    CHECK(other.status == 12);
+    CHECK_MESSAGE(has(other.err, wanted), other.err);
+    CHECK_MESSAGE(has(other.err, "run.dir=ANOTHER/FOLDER"), other.err);
+    CHECK_FALSE(has(other.out, "trial 0"));  // none has begun
+    CHECK(slurp(scratch / "s/sweep.csv") == table);
+    CHECK(slurp(scratch / "s/1/metrics.jsonl") == metrics);
+  }
+  // The same sweep goes on: what is complete is done, what is missing is trained.
+  fs::remove_all(scratch / "s/1");
+  Outcome again = sweep("3e-3,4e-3");
+  CHECK_MESSAGE(again.status == 0, again.err);
+  CHECK(slurp(scratch / "s/1/metrics.jsonl").size() > 0);
+  auto rows = csv(scratch / "s/sweep.csv");
+  REQUIRE(rows.size() == 3);
+  CHECK(rows[1][2] == "done");
+  CHECK(rows[2][2] == "done");
+  CHECK(has(slurp(scratch / "s/sweep.csv"), "3e-3"));
+}
+
+TEST_CASE("a setting that a sweep varies and that is given plainly, too, has one column: the last value counts") {
+  Scratch scratch("mtrain-sweep-twice");
+  std::string r = scratch.write("r.yaml", tiny_recipe());
+  Outcome out = cli({r, "model.layers=1", "-m", "train.steps=2", "optimizer.lr=1e-3,2e-3", "model.layers=range(1,3)",
+                     "run.dir=" + (scratch / "s").string()});
+  REQUIRE_MESSAGE(out.status == 0, out.err);
+  CHECK_FALSE(has(out.out, "model.layers=1 optimizer.lr"));
+  auto rows = csv(scratch / "s/sweep.csv");
+  REQUIRE(rows.size() == 5);
+  CHECK(rows[0][1] == "optimizer.lr");
+  CHECK(rows[0][2] == "model.layers");
+  CHECK(rows[0][3] == "outcome");
+  for (size_t i = 1; i < rows.size(); ++i) {
+    CHECK(rows[i][2] == (i % 2 == 1 ? "1" : "2"));
+    CHECK(has(slurp(scratch / "s" / rows[i][0] / "config/resolved.yaml"), "layers: " + rows[i][2] + "\n"));
+  }
 }
