@@ -10,6 +10,7 @@
 #include <unordered_map>
 
 #include "mtrain/base/error.h"
+#include "mtrain/base/text.h"
 #include "mtrain/base/file.h"
 #include "mtrain/config/yaml_mistakes.h"
 #include "mtrain/config/yaml_text.h"
@@ -43,6 +44,20 @@ std::string replaced(std::string text, std::string_view from, std::string_view t
   for (size_t at = 0; (at = text.find(from, at)) != std::string::npos; at += to.size())
     text.replace(at, from.size(), to);
   return text;
+}
+
+/// yaml-cpp makes single bytes of \N (U+0085) and \_ (U+00A0). The text was well-formed UTF-8, so a byte that is not can come from
+/// them alone.
+std::string with_whole_characters(std::string value) {
+  size_t bad = 0;
+  if (valid_utf8(value, &bad)) return value;
+  std::string out;
+  std::string_view rest = value;
+  do {
+    out.append(rest.substr(0, bad)).append({'\xC2', rest[bad]});
+    rest.remove_prefix(bad + 1);
+  } while (!valid_utf8(rest, &bad));
+  return out.append(rest);
 }
 
 /// Ends the parse early; the report already says why.
@@ -119,7 +134,7 @@ class EventList final : public YAML::EventHandler {
       throw Stop();
     }
     events.push_back({type, static_cast<size_t>(std::max(mark.pos, 0)), anchor, tag,
-                      replaced(value, stand_in_, kMissing)});
+                      with_whole_characters(replaced(value, stand_in_, kMissing))});
   }
 
   const TextIndex& text_;

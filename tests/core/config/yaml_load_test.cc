@@ -78,6 +78,13 @@ TEST_CASE("a text of control characters is not taken for a missing value") {
   }
 }
 
+TEST_CASE("escapes of characters above ASCII are those characters") {
+  Node root = parse_yaml("a: \"x\\N\\_\\L\\P\\x85\\u00a0\\U0001F600é\\N\"\n");
+  const std::string wanted = "x\u0085\u00a0\u2028\u2029\u0085\u00a0\U0001F600é\u0085";
+  CHECK(root.find("a")->as_text() == wanted);
+  CHECK(parse_yaml(write_yaml(root)).same_value(root));
+}
+
 TEST_CASE("aliases are copies") {
   Node root = parse_yaml("a: &x {k: [1]}\nb: *x\nc: [*x, *x]\n");
   root.set("b.k", Node::integer(7));
