@@ -90,7 +90,7 @@ TEST_CASE("rerun: data that have changed are refused in the words of a resume, u
     REQUIRE_MESSAGE(prepared.status == 0, prepared.err);
     if (fs::exists(scratch / "a")) break;
     scratch.write("r.yaml", tiny_recipe());
-    Outcome trained = cli_in(scratch.path(), "r.yaml dataset.type=gpt +dataset.path=data \"dataset.split='100,0,0'\" tokenizer=byte model.seq_length=8 "
+    Outcome trained = cli_in(scratch.path(), "r.yaml dataset.type=gpt +dataset.path=data \"dataset.split='50,50,0'\" tokenizer=byte model.seq_length=8 "
                                              "train.steps=3 scheduler.warmup_steps=1 -q run.dir=a");
     REQUIRE_MESSAGE(trained.status == 0, trained.err);
     REQUIRE(cli_in(scratch.path(), "rerun a -q").status == 0);
