@@ -107,7 +107,7 @@ TEST_CASE("rules name only what exists") {
   std::set<std::string> known = {"world_size",     "gpu.name",          "gpu.compute_capability",
                                  "gpu.per_domain", "layout.fault",      "layout.stages",
                                  "layout.layers",  "layout.mtp_layers", "layout.mtp_stage",
-                                 "objective.model", "objective.dataset"};
+                                 "objective.model", "objective.dataset", "split.fault"};
   for (const auto& definition : recipe_rules().definitions()) known.insert(definition.name);
   for (const auto& section : catalog.sections()) {
     for (const auto& field : section.fields) known.insert(section.name + "." + field.path);

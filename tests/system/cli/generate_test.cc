@@ -123,12 +123,15 @@ TEST_CASE("generate and eval from a Hugging Face folder") {
   CHECK(has(silent.err, "tokenizer.json"));
   CHECK(has(silent.err, "tokenizer=byte"));
   // A tokenizer that is given is used, whether or not the folder has one.
-  const std::string given = "eval --json --batches 1 --from model dataset=mock model.seq_length=32 tokenizer=byte";
+  fs::create_directories(scratch / "words");
+  write_at(scratch / "words/tokenizer.json", small_tokenizer());
+  const std::string words = " tokenizer=hf tokenizer.path=words";
+  const std::string given = "eval --json --batches 1 --from model dataset=mock model.seq_length=32" + words;
   Outcome without = cli_in(scratch.path(), given);
   REQUIRE_MESSAGE(without.status == 0, without.err);
-  Outcome bytes = cli_in(scratch.path(), "generate --from model --prompt a --temperature 0 --max-tokens 1 tokenizer=byte");
-  REQUIRE_MESSAGE(bytes.status == 0, bytes.err);
-  CHECK(bytes.out.starts_with("a"));
+  Outcome other = cli_in(scratch.path(), "generate --from model --prompt Hello --temperature 0 --max-tokens 1" + words);
+  REQUIRE_MESSAGE(other.status == 0, other.err);
+  CHECK(other.out.starts_with("Hello"));
   write_at(scratch / "model/tokenizer.json", small_tokenizer());
   Outcome with = cli_in(scratch.path(), given);
   REQUIRE_MESSAGE(with.status == 0, with.err);

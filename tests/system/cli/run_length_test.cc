@@ -75,7 +75,7 @@ TEST_CASE("train.epochs stands in the place of train.steps") {
   CHECK(cli({"check", reloaded, "--resolved"}).out == shown.out);
   CHECK(has(cli({"check", epochs}).out, "2 epochs in steps of 1 x 8 tokens"));
   CHECK(has(cli({"check", steps, "train.epochs=1"}).out, "1 epoch in"));
-  CHECK(has(cli({"check", steps, "train.epochs=1"}).out, "in place of train.steps=20 (s.yaml:"));
+  CHECK(has(cli({"check", steps, "train.epochs=1"}).out, "in place of train.steps=20 (" + steps + ":"));
   CHECK(has(cli({"check", steps, "train.steps=7", "train.epochs=1"}).out, "in place of train.steps=7 (command line, argument 3)"));
   CHECK(has(cli({"check", steps, "train.epochs=1", "train.steps=7"}).out, "7 steps of"));
   CHECK_FALSE(has(cli({"check", epochs}).out, "in place of"));
