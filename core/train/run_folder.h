@@ -7,8 +7,9 @@
 
 namespace mtrain {
 
-/// Adds a record of this invocation to the history of the run, and points the link `latest` beside it here when it lies in a folder called runs. For an
-/// invocation that is about to train, from `first_step` on. Error(io) when it cannot be written: before the first step, not after it.
+/// Adds a record of this invocation to the history of the run. Where the run folder is in a folder called runs, the link `latest` there
+/// then points to it. For an invocation that is about to train, from `first_step` on. Error(io) when it cannot be written: before the
+/// first step, not after it.
 MT_API Invocation write_run_folder(const Recipe& recipe, const SavedConfig& saved, int64_t first_step);
 
 /// The folders that a run is about to write to. Those that were not there before go again, with what is in them, unless keep() is

@@ -38,7 +38,7 @@ void each_prompt(const GenerateOptions& options, const std::function<void(const 
   }
 }
 
-/// The template that the run's conversations were written by, or the one beside the tokenizer.
+/// The template that the run's conversations were written by, or the one next to the tokenizer.
 chat::TemplateFile template_of(const GenerateOptions& options, const Session& session) {
   auto named = [](const std::string& name) {
     const auto names = chat::ready_made_names();
