@@ -67,7 +67,7 @@ TEST_CASE("rerun: a setting that changed on a resume changes at the same step") 
   CHECK(losses(scratch / "a-rerun") == losses(a));
   CHECK(digest(scratch / "a-rerun") == digest(a));
   CHECK_MESSAGE(has(again.err, "part 1 of 3"), again.err);
-  // A checkpoint is the end of what was told until then.
+  // A checkpoint named instead of the run: the history is repeated up to its step.
   Outcome part = cli({"rerun", (a / "checkpoints/step-20").string(), "run.dir=" + (scratch / "b").string(), "-q"});
   CHECK_MESSAGE(part.status == 0, part.err);
   CHECK(digest(scratch / "b/checkpoints/step-20") == digest(a / "checkpoints/step-20"));
