@@ -1,5 +1,7 @@
 #include "mtrain/base/text.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <charconv>
@@ -97,6 +99,8 @@ std::string human_bytes(uint64_t bytes) {
 
 std::string human_count(double count) {
   constexpr std::array<const char*, 5> kUnits = {"", "k", "M", "B", "T"};
+  constexpr double kBeyondUnits = 999.5e12;
+  if (!(std::abs(count) < kBeyondUnits)) return fmt::format("{:.2e}", count);
   size_t unit = 0;
   for (; std::abs(count) >= 999.5 && unit + 1 < kUnits.size(); ++unit) count /= 1000;
   return format(unit == 0 ? "0" : std::abs(count) < 9.995 ? "2" : std::abs(count) < 99.95 ? "1" : "0", count, kUnits[unit]);

@@ -33,7 +33,7 @@ MT_API std::vector<std::string> nearest(std::string_view wanted, const std::vect
 
 /// 1536 -> "1.5 KiB".
 MT_API std::string human_bytes(uint64_t bytes);
-/// 1234567 -> "1.23M".
+/// 1234567 -> "1.23M"; beyond the units 1e63 -> "1.00e+63", and inf, nan.
 MT_API std::string human_count(double count);
 /// 75 -> "1m15s".
 MT_API std::string human_seconds(double seconds);

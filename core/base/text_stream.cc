@@ -17,6 +17,7 @@
 #include <mutex>
 #include <utility>
 
+#include "mtrain/base/counted.h"
 #include "mtrain/base/text.h"
 
 namespace mtrain {
@@ -91,7 +92,7 @@ bool TextStream::drain() {
     else if (errno != EINTR) return fail(errno), true;
     if (done == kept_.size() && missing_ > 0) {
       size_t lines = std::exchange(missing_, 0);
-      kept_ += cat("(", lines, lines == 1 ? " line is" : " lines are", " missing here: nobody read in time)\n");
+      kept_ += cat("(", counted(lines, "line is", "lines are"), " missing here: nobody read in time)\n");
     }
   }
   kept_.erase(0, done);

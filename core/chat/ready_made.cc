@@ -133,4 +133,15 @@ TemplateFile ready_made(const std::string& name) {
   return out;
 }
 
+TemplateFile find_template(const std::string& path_or_name, const std::string& which) {
+  std::error_code ignored;
+  if (std::filesystem::exists(path_or_name, ignored)) return read_template(path_or_name, which);
+  const std::vector<std::string> names = ready_made_names();
+  if (std::find(names.begin(), names.end(), path_or_name) != names.end()) return ready_made(path_or_name);
+  const std::vector<std::string> near = nearest(path_or_name, names, 1);
+  throw Error(ErrorClass::config,
+              cat("there is no chat template '", printable(path_or_name, 200), "': no such file or folder, and none of this name comes with mtrain"),
+              near.empty() ? cat("by name there are ", join(names, ", ")) : cat("did you mean ", near.front(), "?"));
+}
+
 }  // namespace mtrain::chat

@@ -10,6 +10,9 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+constexpr const char* kGiveOne = "give a template's file, or one that comes with mtrain by its name, such as chatml: --template, or "
+                                 "dataset.template_path and dataset.chat_template";
+
 Json read_settings(const fs::path& file) {
   Json settings = Json::parse(read_file(file), nullptr, false);
   MT_USER_CHECK(settings.is_object(), ErrorClass::data, cat(file.string(), " is not a JSON object"),
@@ -30,7 +33,7 @@ void add_special(const Json& settings, std::map<std::string, std::string>& speci
 std::string template_of(const Json& settings, const fs::path& file, const std::string& which) {
   auto found = settings.find("chat_template");
   MT_USER_CHECK(found != settings.end(), ErrorClass::data, cat(file.string(), " has no chat_template"),
-                "give a template of your own: --template FILE.jinja");
+                kGiveOne);
   if (found->is_string()) return found->get<std::string>();
   std::vector<std::string> names;
   if (found->is_array())
@@ -62,7 +65,7 @@ TemplateFile read_template(const std::filesystem::path& path, const std::string&
   }
   MT_USER_CHECK(settings_file || fs::exists(settings_path), ErrorClass::data,
                 cat(path.string(), " has neither chat_template.jinja nor tokenizer_config.json"),
-                "name the template's file");
+                kGiveOne);
   out.name = settings_path.filename().string();
   out.source = template_of(settings, settings_path, which);
   return out;

@@ -175,6 +175,28 @@ void CheckpointStore::load(int64_t step, std::span<Slice> slices, LoadOptions op
   }
 }
 
+std::vector<fs::path> CheckpointStore::rewind(int64_t step) {
+  MT_CHECK(writable_ && options_.rank == 0, "a rewind by a store that does not write");
+  if (std::string why = problem(step); !why.empty())
+    throw Error(ErrorClass::checkpoint, cat("the run cannot go back to step ", step, ": ", why),
+                "list what is there with: mtrain checkpoint ls DIR");
+  std::vector<int64_t> newer = steps();
+  std::erase_if(newer, [step](int64_t other) { return other <= step; });
+  if (newer.empty()) return {};
+  fs::path aside;
+  for (int number = 1; aside.empty() || fs::exists(aside); ++number) aside = folder_ / cat("set-aside-", number);
+  create_durably(aside);
+  std::vector<fs::path> out;
+  // The newest first: after a crash in between, the same call completes what is left.
+  for (auto other = newer.rbegin(); other != newer.rend(); ++other) {
+    out.push_back(aside / cat(kStepPrefix, *other));
+    durable_rename(step_folder(*other), out.back(), "ckpt.rewind");
+  }
+  sync_directory(folder_, "ckpt.rewind");
+  write_file_atomic(folder_ / "latest", cat(kStepPrefix, step, "\n"), "ckpt.latest");
+  return out;
+}
+
 void CheckpointStore::require_room(uint64_t bytes) const {
   constexpr const char* kElsewhere = "free some space, or write elsewhere: run.dir=PATH or checkpoint.dir=PATH";
   const fs::path probe = folder_ / cat("trash-probe-", options_.token);  // clean() removes what a killed job left of it

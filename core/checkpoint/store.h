@@ -127,6 +127,11 @@ class MT_API CheckpointStore {
   /// takes. Error(io) when a save could not succeed now. For the rank 0 of a store that writes.
   void require_room(uint64_t bytes) const;
 
+  /// Makes `step` the newest: moves each newer checkpoint into one new folder set-aside-N, the newest first, and deletes nothing. Gives
+  /// where each is now, the oldest last; none when `step` is the newest already. Error(checkpoint) where `step` is absent or not
+  /// valid; then nothing has moved. For the rank 0 of a store that writes.
+  std::vector<fs::path> rewind(int64_t step);
+
   /// All checkpoints, oldest first, with the quick check of manifest and sizes.
   std::vector<CheckpointInfo> list() const;
   /// The newest checkpoint whose every byte is right. Error(checkpoint) when there are some and none is; Error(io) where the system

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "mtrain/base/counted.h"
 #include "mtrain/base/text.h"
 
 namespace mtrain {
@@ -29,7 +30,7 @@ std::string seconds_text(Seconds s) {
 std::string state_text(const RankStatus& s) {
   std::string where = s.waits.number > 0 ? cat("in ", describe(s.waits)) : std::string();
   std::string last = s.last.number > 0 ? cat("after ", describe(s.last)) : std::string("before any call");
-  std::string text = s.step < 0 ? "no step done" : cat(s.step, s.step == 1 ? " step" : " steps", " done");
+  std::string text = s.step < 0 ? "no step done" : cat(counted(s.step, "step"), " done");
   if (s.doing[0] != '\0') text += cat(", ", s.doing);
   if (s.ended) return cat(text, ", ended ", last);
   return cat(text, ", ", where.empty() ? cat("computing ", last) : where);

@@ -166,7 +166,7 @@ std::optional<Composition> compose(const ComposeRequest& request, Report& report
   }
   ConfigRepository repository(with_own);
   const ConfigFile* recipe = file ? repository.load_file(*file, request.text, report) : nullptr;
-  DefaultsTree defaults(repository, report);
+  DefaultsTree defaults(repository, report, request.advice);
   std::vector<Override> values;  // those that choose a group stay only where they prove to be values
   std::set<size_t> choices;
   for (const auto& text : request.overrides) {

@@ -33,6 +33,8 @@ struct ComposeRequest {
   std::function<MergeRules(const Node& tree)> merge_rules;
   /// The default of a setting that the tree does not say, for edits of lists.
   std::function<std::optional<Node>(const Node& tree, const std::string& path)> default_of;
+  /// What to do about a config group that does not have what is chosen of it; empty: nothing is known.
+  std::function<std::string(const std::string& key)> advice;
   /// True for the path of a setting that is a text, whose commas do not separate values.
   std::function<bool(const std::string& path)> is_text;
 };

@@ -5,6 +5,7 @@
 
 #include "mtrain/base/error.h"
 #include "mtrain/base/text.h"
+#include "mtrain/config/component_names.h"
 #include "mtrain/config/interpolate.h"
 #include "mtrain/config/not_built.h"
 #include "mtrain/config/null_names.h"
@@ -29,20 +30,6 @@ Node expanded(Node value) {
 void expand_shorthands(Node& root, const SchemaCatalog& catalog) {
   for (auto& entry : root.entries())
     if (!catalog.kind_of(entry.key).empty()) entry.value = expanded(std::move(entry.value));
-}
-
-/// The name that a section's `type` gives, as far as it is known; "" when there is none.
-std::string wanted_component(const Schema& section, const Node* given) {
-  const Node* type = given ? given->get("type") : nullptr;
-  if (type && !type->is_null()) {
-    bool usable =
-        type->is_scalar() && !type->is_missing() && !type->faulty() && !has_interpolation(type->as_text());
-    return usable ? type->as_text() : "";
-  }
-  for (const auto& spec : section.fields)
-    if (spec.path == "type" && resolve_scalar(spec.default_value) == NodeKind::string)
-      return parse_yaml(spec.default_value).as_text();
-  return "";
 }
 
 Node default_or_derived(const FieldSpec& spec, const std::string& owner) {
@@ -122,7 +109,7 @@ bool is_text(const std::string& path, const SchemaCatalog& catalog) {
 std::optional<Composition> composed(const ConfigRequest& request, const SchemaCatalog& catalog,
                                     Report& report) {
   ComposeRequest compose_request{
-      request.recipe, request.text, request.search_path, request.overrides, {}, {}, {}, {}, {}, {}};
+      request.recipe, request.text, request.search_path, request.overrides, {}, {}, {}, {}, {}, {}, {}};
   compose_request.expand = [&](Node& body) { expand_shorthands(body, catalog); };
   compose_request.names_component = [&](const std::string& key, const Node& value) {
     std::string kind = catalog.kind_of(key);
@@ -135,11 +122,11 @@ std::optional<Composition> composed(const ConfigRequest& request, const SchemaCa
   compose_request.default_of = [&](const Node& tree, const std::string& path) {
     return default_of(path, tree, catalog);
   };
+  compose_request.advice = [&](const std::string& key) { return catalog.advice(key); };
   compose_request.is_text = [&](const std::string& path) { return is_text(path, catalog); };
   auto out = compose(compose_request, report);
   if (!out) return out;
-  bool nothing = out->files.size() == 1 && out->tree.size() == 0 && request.overrides.empty();
-  if (nothing)
+  if (out->files.size() == 1 && out->tree.size() == 0 && request.overrides.empty())
     report.error("empty", "", out->tree.loc(), "the recipe is empty")
         .fix("a recipe says at least which model and which data");
   return out;
@@ -156,7 +143,10 @@ void compute(Node& tree, const ConfigRequest& request, const SchemaCatalog& cata
 KeyIndex all_names(const SchemaCatalog& catalog,
                    const std::vector<std::pair<std::string, const Schema*>>& chosen) {
   KeyIndex index;
-  index.set_advisor([&catalog](std::string_view wanted) { return catalog.advice(wanted); });
+  index.set_advisor([&catalog](std::string_view wanted) {
+    std::string help = component_as_key(wanted, catalog);
+    return help.empty() ? catalog.advice(wanted) : help;
+  });
   for (const char* word : {"defaults", "patch", "sweep"}) index.add(word);
   for (const auto& schema : catalog.sections()) {
     index.add(schema.name);
@@ -164,51 +154,6 @@ KeyIndex all_names(const SchemaCatalog& catalog,
   }
   for (const auto& [section, schema] : chosen) index.add_schema(*schema, section);
   return index;
-}
-
-std::vector<std::string> built_components(const SchemaCatalog& catalog, const std::string& kind) {
-  std::vector<std::string> out;
-  for (auto& name : catalog.components(kind))
-    if (catalog.component(kind, name)->needs.empty()) out.push_back(std::move(name));
-  return out;
-}
-
-void no_such_plugin(const std::string& kind, const std::string& path, const std::string& wanted,
-                    const Location& where, const SchemaCatalog& catalog, Report& report) {
-  if (const auto* bad = catalog.unusable(kind, wanted)) {
-    report.error("plugin", path, where, bad->reason).fix(bad->remedy);
-    return;
-  }
-  auto names = built_components(catalog, kind);
-  auto& fault =
-      report.error("unknown-plugin", path, where, cat("there is no ", kind, " '", visible(wanted, 60), "'"));
-  fault.note(names.empty() ? cat("no ", kind, " is installed") : "there are: " + join(names, ", "));
-  if (!catalog.note_of(kind).empty()) fault.note(catalog.note_of(kind));
-  auto near = nearest(wanted, names, 1);
-  if (!near.empty()) fault.fix(cat("did you mean ", near[0], "?"));
-}
-
-/// The component that a section's `type` names; null when there is none, which is then reported.
-const Schema* component_of(const Schema& section, const Node& given, const SchemaCatalog& catalog,
-                           Report& report) {
-  std::string kind = catalog.kind_of(section.name);
-  std::string wanted = kind.empty() ? "" : wanted_component(section, &given);
-  if (wanted.empty()) return nullptr;
-  if (const Schema* found = catalog.component(kind, wanted)) return found;
-  const Node* type = given.get("type");
-  no_such_plugin(kind, section.name + ".type", wanted, type ? type->loc() : Location(), catalog, report);
-  return nullptr;
-}
-
-/// Settings elsewhere than in `type` that name a plugin.
-void check_plugin_names(const Schema& schema, const Node& values, const std::string& path,
-                        const SchemaCatalog& catalog, Report& report) {
-  for (const auto& spec : schema.fields) {
-    if (spec.plugin_kind.empty() || spec.path == "type") continue;
-    const Node* value = values.find(spec.path);
-    if (!value || value->is_null() || catalog.component(spec.plugin_kind, value->as_text())) continue;
-    no_such_plugin(spec.plugin_kind, path + "." + spec.path, value->as_text(), value->loc(), catalog, report);
-  }
 }
 
 /// Notes what a section asks for that is known but not built: components, wherever they are named, and
@@ -241,6 +186,16 @@ std::string empty_section_above(const Node::Entry& entry, const Node& tree, cons
   return {};
 }
 
+/// "optimizer" for a key of optimizer/adamw.yaml, which was given as a recipe; "" for other files.
+std::string group_of(const Node::Entry& entry, const SchemaCatalog& catalog) {
+  if (!entry.key_where || entry.key_where.source->kind() != SourceKind::file) return {};
+  const std::string group = std::filesystem::path(entry.key_where.source->name()).parent_path().filename().string();
+  for (const Schema* owner : catalog.all_owners(group))
+    for (const auto& spec : owner->fields)
+      if (spec.path.substr(0, spec.path.find('.')) == entry.key) return group;
+  return {};
+}
+
 /// Reports a key at the root that is no section. `suggests`: finding what was meant costs far more than
 /// saying it is wrong.
 void unknown_section(const Node::Entry& entry, const Node& tree, const KeyIndex& known, bool suggests, const SchemaCatalog& catalog,
@@ -261,6 +216,11 @@ void unknown_section(const Node::Entry& entry, const Node& tree, const KeyIndex&
   }
   if (std::string section = empty_section_above(entry, tree, catalog); !section.empty()) {
     fault.fix(cat("indent it by 2 spaces: it is a setting of '", section, ":'"));
+    return;
+  }
+  if (std::string group = group_of(entry, catalog); !group.empty()) {
+    const std::string option = std::filesystem::path(entry.key_where.source->name()).stem().string();
+    fault.fix(cat("this file is an option of the group '", group, "': choose it in a recipe, ", group, "=", visible(option, 60)));
     return;
   }
   std::string help = known.help(meant);
@@ -481,6 +441,8 @@ std::string ConfigContainer::type_of(std::string_view name) const {
 
 Node ConfigContainer::resolved() const {
   Node shown = root_;
+  for (const auto& share : shares_)  // as it is written: of another whole it is another number
+    if (Node* part = shown.find(share.path); part && parse_share(part->expression())) *part = Node::plain(part->expression()).at_location(part->loc());
   for (const auto& path : secrets_) shown.erase(path);
   for (const auto& path : derived_) shown.erase(path);  // they are computed again
   escape(shown);

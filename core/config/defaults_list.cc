@@ -199,8 +199,11 @@ void move_folders_to_group(DefaultsEntry& entry) {
 std::vector<DefaultsEntry> parse_defaults(const Node& list, Report& report) {
   std::vector<DefaultsEntry> out;
   if (!list.is_list()) {
-    if (!list.is_null())
-      report.error("defaults", "defaults", list.loc(), cat("wanted a list, got ", describe(list.kind())));
+    if (list.is_null()) return out;
+    auto& fault = report.error("defaults", "defaults", list.loc(), cat("wanted a list, got ", describe(list.kind())));
+    const bool map = list.is_map() && list.size() > 0;
+    fault.fix(cat("write each entry on a line of its own, `- ", map ? list.entries()[0].key + ": " : "",
+                  map ? brief(list.entries()[0].value) : list.is_map() ? "group: option" : brief(list), "`"));
     return out;
   }
   ListParser parser(report);

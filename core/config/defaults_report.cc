@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "mtrain/base/counted.h"
 #include "mtrain/base/text.h"
 #include "mtrain/config/json_write.h"
 #include "mtrain/config/provenance.h"
@@ -32,15 +33,11 @@ std::map<std::string, Share> shares(const Node& tree) {
   return out;
 }
 
-std::string count(int64_t n, const char* what) {
-  return cat(n, " ", what, n == 1 ? "" : "s");
-}
-
 std::string file_text(const Node& file) {
   const Node& shadowed = *file.get("shadowed");
   int64_t settings = file.get("settings")->as_int();
   if (settings == 0 && shadowed.size() == 0) return "no settings of its own";
-  std::string out = count(settings, "setting");
+  std::string out = counted(settings, "setting");
   constexpr size_t kShown = 3;
   for (size_t i = 0; i < std::min(shadowed.size(), kShown); ++i)
     out += cat(i == 0 ? cat(", ", shadowed.size(), " shadowed: ") : ", ",

@@ -4,6 +4,7 @@
 #include <functional>
 
 #include "mtrain/base/text.h"
+#include "mtrain/config/meant_values.h"
 #include "mtrain/config/yaml_write.h"
 
 namespace mtrain {
@@ -342,15 +343,26 @@ bool DefaultsTree::resolve_name(DefaultsNode& node) {
 
 void DefaultsTree::not_found(const DefaultsNode& node) {
   std::string path = node.config_path(), group = node.group_path();
-  auto options = repository_.options(group);
   auto& fault = report_.error("defaults", node.entry.kind == DefaultsEntry::Kind::group ? node.key() : path,
                               node.entry.where, cat("there is no config ", visible(path, 100)));
-  if (!options.empty()) fault.note(cat("options of ", group, ": ", join(options, ", ")));
   std::vector<std::string> folders;
   for (const auto& folder : repository_.folders()) folders.push_back(folder.string());
+  no_option(fault, group, *node.entry.name, "");
   fault.note("searched: " + (folders.empty() ? "nothing" : join(folders, ", ")));
-  auto near = nearest(*node.entry.name, options, 1);
-  if (!near.empty()) fault.fix(cat("did you mean ", near[0], "?"));
+}
+
+/// What there is in place of an option that does not exist. `sign`: that of the override which would choose it.
+void DefaultsTree::no_option(Diagnostic& fault, const std::string& group, const std::string& wanted, const std::string& sign) {
+  const auto options = repository_.options(group);
+  if (!options.empty()) fault.note(cat("options of ", group, ": ", join(options, ", ")));
+  const std::string chooses = sign.empty() ? "" : cat(sign, group, "=");
+  const auto near = nearest(wanted, options, 1);
+  const std::string meant = meant_help(wanted, [&](const std::string& name) { return std::find(options.begin(), options.end(), name) != options.end(); });
+  std::string advice = near.empty() && advice_ ? advice_(group) : "";
+  if (!meant.empty()) fault.fix(cat("write ", chooses, meant.substr(std::string_view("write ").size())));
+  else if (!near.empty()) fault.fix(cat("did you mean ", chooses, near[0], "?"));
+  else if (!advice.empty()) fault.fix(std::move(advice));
+  else if (!options.empty() && !group.empty()) fault.fix(cat("choose one of them, e.g. ", chooses, options.front()));
 }
 
 void DefaultsTree::must_choose(const DefaultsNode& node) {
@@ -371,8 +383,15 @@ void DefaultsTree::report_unused() {
       why = cat("its option is ", known == choices_.end() ? "another" : known->second);
     else if (exists)
       why = "no earlier entry chooses it";
-    auto& fault = report_.error("override", key, choice.where, verb + why);
     std::string group = key.substr(0, key.find('@'));
+    const std::string option = choice.option.name.value_or("");
+    if (choice.external && !choice.removes && !exists && !option.empty() && !repository_.find(group + "/" + option)) {
+      const bool is_group = repository_.is_group(group);
+      auto& fault = report_.error("override", key, choice.where, is_group ? cat("has no option '", visible(option, 60), "'") : cat("there is no config group ", visible(group, 60)));
+      no_option(fault, group, option, "+");
+      continue;
+    }
+    auto& fault = report_.error("override", key, choice.where, verb + why);
     std::vector<std::string> same;
     for (const auto& other : group_keys_)
       if (other != key && other.substr(0, other.find('@')) == group) same.push_back(other);

@@ -2,6 +2,7 @@
 // is for one composition.
 #pragma once
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -45,7 +46,9 @@ struct DefaultsNode {
 
 class DefaultsTree {
  public:
-  DefaultsTree(ConfigRepository& repository, Report& report) : repository_(repository), report_(report) {}
+  /// `advice`: what to do about a group that has no such option, as the key of a setting may have been meant.
+  DefaultsTree(ConfigRepository& repository, Report& report, std::function<std::string(const std::string& key)> advice = {})
+      : repository_(repository), report_(report), advice_(std::move(advice)) {}
 
   /// Takes a choice from the command line: key=option, +key=option, ~key. `may_be_value`: it is no fault that
   /// no defaults list has the group.
@@ -72,12 +75,14 @@ class DefaultsTree {
   bool is_cycle(const DefaultsNode& node);
   void remember(DefaultsNode& node);
   void not_found(const DefaultsNode& node);
+  void no_option(Diagnostic& fault, const std::string& group, const std::string& wanted, const std::string& sign);
   void must_choose(const DefaultsNode& node);
   void report_unused();
   void collect(const DefaultsNode& node, std::vector<std::pair<const ConfigFile*, std::string>>& out) const;
 
   ConfigRepository& repository_;
   Report& report_;
+  std::function<std::string(const std::string&)> advice_;
   std::unique_ptr<DefaultsNode> root_;
   std::map<std::string, GroupChoice> chosen_;   // by key; the first one counts
   std::vector<DefaultsEntry> appended_;         // +group=option

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "mtrain/base/checked.h"
+#include "mtrain/base/counted.h"
 #include "mtrain/base/text.h"
 #include "mtrain/config/scalar.h"
 #include "mtrain/config/yaml_write.h"
@@ -383,7 +384,7 @@ class Evaluator {
     }
     auto want = [&](size_t count) {
       if (arguments.size() != count)
-        fail_at(cat(name, " takes ", count, " value", count == 1 ? "" : "s"), begin);
+        fail_at(cat(name, " takes ", counted(count, "value")), begin);
     };
     const auto* list = arguments.size() == 1 ? std::get_if<ExpressionList>(&arguments[0]) : nullptr;
     if (name == "min" || name == "max")

@@ -255,6 +255,8 @@ class Interpolator {
     if (!near.empty()) {
       parts.back() = near[0];
       help = cat("did you mean ${", path_text(parts), "}?");
+    } else if (path.find_first_not_of("ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_") == std::string::npos) {
+      help = cat("write ${oc.env:", visible(path, 80), "} for a variable of the environment");
     }
     return {cat("there is no ", visible(path, 80)), help};
   }

@@ -72,6 +72,16 @@ TextOrigin origin_of(const OverrideText& text) {
   return {source, 0, {source, 1, 1}, true};
 }
 
+/// "key=VALUE" for a key alone, "key=5" for "key:5" and "key: 5".
+std::string meant_pair(std::string_view text) {
+  const size_t colon = text.find(':');
+  const bool key = !text.empty() && is_key(text.substr(0, colon)) && std::isalpha(static_cast<unsigned char>(text[0]));
+  if (!key) return "key=value, as in train.steps=100";
+  if (colon == std::string_view::npos || text.find('@') != std::string_view::npos) return cat(visible(text), "=VALUE");
+  const std::string_view value = trim(text.substr(colon + 1));
+  return cat(visible(text.substr(0, colon)), "=", value.empty() ? "VALUE" : visible(value));
+}
+
 /// One argument on its way to an override.
 class OverrideParser {
  public:
@@ -128,7 +138,7 @@ class OverrideParser {
                   "a key is the path of a setting: section.key"),
              false;
     out_.key = std::string(key);
-    if (no_value) return fail("wanted key=value", "write " + visible(out_.key) + "=VALUE"), false;
+    if (no_value) return fail("wanted key=value", "write " + meant_pair(key)), false;
     if (key.empty()) return fail("there is no key before the '='", "write key=value"), false;
     if (!is_key(key))
       return fail(cat("'", visible(key), "' is not a key"), "a key is made of letters, digits, '_' and '.'"),

@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "mtrain/base/counted.h"
 #include "mtrain/base/error.h"
 #include "mtrain/base/text.h"
 #include "mtrain/config/override.h"
@@ -48,7 +49,7 @@ size_t item_with(const Node& list, std::string_view key, std::string_view value,
     found = i;
   }
   if (found) return *found;
-  std::string help = there.empty() ? cat(path, " has ", list.size(), " items, none with a ", visible(key, 60))
+  std::string help = there.empty() ? cat(path, " has ", counted(list.size(), "item"), ", none with a ", visible(key, 60))
                                    : cat(key, " is one of: ", join(there, ", "));
   throw ApplyFault{cat("no item of ", path, " has ", visible(key, 60), " = ", visible(value, 60)), help};
 }
@@ -121,14 +122,14 @@ void edit_items(std::vector<Node>& items, const ListEdit& edit) {
   auto missing = [&](const Node& value) {
     return ApplyFault{cat(brief(value), " is not in the list"),
                       items.empty() ? "the list is empty"
-                                    : cat("it has ", count, " items, the first is ", brief(items[0]))};
+                                    : cat("it has ", counted(count, "item"), ", the first is ", brief(items[0]))};
   };
   switch (edit.kind) {
     case Kind::append:
     case Kind::prepend:
     case Kind::insert: {
       int64_t at = edit.kind == Kind::append ? count : edit.kind == Kind::insert ? edit.index : 0;
-      if (at > count) throw ApplyFault{cat("the list has ", count, " items"), cat("insert at 0 to ", count)};
+      if (at > count) throw ApplyFault{cat("the list has ", counted(count, "item")), cat("insert at 0 to ", count)};
       items.insert(items.begin() + at, edit.values.begin(), edit.values.end());
       return;
     }
@@ -196,7 +197,7 @@ void apply_override(Node& root, const Override& override, Report& report, const 
   } catch (const ApplyFault& fault) {
     report.error("override", override.key, override.where, fault.message).fix(fault.help);
   } catch (const Error& fault) {
-    report.error("override", override.key, override.where, fault.message());
+    report.error("override", override.key, override.where, fault.message()).fix(fault.hint());
   }
 }
 

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "mtrain/base/counted.h"
 #include "mtrain/base/rng.h"
 #include "mtrain/base/text.h"
 #include "mtrain/config/override_value.h"
@@ -274,7 +275,7 @@ OverrideValue zip(FunctionArguments arguments) {
     size_t first = out.members.empty() ? sweep->values.size() : out.members[0].values.size();
     if (first != sweep->values.size())
       throw FunctionFault{
-          cat(visible(out.keys[0]), " has ", first, " values, ", visible(key), " has ", sweep->values.size()),
+          cat(visible(out.keys[0]), " has ", counted(first, "value"), ", ", visible(key), " has ", sweep->values.size()),
           "the members of a zip step together: give them equally many"};
     out.keys.push_back(key);
     out.members.push_back(std::move(*sweep));

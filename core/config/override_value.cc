@@ -4,6 +4,7 @@
 #include <set>
 
 #include "mtrain/base/text.h"
+#include "mtrain/config/meant_values.h"
 #include "mtrain/config/yaml_write.h"
 
 namespace mtrain {
@@ -46,6 +47,7 @@ Node unquoted(const std::string& text) {
   if (equals_ignoring_case(body, "nan")) return Node::plain(".nan");
   auto plain = without_separators(text);
   bool starts = !body.empty() && (digit(body[0]) || (body[0] == '.' && body.size() > 1 && digit(body[1])));
+  if (body.starts_with("0x") && resolve_scalar(text) == NodeKind::integer) return Node::verbatim(text);  // text, unless the schema wants a number
   bool numeric = plain && starts && !body.starts_with("0x");
   NodeKind kind = numeric ? resolve_scalar(*plain) : NodeKind::string;
   if (kind == NodeKind::integer || kind == NodeKind::number) return Node::plain(*plain);
@@ -97,13 +99,19 @@ class ValueParser {
     return out;
   }
 
+  /// Every reading of the comma that there is.
   void several() {
-    std::string all(trim(text_)), quoted;
-    if (all.find('(') == std::string::npos || all.find(',') < all.find('('))
-      quoted = cat("for a list write [", all, "]; ");
+    const std::string all(trim(text_));
+    std::string readings;
+    if (all.ends_with(',')) {
+      error("a ',' without a value behind it").fix(cat("write ", trim(std::string_view(all).substr(0, all.size() - 1))));
+      return;
+    }
+    const std::string number = meant_help(all, [](const std::string& meant) { return Node::plain(meant).is(NodeKind::integer) || Node::plain(meant).is(NodeKind::number); });
+    if (!number.empty()) readings = cat("for one number ", number, "; ");
+    if (all.find('(') == std::string::npos || all.find(',') < all.find('(')) readings += cat("for a list write [", all, "]; ");
     std::string text = all.find('\'') == std::string::npos ? cat("'", all, "'") : cat('"', all, '"');
-    error("several values: one run takes one")
-        .fix(cat(quoted, "for a text write ", text, "; to run once for each value: -m"));
+    error("several values: one run takes one").fix(cat(readings, "for a text write ", text, "; to run once for each value: -m"));
   }
 
   Diagnostic& error(std::string message) { return error_at(at_, std::move(message)); }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "mtrain/base/counted.h"
 #include "mtrain/base/error.h"
 #include "mtrain/config/tree.h"
 #include "mtrain/config/yaml_write.h"
@@ -13,10 +14,6 @@ namespace mtrain {
 namespace {
 
 constexpr size_t kLineCharacters = 100;  // a longer source line is cut around the caret
-
-std::string count(size_t n, const char* what) {
-  return fmt::format("{} {}{}", n, what, n == 1 ? "" : "s");
-}
 
 /// The characters of a line, each made visible, so that columns can be counted.
 std::vector<std::string> cells(std::string_view line) {
@@ -92,6 +89,7 @@ void Report::add_shadows(const Node& tree, const std::vector<std::string>& secre
     const Node* node = d.path.empty() || !d.where ? nullptr : tree.find(d.path);
     bool secret = std::find(secrets.begin(), secrets.end(), d.path) != secrets.end();
     if (!node || secret || node->history().empty()) continue;
+    if (!node->loc() || node->loc().source->name() != d.where.source->name()) continue;  // the fault is elsewhere than the value
     d.shadows = node->history().back().where;
     d.shadowed_value = node->history().back().value;
   }
@@ -138,9 +136,9 @@ std::string Report::text(size_t limit) const {
     ++shown;
   }
   if (size_t hidden = diagnostics_.size() - shown; hidden > 0) out += fmt::format("… and {} more\n", hidden);
-  if (errors_ > 0) out += count(errors_, "error");
+  if (errors_ > 0) out += counted(errors_, "error");
   if (errors_ > 0 && warnings() > 0) out += ", ";
-  if (warnings() > 0) out += count(warnings(), "warning");
+  if (warnings() > 0) out += counted(warnings(), "warning");
   return out;
 }
 

@@ -3,7 +3,9 @@
 #include <set>
 
 #include "mtrain/base/text.h"
+#include "mtrain/config/override.h"
 #include "mtrain/config/yaml_load.h"
+#include "mtrain/config/yaml_mistakes.h"
 #include "mtrain/config/yaml_write.h"
 
 namespace mtrain {
@@ -48,6 +50,21 @@ bool stays_inside(const std::string& path) {
   for (const auto& part : split(path, '/'))
     if (part.empty() || part == "." || part == "..") return false;
   return true;
+}
+
+/// What to write in the place of a recipe that is no map.
+std::string map_instead_of(const Node& root) {
+  if (root.is_list()) return "write its sections as lines `key: value`, without '-' or '[ ]'";
+  const Location& first = root.loc();
+  std::string_view rest = first.source->text();
+  for (int line = 1; line < first.line; ++line) rest.remove_prefix(std::min(rest.find('\n'), rest.size() - 1) + 1);
+  const std::string text(trim(rest.substr(0, rest.find('\n'))));  // the value itself has its lines folded into one
+  if (looks_like_override(text.substr(0, text.find(' ')))) return "settings as `key=value` go to the command line, or to a file given with -f";
+  const bool one_line = root.as_text().size() <= text.size();  // else it may be prose
+  const std::string entry = one_line || text.find_first_of(":=") != std::string::npos ? meant_entry(text) : "";
+  if (!entry.empty()) return cat("write `", entry, "`: a ':' and a space stand between a key and its value");
+  if (text.find(':') != std::string::npos) return "write a space behind the ':'";
+  return "write sections such as `train: {steps: 100}`, if this file is to be a recipe";
 }
 
 }  // namespace
@@ -121,8 +138,7 @@ const ConfigFile* ConfigRepository::load_file(const std::string& file, std::opti
   } else if (!root->is_map()) {
     auto& fault = report.error("wrong-type", "", root->loc(),
                                cat("a recipe is a map of sections, this is ", describe(root->kind())));
-    if (root->is_scalar() && root->as_text().find(':') != std::string::npos)
-      fault.fix("write a space behind the ':'");
+    fault.fix(map_instead_of(*root));
     return nullptr;
   }
   entry->second = split_file(std::move(*root), file);

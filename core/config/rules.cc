@@ -60,10 +60,12 @@ class Values {
     if (!tried_.empty() && name == tried_) return trial_;
     for (const auto& definition : definitions_) {
       if (name != definition.name) continue;
-      if (++depth_ > kMaxDefinitionDepth) throw ExpressionError(cat(name, " is defined by itself"), at);
-      auto value = evaluate_expression(definition.expression, scope_);
-      --depth_;
-      return value;
+      struct Level {
+        int& depth;
+        ~Level() { --depth; }  // also where the value is absent, which ?? answers
+      } level{++depth_};
+      if (level.depth > kMaxDefinitionDepth) throw ExpressionError(cat(name, " is defined by itself"), at);
+      return evaluate_expression(definition.expression, scope_);
     }
     if (auto fact = input_.facts.find(std::string(name)); fact != input_.facts.end()) return fact->second;
     const Node* node = setting(std::string(name));

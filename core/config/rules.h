@@ -42,7 +42,7 @@ struct Definition {
 
 struct RuleInput {
   const Node* root = nullptr;                    // the resolved settings; faulty ones left out
-  std::map<std::string, ExpressionValue> facts;  // "world_size"; for a candidate value they stay as they are
+  std::map<std::string, ExpressionValue> facts;  // "gpu.name"; for a candidate value they stay as they are
   /// The schema of a setting, for the values that a mend may try; null when there is none.
   std::function<const FieldSpec*(const std::string& path)> field;
   bool fixes = true;  // search for values that mend what is violated: most of the time that a violation takes

@@ -164,6 +164,10 @@ class SectionReader {
       fault.fix(cat("write `", entry_text, "`: a ':' and a space stand between a key and its value"));
       return;
     }
+    if (entry.value.is_null() && entry.key.find_first_not_of("0123456789") == std::string::npos) {  // {lr: 0,001}
+      fault.fix("in { } a ',' begins the next setting: write a '.' before decimals, and nothing between groups of digits");
+      return;
+    }
     std::string unescaped = path;
     std::erase(unescaped, '\\');
     if (slots_.count(unescaped) || sections_.count(unescaped)) {
@@ -322,6 +326,12 @@ const char* name(ResumeClass resume) {
   return "?";
 }
 
+std::string choices_text(const FieldSpec& spec) {
+  std::vector<std::string> out;
+  for (const auto& choice : spec.choices) out.push_back(choice.empty() ? "\"\"" : choice);
+  return join(out, ", ");
+}
+
 std::string describe(const FieldSpec& spec) {
   std::string out = name(spec.type);
   if (spec.list_size >= 0) out += cat(" of length ", spec.list_size);
@@ -329,7 +339,7 @@ std::string describe(const FieldSpec& spec) {
   if (spec.min) limits.push_back(cat(spec.exclusive_min ? "> " : ">= ", limit_text(*spec.min)));
   if (spec.max) limits.push_back(cat(spec.exclusive_max ? "< " : "<= ", limit_text(*spec.max)));
   if (!limits.empty()) out += " " + join(limits, " and ");
-  if (!spec.choices.empty()) out += ", one of " + join(spec.choices, ", ");
+  if (!spec.choices.empty()) out += ", one of " + choices_text(spec);
   if (!spec.unit.empty()) out += " (" + spec.unit + ")";
   if (!spec.derived.empty()) out += ", computed from " + spec.derived;
   if (!spec.share_of.empty()) out += cat(" or a share of ", spec.share_of, " such as 5%");

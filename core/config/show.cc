@@ -5,6 +5,7 @@
 #include "mtrain/config/override.h"
 #include "mtrain/config/provenance.h"
 #include "mtrain/config/schema.h"
+#include "mtrain/config/share.h"
 #include "mtrain/config/yaml_write.h"
 
 namespace mtrain {
@@ -44,7 +45,8 @@ Node minimal_view(const ConfigContainer& config, const SchemaCatalog& catalog) {
   Node out = Node::map();
   each_leaf(config.resolved(), [&](const std::string& path, const Node& leaf) {
     const Node* value = config.root().find(path);
-    if (!is_default(config, catalog, path, value ? *value : leaf)) out.set(path, leaf);
+    const bool share = value && parse_share(value->expression());
+    if (share || !is_default(config, catalog, path, value ? *value : leaf)) out.set(path, leaf);
   });
   return out;
 }

@@ -4,6 +4,7 @@
 #include <charconv>
 #include <unordered_map>
 
+#include "mtrain/base/counted.h"
 #include "mtrain/base/error.h"
 #include "mtrain/config/yaml_write.h"
 
@@ -160,12 +161,27 @@ Node* Node::find(std::string_view path) {
 
 const Node& Node::at(std::string_view path) const {
   if (const Node* found = find(path)) return *found;
+  const std::vector<std::string> parts = parse_path(path).value_or(std::vector<std::string>{std::string(path)});
+  const Node* deepest = this;
+  std::string parent;
+  for (size_t i = 0; i + 1 < parts.size() && deepest->get(parts[i]); ++i) {
+    deepest = deepest->get(parts[i]);
+    parent = join_path(parent, parts[i]);
+  }
   std::vector<std::string> keys;
-  for (const auto& entry : entries_) keys.push_back(entry.key);
+  for (const auto& entry : deepest->entries_) keys.push_back(join_path(parent, entry.key));
   auto near = nearest(path, keys, 1);
   throw Error(ErrorClass::config, cat("no setting ", path, where_ ? " in " + where_.text() : ""),
               near.empty() ? "" : "did you mean " + near[0] + "?");
 }
+
+namespace {
+std::string path_text(const std::vector<std::string>& parts) {
+  std::string out;
+  for (const auto& part : parts) out = join_path(out, part);
+  return out;
+}
+}  // namespace
 
 Node& Node::set(std::string_view path, Node value) {
   auto parts = parse_path(path);
@@ -181,6 +197,11 @@ Node& Node::set(std::string_view path, Node value) {
     }
     Node* next = child(*at, part);
     if (!next) {
+      if (at->is_list()) {
+        const std::string list = path_text({parts->begin(), parts->begin() + static_cast<std::ptrdiff_t>(i)});
+        throw Error(ErrorClass::config, cat("there is no item ", printable(part), ": ", printable(list), " has ", counted(at->size(), "item")),
+                    cat("append(…) adds an item: ", printable(list), "=append(VALUE)"));
+      }
       if (!at->is_map())
         throw Error(ErrorClass::config,
                     cat("cannot set ", printable(path), ": '", printable(part), "' would be inside ",

@@ -1,5 +1,7 @@
 #include "mtrain/config/units.h"
 
+#include <algorithm>
+#include <array>
 #include <charconv>
 #include <cmath>
 #include <limits>
@@ -73,16 +75,36 @@ struct Split {
   const Word* word = nullptr;  // null: none was said
 };
 
-/// The parts of a text; nothing when it does not begin like a number or ends with one.
+/// How long the exponent is that a text begins with, "e-3"; 0 for none.
+size_t exponent_size(std::string_view text) {
+  if (!text.starts_with('e') && !text.starts_with('E')) return 0;
+  size_t sign = text.size() > 1 && (text[1] == '-' || text[1] == '+') ? 1 : 0, i = 1 + sign;
+  while (i < text.size() && std::isdigit(static_cast<unsigned char>(text[i]))) ++i;
+  return i > 1 + sign ? i : 0;
+}
+
+/// 1e-3 as 0.001, so that its digits can be counted.
+std::string without_exponent(std::string_view number) {
+  if (number.find_first_of("eE") == std::string_view::npos) return std::string(number);
+  std::array<char, 512> buffer{};
+  auto value = parse_number(number).value_or(0);
+  auto end = std::to_chars(buffer.data(), buffer.data() + buffer.size(), value, std::chars_format::fixed);
+  return {buffer.data(), end.ptr};
+}
+
+/// The number that a text with a word behind it begins with.
 std::optional<std::string_view> number_part(std::string_view text) {
   size_t i = text.starts_with('-') || text.starts_with('+') ? 1 : 0, digits = 0;
   for (; i < text.size() && (std::isdigit(static_cast<unsigned char>(text[i])) || text[i] == '.'); ++i)
     digits += text[i] != '.';
   if (digits == 0 || i == text.size()) return std::nullopt;
+  i += exponent_size(text.substr(i));
+  if (i == text.size()) return std::nullopt;
   std::string_view number = text.substr(0, i);
   NodeKind kind = resolve_scalar(number);
-  bool letters = std::isalpha(static_cast<unsigned char>(text.back())) != 0;
-  if (!letters || (kind != NodeKind::integer && kind != NodeKind::number)) return std::nullopt;
+  auto in_word = [](unsigned char c) { return std::isalpha(c) != 0 || c == '_' || c == ' '; };
+  const bool word = std::all_of(text.begin() + static_cast<std::ptrdiff_t>(i), text.end(), in_word) && text.back() != ' ';
+  if (!word || (kind != NodeKind::integer && kind != NodeKind::number)) return std::nullopt;
   return number;
 }
 
@@ -107,12 +129,9 @@ Quantity unknown(std::string_view text, std::string_view number) {
   Quantity out;
   std::string_view rest = text.substr(number.size());
   out.fault = cat("'", visible(rest, 30), "' is neither a magnitude nor a unit");
-  if (rest.starts_with('#'))
-    out.help = cat("write a space before the '#' of a comment: ", number, " ", visible(rest, 30));
-  else if (rest.starts_with('K'))
-    out.help = cat("write ", number, "k for thousands or ", number, "Ki for times 1024");
-  else
-    out.help = "magnitudes are k M G B T and Ki Mi Gi Ti, times ms s m h d";
+  out.likely = rest.starts_with('K');
+  out.help = out.likely ? cat("write ", number, "k for thousands or ", number, "Ki for times 1024")
+                        : "magnitudes are k M G B T and Ki Mi Gi Ti, times ms s m h d";
   return out;
 }
 
@@ -173,7 +192,7 @@ std::optional<Quantity> parse_quantity(std::string_view text, std::string_view u
     return wrong;
   }
   bool converts = split->word && time;
-  return scaled(*number, *split->magnitude, converts ? split->word->scale : 1, converts ? own->scale : 1);
+  return scaled(without_exponent(*number), *split->magnitude, converts ? split->word->scale : 1, converts ? own->scale : 1);
 }
 
 }  // namespace mtrain

@@ -17,6 +17,7 @@ struct Quantity {
   double value = 0;
   bool too_large = false;   // whole, but beyond 64 bits
   std::string fault, help;  // of another dimension, or no such unit; then there is no number
+  bool likely = false;      // whether `help` names what was meant
 };
 
 /// Nothing when the text is no number followed by letters. `unit` of the setting: "tokens", "s", "min",

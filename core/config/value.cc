@@ -1,27 +1,35 @@
 #include "mtrain/config/value.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
+#include "mtrain/base/counted.h"
 #include "mtrain/base/text.h"
+#include "mtrain/config/meant_values.h"
 #include "mtrain/config/schema.h"
+#include "mtrain/config/share.h"
 #include "mtrain/config/units.h"
 #include "mtrain/config/yaml_write.h"
 
 namespace mtrain {
 namespace {
 
+constexpr std::string_view kPythonNone = "None";  // a text only in quotes, where null may be meant
+
 /// Reads the scalars of one setting; every fault goes to the report with the scalar's own place.
 class ScalarReader {
  public:
-  ScalarReader(const FieldSpec& spec, const std::string& path, Report& report)
-      : spec_(spec), path_(path), report_(report) {}
+  /// `helps`: whether a fault names the value that was probably meant.
+  ScalarReader(const FieldSpec& spec, const std::string& path, Report& report, bool helps = true)
+      : spec_(spec), path_(path), report_(report), helps_(helps) {}
 
   std::optional<bool> boolean(const Node& node) const {
     if (node.is(NodeKind::boolean)) return node.as_bool();
     auto& fault = wrong(node, "true or false");
-    std::string meant = node.is_scalar() ? boolean_trap(node.as_text()) : "";
-    if (!meant.empty()) fault.fix(cat("write ", meant, node.quoted() ? " without quotes" : ""));
+    std::string trap = node.is_scalar() ? boolean_trap(node.as_text()) : "";
+    if (!trap.empty()) fault.fix(cat("write ", trap, node.quoted() ? " without quotes" : ""));
+    else fault.fix(meant(node, [](const ScalarReader& r, const Node& n) { return r.boolean(n); }));
     return std::nullopt;
   }
 
@@ -68,6 +76,11 @@ class ScalarReader {
 
   std::optional<std::string> string(const Node& node) const {
     if (!node.is_scalar() || node.is_null()) return string_fault(node), std::nullopt;
+    const bool python_none = spec_.nullable && node.is(NodeKind::string) && !node.quoted() && node.as_text() == kPythonNone;
+    if (python_none) {
+      wrong(node, "a string or null").fix("write null, or \"None\" in quotes for the text");
+      return std::nullopt;
+    }
     if (!chosen(node, node.as_text())) return std::nullopt;
     return node.as_text();
   }
@@ -87,6 +100,22 @@ class ScalarReader {
   }
 
  private:
+  /// The help that names the values that the text may stand for, of those that `read` takes.
+  template <class Read>
+  std::string meant(const Node& node, Read read) const {
+    if (!helps_ || !node.is_scalar() || spec_.secret || node.confidential()) return {};
+    return meant_help(node.as_text(), [&](const std::string& text) {
+      Report ignored;
+      return read(ScalarReader(spec_, path_, ignored, false), Node::plain(text)).has_value();
+    });
+  }
+
+  bool wants_integer() const { return spec_.type == FieldType::integer || spec_.type == FieldType::integer_list; }
+  std::string meant_number(const Node& node) const {
+    if (wants_integer()) return meant(node, [](const ScalarReader& r, const Node& n) { return r.integer(n); });
+    return meant(node, [](const ScalarReader& r, const Node& n) { return r.number(n); });
+  }
+
   /// What a text such as 4k or 30m means here.
   std::optional<Quantity> quantity_of(const Node& node) const {
     if (!node.is(NodeKind::string) || (node.quoted() && !node.is_verbatim())) return std::nullopt;
@@ -96,8 +125,9 @@ class ScalarReader {
     return Node::plain(text).at_location(given.loc()).adopt_provenance(given);
   }
   void quantity_fault(const Node& node, const Quantity& quantity) const {
-    auto& fault = add("wrong-type", node, cat(visible(node.as_text(), 60), " ", quantity.fault));
-    if (!quantity.help.empty()) fault.fix(quantity.help);
+    auto& fault = add("wrong-type", node, cat(visible(node.as_text(), 60), quantity.fault.starts_with('\'') ? ": " : " ", quantity.fault));
+    std::string help = quantity.likely ? "" : meant_number(node);
+    fault.fix(help.empty() ? quantity.help : std::move(help));
   }
 
   void string_fault(const Node& node) const {
@@ -111,30 +141,48 @@ class ScalarReader {
   void integer_fault(const Node& node) const {
     if (node.is(NodeKind::integer)) return range(node, "does not fit 64 bits");
     auto& fault = wrong(node, "an integer");
-    if (!node.is_scalar()) return;
-    const std::string& text = node.as_text();
-    std::string trap = number_trap(text);
-    bool meant = parse_exact_integer(text) || parse_quantity(text, spec_.unit);
-    if (node.quoted() && meant)
-      fault.fix(cat("write ", text, " without quotes"));
-    else if (!trap.empty())
-      fault.fix("write " + trap);
-    else if (auto value = parse_number(text);
-             value && std::trunc(*value) == *value && std::abs(*value) < 1e15)
-      fault.fix(cat("write ", static_cast<int64_t>(*value)));
+    std::string help = meant_number(node);
+    auto value = parse_number(node.as_text());
+    if (value && std::trunc(*value) == *value && std::abs(*value) < 1e15) {  // 3.0, and 1.000, which may be a thousand
+      std::string whole = cat("write ", static_cast<int64_t>(*value));
+      help = help.empty() ? whole : cat(whole, " or ", help.substr(std::string_view("write ").size()));
+    }
+    number_help(fault, node, std::move(help));
   }
 
   void number_fault(const Node& node) const {
     auto& fault = wrong(node, "a number");
-    if (!node.is_scalar()) return;
+    number_help(fault, node, meant_number(node));
+  }
+
+  /// `meant`: what helps where the text is neither a number in quotes nor one of another reader of YAML.
+  void number_help(Diagnostic& fault, const Node& node, std::string meant) const {
+    if (!node.is_scalar()) {
+      if (node.is_list() && node.size() == 1 && node.items()[0].is_scalar()) fault.fix(cat("write ", node.items()[0].as_text(), " without the brackets"));
+      return;
+    }
     const std::string& text = node.as_text();
-    std::string trap = number_trap(text);
-    if (node.quoted() && (parse_number(text) || parse_quantity(text, spec_.unit)))
-      fault.fix(cat("write ", text, " without quotes"));
-    else if (!trap.empty())
-      fault.fix("write " + trap);
-    else if (text.find(',') != std::string::npos)
-      fault.fix("write a decimal point, not a comma");
+    const std::string trap = number_trap(text);
+    const bool number = wants_integer() ? parse_exact_integer(text).has_value() : parse_number(text).has_value();
+    if (node.quoted() && (number || parse_quantity(text, spec_.unit))) fault.fix(cat("write ", text, " without quotes"));
+    else if (!trap.empty()) fault.fix("write " + trap);
+    else if (!meant.empty()) fault.fix(std::move(meant));
+    else if (spec_.nullable && text == kPythonNone) fault.fix("write null");
+    else if (text.ends_with('%') && parse_share(text)) fault.fix("write the number itself: this setting is no share of another one");
+    else if (is_product(text)) fault.fix(cat("write \"${= ", text, "}\" to compute it"));
+    else if (!text.starts_with('$') && !spec_.doc.empty()) fault.note(spec_.doc);
+    else if (is_shell_variable(text)) fault.fix(cat("write \"${oc.env:", text.substr(1), "}\" for a variable of the environment"));
+  }
+
+  /// "2 * 8", "1/1000"
+  static bool is_product(std::string_view text) {
+    return text.find_first_not_of("0123456789.+-*/() eE") == std::string_view::npos && text.find_first_of("*/") != std::string_view::npos &&
+           std::isdigit(static_cast<unsigned char>(text.front())) && std::isdigit(static_cast<unsigned char>(text.back()));
+  }
+  /// "$STEPS"
+  static bool is_shell_variable(std::string_view text) {
+    if (text.size() < 2 || text[0] != '$') return false;
+    return std::all_of(text.begin() + 1, text.end(), [](char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_'; });
   }
 
   void range(const Node& node, const std::string& fault) const {
@@ -160,16 +208,23 @@ class ScalarReader {
     for (const auto& choice : spec_.choices)
       if (choice == text) return true;
     auto& fault = add("bad-choice", node,
-                      cat("wanted one of ", join(spec_.choices, ", "), "; got ", visible(text, 60)));
+                      cat("wanted one of ", choices_text(spec_), "; got ", text.empty() ? "an empty text" : visible(text, 60)));
+    fault.fix(meant(node, [](const ScalarReader& r, const Node& n) { return r.string(n); }));
     auto near = nearest(text, spec_.choices, 1);
-    if (!near.empty()) fault.fix(cat("did you mean ", near[0], "?"));
+    if (fault.help.empty() && !near.empty()) fault.fix(cat("did you mean ", near[0], "?"));
     return false;
   }
 
   const FieldSpec& spec_;
   const std::string& path_;
   Report& report_;
+  bool helps_;
 };
+
+/// "(1, 2)" of other languages as "1, 2".
+std::string_view without_parentheses(std::string_view text) {
+  return text.starts_with('(') && text.ends_with(')') ? text.substr(1, text.size() - 2) : text;
+}
 
 template <class T, class Read>
 std::optional<FieldValue> read_list(const Node& node, const FieldSpec& spec, const std::string& path,
@@ -177,13 +232,15 @@ std::optional<FieldValue> read_list(const Node& node, const FieldSpec& spec, con
   if (!node.is_list()) {
     auto& fault = ScalarReader(spec, path, report).wrong(node, cat("a ", name(spec.type)));
     const bool dashes = node.is(NodeKind::string) && !node.quoted() && node.as_text().starts_with('-');
+    const bool commas = node.is(NodeKind::string) && !node.quoted() && node.as_text().find(',') != std::string::npos;
     if (dashes) fault.fix("start each item with '-' and a space");
+    else if (commas) fault.fix(cat("write [", visible(without_parentheses(node.as_text()), 60), "]"));
     else if (node.is_scalar() && !node.is_null()) fault.fix(cat("write [", brief(node), "]"));
     return std::nullopt;
   }
   if (spec.list_size >= 0 && node.size() != static_cast<size_t>(spec.list_size)) {
     ScalarReader(spec, path, report)
-        .add("list-size", node, cat("wanted ", spec.list_size, " values, got ", node.size()));
+        .add("list-size", node, cat("wanted ", counted(spec.list_size, "value"), ", got ", node.size()));
     return std::nullopt;
   }
   std::vector<T> out;
@@ -214,7 +271,7 @@ struct ToNode {
   Node operator()(bool v) const { return Node::boolean(v); }
   Node operator()(int64_t v) const { return Node::integer(v); }
   Node operator()(double v) const { return Node::plain(number_text(v, bits)); }
-  Node operator()(const std::string& v) const { return Node::string(v); }
+  Node operator()(const std::string& v) const { return v == kPythonNone ? Node::quoted_string(v) : Node::string(v); }
   Node operator()(const Node& v) const { return v; }
   template <class T>
   Node operator()(const std::vector<T>& values) const {

@@ -27,7 +27,7 @@ struct Event {
   std::string tag, value;
 };
 
-constexpr std::string_view kMissing = "???";
+constexpr std::string_view kMissing = "???", kStringTag = "tag:yaml.org,2002:str";
 
 /// The parser takes '?' in [ ] and { } for the start of a key, so ??? is handed to it as control characters,
 /// which no text can hold: one that no string of this text makes by an escape.
@@ -225,7 +225,7 @@ class YamlBuilder {
       // The parser says "null" for both an empty value and a written one; only the latter has a text.
       for (std::string_view word : {"~", "null", "Null", "NULL"})
         if (text_.at(event.offset).starts_with(word)) out.text_ = word;
-    } else if (event.tag == "!" || event.tag == "tag:yaml.org,2002:str") {
+    } else if (event.tag == "!" || event.tag == kStringTag) {
       out.kind_ = NodeKind::string;
       out.quoted_ = true;
     } else {
@@ -302,7 +302,7 @@ class YamlBuilder {
     charge(event, path);
     entry.key_where = text_.place(event.offset);
     bool is_scalar = event.type == Event::Type::scalar;
-    bool quoted = event.tag == "!" || event.tag == "tag:yaml.org,2002:str";
+    bool quoted = event.tag == "!" || event.tag == kStringTag;
     std::string fault;
     if (event.type == Event::Type::null)
       fault = "an empty key";
@@ -321,6 +321,8 @@ class YamlBuilder {
                                        entry.key_where, fault + " is not supported");
       if (entry.key == "<<")
         diagnostic.fix("write the settings out, or take them from another file through 'defaults:'");
+      else if (event.type == Event::Type::map_begin && event.offset > 0 && text_.text().substr(event.offset - 1).starts_with("{{"))
+        diagnostic.fix("{{ … }} is of templates: write ${section.key} for the value of another setting, or one '{'");
     }
     if (is_scalar || event.type == Event::Type::null)
       ++at;
@@ -350,6 +352,25 @@ bool check_last_quote(const TextIndex& text, const std::vector<Event>& events, R
     return false;
   }
   return true;
+}
+
+/// Refuses notations of other languages in unquoted texts: they would become a part of the value without a word.
+bool check_notation(const TextIndex& text, const std::vector<Event>& events, Report& report) {
+  constexpr size_t kMost = 20;
+  size_t found = 0;
+  for (const auto& event : events) {
+    if (event.type != Event::Type::scalar || event.tag == "!" || event.tag == kStringTag || found == kMost) continue;
+    auto mistake = foreign_notation(event.value);
+    if (!mistake) continue;
+    ++found;
+    // The value's lines are folded, so its offsets are not those of the text behind the first line.
+    size_t next = mistake->offset;
+    next_character(event.value, next);
+    const size_t at = text.text().find(event.value.substr(mistake->offset, next - mistake->offset), event.offset);
+    report.error("yaml-syntax", "", text.place(at == std::string_view::npos ? event.offset : at), std::move(mistake->message))
+        .fix(std::move(mistake->help));
+  }
+  return found == 0;
 }
 
 /// Refuses characters that deceive, except inside quoted strings.
@@ -396,7 +417,8 @@ std::optional<Node> load_yaml(SourcePtr source, Report& report, const YamlLimits
     YAML::Parser parser(stream);
     while (parser.HandleNextDocument(list)) {
     }
-    if (!check_last_quote(text, list.events, report) || !check_deceptive(text, list.events, report))
+    if (!check_last_quote(text, list.events, report) || !check_deceptive(text, list.events, report) ||
+        !check_notation(text, list.events, report))
       return std::nullopt;
     if (list.events.empty()) {
       Node empty;

@@ -1,14 +1,18 @@
 #include "mtrain/config/yaml_mistakes.h"
 
+#include <fmt/format.h>
+
 #include <cctype>
 #include <utility>
 
+#include "mtrain/base/counted.h"
 #include "mtrain/base/text.h"
 #include "mtrain/config/yaml_write.h"
 
 namespace mtrain {
 namespace {
 
+constexpr std::string_view kWideColon = "\uff1a";  // of Chinese and Japanese keyboards
 constexpr const char* kTabHelp = "YAML indents with spaces only: replace the tab with spaces, two for each level";
 
 /// A line of the text, without its line end and comment.
@@ -67,7 +71,7 @@ bool has_key_and_value(std::string_view words) {
   return end != std::string_view::npos && end + 1 < words.size();
 }
 
-std::string spaces(size_t count) { return cat(count, count == 1 ? " space" : " spaces"); }
+std::string spaces(size_t count) { return counted(count, "space"); }
 
 /// Reads the text up to where the parser stopped, and knows what is open there.
 class Scanner {
@@ -149,7 +153,8 @@ YamlMistake explained(const std::string& complaint, size_t offset) {
       {"illegal block entry", "a '-' where no list can start", "start the list on a line of its own"},
       {"illegal flow end", "a ']' or '}' without its opening one", "remove it, or add the opening one"},
       {"illegal map key", "a '?' where no key can be", "quote the text if it starts with '?'"},
-      {"the referenced anchor is not defined", "an alias without its anchor", "define &name above its use as *name"},
+      {"the referenced anchor is not defined", "an alias without its anchor",
+       "quote the text if it starts with '*'; define &name above its use as *name"},
       {"illegal EOF in scalar", "a quote without its closing one", "add the closing quote"},
       {"illegal character in scalar", "a character that cannot be in an unquoted text", "quote the text"},
       {"illegal document indicator in scalar", "'---' or '...' inside a quoted text", "add the closing quote"},
@@ -197,6 +202,24 @@ std::optional<YamlMistake> quote_mistake(const TextIndex& text, const Scanner& s
   return YamlMistake{begin, "this quote is not closed on its line", cat("add the closing ", text.text()[begin])};
 }
 
+/// What another notation has on a line without quotes.
+std::optional<YamlMistake> foreign_line(const Line& line) {
+  if (line.words.find_first_of("\"'") != std::string_view::npos) return std::nullopt;
+  auto found = foreign_notation(line.words);
+  if (found) found->offset += line.offset();
+  return found;
+}
+
+/// "[train]" above settings, as in TOML.
+std::optional<YamlMistake> toml_mistake(const Line& above) {
+  const std::string_view words = above.words;
+  if (!words.starts_with('[') || !words.ends_with(']')) return std::nullopt;
+  const std::string_view name = trim(words.substr(1, words.size() - 2));
+  if (name.empty() || name.find_first_of(",[]{}: ") != std::string_view::npos) return std::nullopt;
+  return YamlMistake{above.offset(), cat("'", visible(words, 60), "' begins a section in TOML, and a list in YAML"),
+                     cat("write `", visible(name, 60), ":`, and its settings below as lines `key: value`, indented by 2 spaces")};
+}
+
 /// A ':' where the parser expects none.
 std::optional<YamlMistake> colon_mistake(const TextIndex& text, size_t offset) {
   const Lines lines(text.text());
@@ -209,10 +232,13 @@ std::optional<YamlMistake> colon_mistake(const TextIndex& text, size_t offset) {
   }
   auto above = lines.above(line);
   if (!above) return std::nullopt;
-  if (key_end(above->words) == std::string_view::npos && !above->words.starts_with('-')) {
+  if (auto foreign = foreign_line(*above)) return foreign;
+  if (key_end(above->words) == std::string_view::npos && !above->words.starts_with("- ")) {
     std::string meant = meant_entry(above->words);
-    if (meant.empty() && above->indent < line.indent) meant = cat(visible(above->words, 60), ":");
-    if (!meant.empty()) return YamlMistake{above->offset(), "this line has no ': ' between a key and its value", cat("write `", meant, "`")};
+    const bool word = above->words.find_first_of(" \t(){}[]<>=,;\"'") == std::string_view::npos;
+    if (meant.empty() && word && above->indent < line.indent) meant = cat(visible(above->words, 60), ":");
+    return YamlMistake{above->offset(), "this line has no ': ' between a key and its value",
+                       meant.empty() ? "write `key: value`, or '#' before a comment" : cat("write `", meant, "`")};
   }
   if (has_key_and_value(above->words) && line.indent > above->indent)
     return YamlMistake{line.offset(), cat("this line is indented deeper than '", visible(above->words.substr(0, key_end(above->words)), 40),
@@ -225,6 +251,10 @@ std::optional<YamlMistake> colon_mistake(const TextIndex& text, size_t offset) {
 std::optional<YamlMistake> indentation_mistake(const TextIndex& text, size_t offset) {
   const Lines lines(text.text());
   const Line line = lines.at(offset);
+  if (auto above = lines.above(line)) {
+    if (auto toml = toml_mistake(*above)) return toml;
+    if (above->words == "...") return YamlMistake{above->offset(), "'...' ends the recipe, and more stands below it", "remove this line"};
+  }
   std::vector<std::string> levels;
   size_t least = std::string::npos;
   for (auto above = lines.above(line); above && levels.size() < 4; above = lines.above(*above)) {
@@ -238,7 +268,91 @@ std::optional<YamlMistake> indentation_mistake(const TextIndex& text, size_t off
                      cat("indent it by ", join(levels, " or "))};
 }
 
+/// Whether hardly a line is one of YAML.
+bool is_prose(const TextIndex& text) {
+  constexpr size_t kLooked = 100, kFew = 4;
+  const Lines lines(text.text());
+  size_t at = 0, all = 0, entries = 0;
+  while (at < text.text().size() && all < kLooked) {
+    const Line line = lines.at(at);
+    at = std::min(text.text().find('\n', at), text.text().size() - 1) + 1;
+    if (line.empty()) continue;
+    ++all;
+    entries += key_end(line.words) != std::string_view::npos || line.words.starts_with("- ") ||
+               std::string_view("{}[]").find(line.words.back()) != std::string_view::npos;
+  }
+  return all >= kFew && 3 * entries < all;
+}
+
+YamlMistake mistake_at(const TextIndex& text, const std::string& complaint, size_t offset) {
+  if (auto tab = text.tab_in_indentation(offset)) return {*tab, "a tab in the indentation", kTabHelp};
+  const Scanner scan(text, offset);
+  auto found = may_be_unclosed(complaint) ? flow_mistake(text, scan) : std::nullopt;
+  if (!found) found = quote_mistake(text, scan, offset);
+  if (found) return *found;
+  if (text.first_on_line(offset)) found = foreign_line(Lines(text.text()).at(offset));
+  if (!found && complaint.find("illegal map value") != std::string::npos) found = colon_mistake(text, offset);
+  if (found) return *found;
+  const bool out_of_place = complaint.find("end of map not found") != std::string::npos ||
+                            complaint.find("end of sequence not found") != std::string::npos;
+  if (out_of_place && !text.first_on_line(offset)) {
+    const bool end = text.at(offset).starts_with(';') || text.at(offset).starts_with(','), quote = text.text()[offset - 1] == '\'';
+    return {offset, "text behind a value that is finished",
+            end     ? cat("remove the '", text.at(offset)[0], "'")
+            : quote ? "a ' inside '…' is written twice, or put the whole value in double quotes"
+                    : "quote the whole value"};
+  }
+  if (out_of_place) found = indentation_mistake(text, offset);
+  return found ? *found : explained(complaint, offset);
+}
+
+/// The character that looks like a blank and is none, in words; empty for any other.
+std::string false_blank(char32_t c) {
+  const bool blank = c == 0xA0 || c == 0x1680 || (c >= 0x2000 && c <= 0x200A) || c == 0x202F || c == 0x205F || c == 0x3000;
+  return blank ? cat(c == 0xA0 || c == 0x202F ? "a no-break space" : "a blank that is no space", fmt::format(" (U+{:04X})", static_cast<unsigned>(c))) : "";
+}
+
 }  // namespace
+
+std::optional<YamlMistake> foreign_notation(std::string_view plain) {
+  if (plain.find("${") == std::string_view::npos) {  // where // divides
+    const size_t comment = plain.starts_with("// ") || plain.starts_with("/* ") ? 0 : plain.find(" //");
+    if (comment != std::string_view::npos) {
+      const size_t at = plain.find('/', comment);
+      return YamlMistake{at, cat("'", plain.substr(at, 2), "' starts no comment in YAML"),
+                         "write '#' in its place, with a space before it; quote the text if it belongs to it"};
+    }
+  }
+  struct Row {
+    std::string_view start, message, help;
+  };
+  constexpr std::string_view kItem = "start each item with '-' and a space", kConflict = "resolve the conflict: keep one of the two sides";
+  constexpr Row kRows[] = {
+      {"\u2013 ", "'\u2013' starts no item of a list", kItem},
+      {"\u2014 ", "'\u2014' starts no item of a list", kItem},
+      {"\u2022 ", "'\u2022' starts no item of a list", kItem},
+      {"<<<<<<< ", "a mark of a merge conflict", kConflict},
+      {"=======", "a mark of a merge conflict", kConflict},
+      {">>>>>>> ", "a mark of a merge conflict", kConflict},
+      {"```", "'```' begins or ends a block in Markdown", "remove this line"},
+  };
+  for (const Row& row : kRows)
+    if (plain.starts_with(row.start)) return YamlMistake{0, std::string(row.message), std::string(row.help)};
+  constexpr std::string_view kQuotes[] = {"\u201c", "\u201d", "\u201e", "\u2018", "\u2019"};
+  for (std::string_view quote : kQuotes)
+    if (plain.starts_with(quote)) {
+      std::string_view inside = plain.substr(quote.size());
+      for (std::string_view last : kQuotes)
+        if (inside.ends_with(last)) inside.remove_suffix(last.size());
+      return YamlMistake{0, cat("'", quote, "' is no quote in YAML"), cat("write \"", visible(inside, 60), "\", with the quotes of the keyboard")};
+    }
+  for (size_t at = 0; at < plain.size();) {
+    const size_t begin = at;
+    if (std::string name = false_blank(next_character(plain, at)); !name.empty())
+      return YamlMistake{begin, cat(name, " where YAML knows spaces only"), "replace it with a space; in a quoted text it can stay"};
+  }
+  return std::nullopt;
+}
 
 std::string meant_entry(std::string_view line) {
   line = trim(line);
@@ -248,8 +362,9 @@ std::string meant_entry(std::string_view line) {
   if (end == 0 || !std::isalpha(static_cast<unsigned char>(line[0]))) return {};
   std::string_view rest = line.substr(end);
   std::string_view value = trim(rest);
-  const bool separated = value.starts_with(':') || value.starts_with('=');
-  if (separated) value = trim(value.substr(1));
+  size_t separator = value.starts_with(':') || value.starts_with('=') ? 1 : value.starts_with(kWideColon) ? kWideColon.size() : 0;
+  const bool separated = separator > 0;
+  value = trim(value.substr(separator));
   if (value.empty() || value.find(':') != std::string_view::npos) return {};
   if (!separated && value.find(' ') != std::string_view::npos) return {};  // prose
   std::string out, closing;  // dots lead through sections: a.b is {b: …} of a
@@ -261,17 +376,9 @@ std::string meant_entry(std::string_view line) {
 }
 
 YamlMistake find_yaml_mistake(const TextIndex& text, const std::string& complaint, size_t offset) {
-  if (auto tab = text.tab_in_indentation(offset)) return {*tab, "a tab in the indentation", kTabHelp};
-  const Scanner scan(text, offset);
-  auto found = may_be_unclosed(complaint) ? flow_mistake(text, scan) : std::nullopt;
-  if (!found) found = quote_mistake(text, scan, offset);
-  if (found) return *found;
-  if (complaint.find("illegal map value") != std::string::npos) found = colon_mistake(text, offset);
-  const bool out_of_place = complaint.find("end of map not found") != std::string::npos ||
-                            complaint.find("end of sequence not found") != std::string::npos;
-  if (out_of_place && !text.first_on_line(offset)) return {offset, "text behind a value that is finished", "quote the whole value"};
-  if (out_of_place) found = indentation_mistake(text, offset);
-  return found ? *found : explained(complaint, offset);
+  YamlMistake out = mistake_at(text, complaint, offset);
+  if (is_prose(text)) out.help = "hardly a line of this file is `key: value`: is it a recipe?";
+  return out;
 }
 
 }  // namespace mtrain

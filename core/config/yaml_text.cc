@@ -16,6 +16,23 @@ constexpr size_t kBlock = 256;  // bytes between two known character counts
 bool starts_character(char c) {
   return (static_cast<unsigned char>(c) & 0xC0) != 0x80;
 }
+
+/// Every second byte of the beginning is 0.
+bool is_utf16(std::string_view raw) {
+  if (raw.starts_with("\xFE\xFF") || raw.starts_with("\xFF\xFE")) return true;
+  if (raw.size() < 4 || (raw[0] == 0) == (raw[1] == 0)) return false;
+  return (raw[0] == 0) == (raw[2] == 0) && (raw[1] == 0) == (raw[3] == 0);
+}
+
+/// Weights, archives and pictures: many control characters, of which a text has hardly one.
+bool is_binary(std::string_view raw) {
+  constexpr size_t kLooked = 1024, kFew = 4, kShare = 20;
+  const std::string_view begin = raw.substr(0, kLooked);
+  const auto controls = static_cast<size_t>(std::count_if(begin.begin(), begin.end(), [](unsigned char c) {
+    return c == 0x7F || (c < 0x20 && c != '\t' && c != '\n' && c != '\r');
+  }));
+  return controls >= kFew && controls * kShare > begin.size();
+}
 }  // namespace
 
 TextIndex::TextIndex(SourcePtr source) : source_(std::move(source)), text_(source_->text()), lines_{0} {
@@ -45,10 +62,13 @@ Location TextIndex::place(size_t offset) const {
 
 bool TextIndex::check_characters(Report& report) const {
   std::string_view raw = source_->text();
-  if (raw.starts_with("\xFE\xFF") || raw.starts_with("\xFF\xFE") ||
-      (raw.size() > 1 && (raw[0] == 0) != (raw[1] == 0))) {
+  if (is_utf16(raw)) {
     report.error("yaml-encoding", "", {source_, 1, 1}, "the file is in UTF-16 or UTF-32")
         .fix("save it as UTF-8");
+    return false;
+  }
+  if (is_binary(raw)) {
+    report.error("yaml-encoding", "", {source_, 0, 0}, "the file is binary: it is no recipe").fix("a recipe is a text file in YAML");
     return false;
   }
   size_t bad = 0;
@@ -69,8 +89,9 @@ bool TextIndex::check_characters(Report& report) const {
     report
         .error("yaml-encoding", "", place(i),
                fmt::format("the control character 0x{:02x}", static_cast<unsigned>(c)))
-        .fix(c == '\r' ? "end lines with a line feed"
+        .fix(c == '\r' ? "end lines with a line feed (0x0a) instead, here and wherever there is a 0x0d"
                        : "remove it; in double quotes it can be written as an escape");
+    if (c == '\r') break;
   }
   return errors == 0;
 }

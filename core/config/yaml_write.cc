@@ -5,6 +5,8 @@
 #include <algorithm>
 
 #include "mtrain/base/text.h"
+#include "mtrain/config/share.h"
+#include "mtrain/config/yaml_mistakes.h"
 
 namespace mtrain {
 namespace {
@@ -12,12 +14,14 @@ namespace {
 /// Texts that a reader of YAML 1.1 or 1.2 would not take for a string.
 bool reads_as_other(std::string_view text) {
   return resolve_scalar(text) != NodeKind::string || !boolean_trap(text).empty() ||
-         !number_trap(text).empty();
+         !number_trap(text).empty() || text == "None" || foreign_notation(text);
 }
 
 /// Safe as an unquoted scalar in both block and flow style. Deliberately narrower than YAML allows.
 bool plain_is_safe(std::string_view text) {
   if (text.empty() || reads_as_other(text)) return false;
+  // 5%, which in quotes would be a text and no share.
+  if (text.find_first_of(" \t\r\n") == std::string_view::npos && parse_share(text)) return true;
   auto word = [](char c) {
     return std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '/' || c == '.' || c == '$';
   };

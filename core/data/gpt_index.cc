@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "mtrain/base/checked.h"
+#include "mtrain/base/counted.h"
 #include "mtrain/base/error.h"
 #include "mtrain/data/numpy_random.h"
 
@@ -101,14 +102,13 @@ GptIndex build_gpt_index(std::span<const int32_t> lengths, int64_t first, const 
   MT_CHECK(config.num_samples >= Dataset::kOneEpoch, "num_samples ", config.num_samples);
   const auto count = static_cast<int64_t>(lengths.size());
   MT_USER_CHECK(first + count <= INT32_MAX, ErrorClass::data,
-                cat("the split has ", count, " sequences; Megatron's index counts 2147483647 at most"),
+                cat("the split has ", counted(count, "sequence"), "; Megatron's index counts 2147483647 at most"),
                 "split the dataset into several and blend them");
   GptIndex index;
   index.tokens_per_epoch = std::accumulate(lengths.begin(), lengths.end(), int64_t{0});
   if (index.tokens_per_epoch < config.seq_length + config.extra_tokens) {
     throw Error(ErrorClass::data,
-                cat("the ", count, " documents hold ", index.tokens_per_epoch,
-                    " tokens, but one sample takes ", config.seq_length + config.extra_tokens,
+                cat("the split has ", counted(count, "document"), " with ", counted(index.tokens_per_epoch, "token"), ", but one sample takes ", config.seq_length + config.extra_tokens,
                     config.extra_tokens > 0 ? cat(" (seq_length ", config.seq_length, " and the next token)") : ""),
                 "add data, give this split a larger share, or lower model.seq_length");
   }

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "mtrain/base/error.h"
+#include "mtrain/base/text.h"
 
 namespace mtrain {
 namespace {
@@ -64,12 +65,28 @@ std::vector<fs::path> files_below(const fs::path& folder, InputFormat wanted) {
   return out;
 }
 
+/// What is in the folder of a file that is not there, for who has mistyped its name.
+[[noreturn]] void no_input(const fs::path& path) {
+  constexpr size_t kMostListed = 1000;
+  const fs::path folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
+  std::vector<std::string> names;
+  std::error_code fault;
+  for (fs::directory_iterator it(folder, fault), end; !fault && it != end && names.size() < kMostListed; it.increment(fault))
+    names.push_back(it->path().filename().string());
+  const auto near = nearest(path.filename().string(), names, 1);
+  const bool no_folder = !fs::is_directory(folder, fault);
+  throw Error(ErrorClass::io, cat("--input ", printable(path.string()), ": ", no_folder ? cat("there is no folder ", printable(folder.string())) : std::string("there is no such file or folder")),
+              near.empty() ? "name a file of text or of JSON lines, a folder of them, or - for standard input"
+                           : cat("did you mean ", printable(path.has_parent_path() ? (folder / near.front()).string() : near.front()), "?"));
+}
+
 }  // namespace
 
 std::vector<fs::path> input_files(const PrepareOptions& options) {
   std::vector<fs::path> out;
   for (const auto& input : options.inputs) {
     std::error_code ignored;
+    if (input != "-" && fs::status(input, ignored).type() == fs::file_type::not_found) no_input(input);
     if (!fs::is_directory(input, ignored)) {
       out.push_back(input);
       continue;

@@ -7,6 +7,7 @@
 #include <thread>
 #include <utility>
 
+#include "mtrain/base/counted.h"
 #include "mtrain/base/error.h"
 #include "mtrain/base/plugin_call.h"
 
@@ -132,7 +133,7 @@ class Loader::Worker {
     if (!has(first)) {
       throw Error(
           ErrorClass::data,
-          cat("the dataset is exhausted: it has ", source_.size(), " samples and the step wants samples ",
+          cat("the dataset is exhausted: it has ", counted(source_.size(), "sample"), " and the step wants samples ",
               first, " to ", first + config_.global_batch_size() - 1),
           "lower train.steps or add data");
     }

@@ -8,6 +8,7 @@
 #include <set>
 #include <thread>
 
+#include "mtrain/base/counted.h"
 #include "mtrain/base/error.h"
 #include "mtrain/data/batch_encoder.h"
 #include "mtrain/data/indexed_writer.h"
@@ -59,6 +60,9 @@ class Preparation {
     MT_USER_CHECK(reader_.json_only() || (!options.key_names && options.json_keys.size() == 1),
                   ErrorClass::config, "--json-keys is for JSON lines, but an input is text",
                   "prepare texts on their own");
+    MT_USER_CHECK(!reader_.json_only() || (options.split_on == SplitOn::file && options.document_bytes == 0), ErrorClass::config,
+                  "--split-on and --document-bytes divide text, and each JSON line is a document",
+                  "leave them out, or make several lines of a long one");
     report_.outputs = output_names(options);
     report_.bytes_total = reader_.file_bytes_total();
   }
@@ -154,7 +158,7 @@ class Preparation {
     ++(bad.mended ? report_.replaced : report_.skipped);
     if (report_.bad.size() < kBadTold) report_.bad.push_back(place + bad.fault);
     MT_USER_CHECK(report_.replaced + report_.skipped <= options_.max_bad, ErrorClass::data,
-                  cat(place, "more than ", options_.max_bad, " broken lines; this one ", bad.fault),
+                  cat(place, "more than ", counted(options_.max_bad, "broken line"), "; this one ", bad.fault),
                   "look at the file, or raise --max-bad");
   }
 

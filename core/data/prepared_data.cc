@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "mtrain/base/counted.h"
 #include "mtrain/base/error.h"
 #include "mtrain/base/log.h"
 #include "mtrain/data/tokenizer_record.h"
@@ -82,7 +83,7 @@ PreparedData::Blend PreparedData::open_blend(const std::string& name, const std:
                 cat("give the prefix of one prepared pair as dataset.", name, ", or several as dataset.", name, "s"));
   const std::string weights_name = name.substr(0, name.size() - 4) + "weights";
   MT_USER_CHECK(weights.empty() || weights.size() == paths.size(), ErrorClass::config,
-                cat("dataset.", weights_name, " has ", weights.size(), " values for ", paths.size(), " dataset.", name, "s"),
+                cat("dataset.", weights_name, " has ", counted(weights.size(), "value"), " for ", paths.size(), " dataset.", name, "s"),
                 "give one weight for each path");
   if (!weights.empty()) normalize_weights(weights);
   Blend blend{name, {}, weights};
@@ -193,10 +194,12 @@ SequenceRange PreparedData::range_of(const File& file, Split which) const {
     auto size = [&](size_t i) { return ranges[i].end - ranges[i].begin; };
     throw Error(
         ErrorClass::data,
-        cat("the ", name(which), " split of ", file->prefix().string(), " is empty: its ", count, " documents at the shares ",
-            settings_.split, " give ", size(0), " to train, ", size(1), " to valid and ", size(2), " to test"),
-        "change dataset.split, set dataset.valid_path, or prepare the text as more documents (--split-on "
-        "blank-lines)");
+        cat("the ", name(which), " split of ", file->prefix().string(), " is empty: its ", counted(count, "document"),
+            " at the shares ", settings_.split, count == 1 ? " gives " : " give ", size(0), " to train, ", size(1), " to valid and ", size(2), " to test"),
+        cat(count > 1 ? "change dataset.split, or " : "",
+            "prepare the text as more documents (data prepare --split-on lines, --split-on blank-lines or --document-bytes N)",
+            which == Split::train ? "" : cat("; or set dataset.", name(which), "_path to a pair of its own"),
+            which == Split::valid ? "; or do without: validation.steps=0" : ""));
   }
   return range;
 }
@@ -278,7 +281,7 @@ PreparedData::Source PreparedData::blend_by_size(const Blend& from, Split which,
   const int64_t total = std::accumulate(sizes.begin(), sizes.end(), int64_t{0});
   MT_USER_CHECK(
       num_samples <= total, ErrorClass::data,
-      cat("the ", name(which), " split of dataset.", from.name, "s has ", total, " samples, but ", num_samples, " are wanted"),
+      cat("the ", name(which), " split of dataset.", from.name, "s has ", counted(total, "sample"), " of the ", num_samples, " that are wanted"),
       cat("give dataset.", from.name.substr(0, from.name.size() - 4),
           "weights, with which the data repeats, or ask for fewer samples"));
   return std::make_unique<BlendSource>(std::move(sources), blend(normalize_weights(weights), num_samples));

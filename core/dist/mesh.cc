@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "mtrain/base/counted.h"
 #include "mtrain/comm/planned.h"
 
 namespace mtrain {
@@ -10,7 +11,7 @@ Mesh::Mesh(Communicator& world, MeshLayout layout) : world_(&world), layout_(std
   MT_USER_CHECK(world.size() == layout_.num_ranks(), ErrorClass::config,
                 cat("the mesh ", layout_.to_text(), " is made for ", layout_.num_ranks(),
                     " ranks, but the job has ", world.size()),
-                cat("start ", layout_.num_ranks(), " ranks, or choose other sizes under dist"));
+                cat("start ", counted(layout_.num_ranks(), "rank"), ", or choose other sizes under dist"));
   for (const AxisSpec& axis : layout_.axes()) make(axis.name, axis.name);
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "mtrain/base/counted.h"
 #include "mtrain/base/error.h"
 
 namespace mtrain {
@@ -95,7 +96,7 @@ std::string heading(std::span<const MeshLayout> views, const MeshPictureOptions&
   int64_t ranks = views[0].num_ranks(), nodes = num_nodes(ranks, options.ranks_per_node);
   Row texts;
   for (const MeshLayout& view : views) texts.push_back(view.to_text());
-  return cat(ranks, ranks == 1 ? " rank on " : " ranks on ", nodes, nodes == 1 ? " node of " : " nodes of ",
+  return cat(counted(ranks, "rank"), " on ", counted(nodes, "node"), " of ",
              options.ranks_per_node, ": ", join(texts, " = "));
 }
 
@@ -120,7 +121,7 @@ std::string rank_table(const std::vector<Shown>& shown, int64_t ranks, const Mes
 
 std::string more_ranks(int64_t ranks, const MeshPictureOptions& options) {
   int64_t more = ranks - options.max_ranks;
-  return more > 0 ? cat("and ", more, more == 1 ? " more rank" : " more ranks") : "";
+  return more > 0 ? cat("and ", counted(more, "more rank")) : "";
 }
 
 // Drawing. Units are pixels.

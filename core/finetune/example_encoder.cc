@@ -35,6 +35,38 @@ bool has_template_file(const fs::path& folder) {
   return read_file(folder / "tokenizer_config.json").find("\"chat_template\"") != std::string::npos;
 }
 
+/// What a call of a function is named, in either form: {"function": {"name"}} or {"name"}.
+const chat::Value* called_name(const chat::Value& call) {
+  if (!call.is(chat::Value::Kind::map)) return nullptr;
+  const chat::Value* function = call.as_map().find("function");
+  const bool nested = function && function->is(chat::Value::Kind::map);
+  const chat::Value* name = (nested ? function->as_map() : call.as_map()).find("name");
+  return name && name->is(chat::Value::Kind::text) ? name : nullptr;
+}
+
+/// Whether `part` stands in the text, written by whom it is of.
+bool is_written(const chat::Text& text, const chat::Text& part) {
+  for (size_t at = text.bytes.find(part.bytes); at != std::string::npos; at = text.bytes.find(part.bytes, at + 1))
+    if (part.bytes.empty() || text.origins[at] == part.origins[0]) return true;
+  return false;
+}
+
+/// Where a template leaves a call out, what is learnt in its place is to say nothing.
+void require_calls(const chat::Value& messages, const chat::Text& text, const std::string& template_name) {
+  for (size_t i = 0; i < messages.items().size(); ++i) {
+    const chat::Value* calls = messages.items()[i].as_map().find("tool_calls");
+    if (!calls || !calls->is(chat::Value::Kind::list)) continue;
+    for (const chat::Value& call : calls->items()) {
+      const chat::Value* name = called_name(call);
+      MT_USER_CHECK(!name || is_written(text, name->as_text()), ErrorClass::data,
+                    cat("message ", i, " calls the function '", printable(name->as_text().bytes, 60), "', which the chat template ",
+                        printable(template_name), " leaves out"),
+                    "take a template that writes calls, such as the model's own, by dataset.template_path; or leave such records out by "
+                    "dataset.on_bad=skip");
+    }
+  }
+}
+
 }  // namespace
 
 ExampleEncoder::ExampleEncoder(const Tokenizer& tokenizer, const EncoderOptions& options)
@@ -111,6 +143,7 @@ TokenizedExample ExampleEncoder::chat(const Example& example) const {
   input.special_tokens = special_tokens_;
   input.now = date_;
   const chat::RenderedChat rendered = template_->render_masked(input);
+  require_calls(input.messages, rendered.text, file_.name);
   std::vector<uint8_t> learnt;
   mark_learnt(rendered, example, learnt);
   ChatTokens tokens = encode_chat(rendered.text, tokenizer_);

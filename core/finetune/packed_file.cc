@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "mtrain/base/counted.h"
 #include "mtrain/base/error.h"
 #include "mtrain/base/hash.h"
 #include "mtrain/data/indexed_writer.h"
@@ -190,13 +191,13 @@ void PackedFile::check_packs(const Manifest& manifest, const PackedOrigin& wante
   const fs::path idx = idx_path(prefix_), bin = bin_path(prefix_), other = idx_path(learnt_.prefix());
   check(
       ids_.num_documents() == manifest.packs && ids_.num_sequences() == manifest.records && ids_.num_tokens() == manifest.tokens,
-      idx, "has ", ids_.num_sequences(), " records of ", ids_.num_tokens(), " tokens in ", ids_.num_documents(),
-      " packs, wanted ", manifest.records, " of ", manifest.tokens, " in ", manifest.packs);
+      idx, "has ", counted(ids_.num_sequences(), "record"), " of ", counted(ids_.num_tokens(), "token"), " in ", counted(ids_.num_documents(), "pack"),
+      ", wanted ", manifest.records, " of ", manifest.tokens, " in ", manifest.packs);
   check(manifest.packs > 0, idx, "has no packs");
   check(learnt_.num_documents() == manifest.packs && learnt_.num_sequences() == manifest.records &&
             learnt_.num_tokens() == manifest.tokens,
-        other, "has ", learnt_.num_sequences(), " records of ", learnt_.num_tokens(), " tokens in ", learnt_.num_documents(),
-        " packs, wanted ", manifest.records, " of ", manifest.tokens, " in ", manifest.packs);
+        other, "has ", counted(learnt_.num_sequences(), "record"), " of ", counted(learnt_.num_tokens(), "token"), " in ", counted(learnt_.num_documents(), "pack"),
+        ", wanted ", manifest.records, " of ", manifest.tokens, " in ", manifest.packs);
   Checksums sums;
   for (int64_t pack = 0; pack < size(); ++pack) {
     int64_t places = 0;
@@ -226,7 +227,7 @@ void PackedFile::check_packs(const Manifest& manifest, const PackedOrigin& wante
 }
 
 std::string PackedFile::summary() const {
-  return cat(printable(prefix_.string()), " (packed): ", num_records(), " records in ", size(), " packs, ", num_learnt_, " of ",
+  return cat(printable(prefix_.string()), " (packed): ", counted(num_records(), "record"), " in ", counted(size(), "pack"), ", ", num_learnt_, " of ",
              ids_.num_tokens(), " tokens are learnt");
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "mtrain/base/counted.h"
 #include "mtrain/base/error.h"
 #include "mtrain/finetune/messages.h"
 #include "mtrain/finetune/record_file.h"
@@ -101,7 +102,7 @@ Preference read_preference(const Json& record, const std::string& format, const 
 }
 
 std::string PreferenceFile::summary(int64_t seq_length) const {
-  std::string out = cat(printable(path.string()), " (", format, "): ", size(), " of ", records + bad, " records");
+  std::string out = cat(printable(path.string()), " (", format, "): ", size(), " of ", counted(records + bad, "record"));
   if (!pairs) out += cat(", ", std::count(good.begin(), good.end(), true), " of them good");
   if (too_long > 0) out += cat("; ", too_long, " left out for having more than ", seq_length, " tokens");
   if (untrained > 0) out += cat("; ", untrained, " left out because an answer is empty");

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "mtrain/base/counted.h"
 #include "mtrain/base/error.h"
 #include "mtrain/base/log.h"
 #include "mtrain/data/gpt_index.h"
@@ -14,6 +15,7 @@ namespace {
 
 constexpr size_t kBlock = 1024;       // records encoded at once
 constexpr size_t kFirstRecords = 16;  // that a format is detected by
+constexpr const char* kCutRemedy = "raise model.seq_length, or leave long records out by dataset.too_long=drop";
 
 TrainOn train_on_of(const std::string& name) {
   return name == "all" ? TrainOn::all : name == "last" ? TrainOn::last : TrainOn::assistant;
@@ -26,9 +28,10 @@ class FileLoader {
       : file_(file),
         settings_(settings),
         encoder_(encoder),
-        capacity_(settings.packing == "offline" && settings.packed_length > 0 ? settings.packed_length : seq_length),
         keep_places_(keep_places),
-        bad_(settings.records.on_bad == "skip", settings.records.max_bad) {}
+        bad_(settings.records.on_bad == "skip", settings.records.max_bad) {
+    file.longest = 1 + (settings.packing == "offline" && settings.packed_length > 0 ? settings.packed_length : seq_length);
+  }
 
   void run() {
     read_records(file_.path, bad_, [&](Json& record, const std::string& place) {
@@ -81,7 +84,7 @@ class FileLoader {
 
   void take(TokenizedExample& example, const std::string& place) {
     SftCounts& counts = file_.counts;
-    const auto limit = static_cast<size_t>(capacity_) + 1;
+    const auto limit = static_cast<size_t>(file_.longest);
     const bool cut = example.ids.size() > limit;
     if (cut) {
       MT_USER_CHECK(settings_.too_long != "fail", ErrorClass::data,
@@ -91,15 +94,23 @@ class FileLoader {
         ++counts.too_long;
         return;
       }
+    }
+    const int64_t all_learnt = example.ids.empty() ? 0 : std::count(example.trained.begin() + 1, example.trained.end(), 1);
+    if (cut) {
       example.ids.resize(limit);
       example.trained.resize(limit);
     }
-    const auto learnt = example.ids.empty() ? 0 : std::count(example.trained.begin() + 1, example.trained.end(), 1);
+    const int64_t learnt = example.ids.empty() ? 0 : std::count(example.trained.begin() + 1, example.trained.end(), 1);
     if (learnt == 0) {
-      ++counts.untrained;
+      ++(all_learnt > 0 ? counts.cut_all_learnt : counts.untrained);
+      if (counts.cut_all_learnt == 1 && all_learnt > 0) counts.first_cut_all_learnt = place;
       return;
     }
-    if (cut) ++counts.truncated;
+    if (cut) {
+      ++counts.truncated;
+      counts.cut_learnt += all_learnt - learnt;
+      if (all_learnt > learnt && counts.first_cut_learnt.empty()) counts.first_cut_learnt = place;
+    }
     counts.tokens += static_cast<int64_t>(example.ids.size());
     counts.trained_tokens += learnt;
     store_.add(example);
@@ -109,7 +120,6 @@ class FileLoader {
   SftFile& file_;
   const SftSettings& settings_;
   const ExampleEncoder& encoder_;
-  int64_t capacity_;
   bool keep_places_;
   BadRecords bad_;
   std::optional<RecordReader> reader_;
@@ -120,17 +130,27 @@ class FileLoader {
 
 }  // namespace
 
-std::string SftFile::summary(int64_t seq_length) const {
-  std::string out = cat(printable(path.string()), " (", format, "): ", examples->size(), " of ", counts.records + counts.bad,
-                        " records, ", counts.trained_tokens, " of ", counts.tokens, " tokens are learnt");
+std::string SftFile::summary() const {
+  std::string out = cat(printable(path.string()), " (", format, "): ", examples->size(), " of ", counted(counts.records + counts.bad, "record"), ", ",
+                        counts.trained_tokens, " of ", counts.tokens, " tokens are learnt");
   auto add = [&](int64_t count, const std::string& what) {
     if (count > 0) out += cat("; ", count, " ", what);
   };
-  add(counts.truncated, cat("cut to ", seq_length + 1, " tokens"));
-  add(counts.too_long, cat("left out for having more than ", seq_length + 1, " tokens"));
+  add(counts.truncated, cat("cut to ", longest, " tokens",
+                            counts.cut_learnt == 0 ? ""
+                                                   : cat(", without ", counts.cut_learnt, " of the tokens that should be learnt (first: ",
+                                                         counts.first_cut_learnt, ")")));
+  add(counts.cut_all_learnt, cat("left out because all that should be learnt of them is behind their first ", longest, " tokens (first: ",
+                                 counts.first_cut_all_learnt, ")"));
+  add(counts.too_long, cat("left out for having more than ", longest, " tokens"));
   add(counts.untrained, "left out because nothing in them is learnt");
   add(counts.bad, "broken ones left out");
   return out;
+}
+
+void SftFile::log_summary() const {
+  if (counts.cut_learnt == 0 && counts.cut_all_learnt == 0) return log_info(summary());
+  log_warn(summary(), "\n  help: ", kCutRemedy);
 }
 
 SftFile load_sft_file(const fs::path& path, const SftSettings& settings, const ExampleEncoder& encoder, int64_t seq_length,
@@ -138,8 +158,8 @@ SftFile load_sft_file(const fs::path& path, const SftSettings& settings, const E
   SftFile out;
   out.path = path;
   FileLoader(out, settings, encoder, seq_length, keep_places).run();
-  MT_USER_CHECK(out.examples->size() > 0, ErrorClass::data, cat("nothing to learn is left of ", out.summary(seq_length)),
-                "look at what the records become: mtrain data show");
+  MT_USER_CHECK(out.examples->size() > 0, ErrorClass::data, cat("nothing to learn is left of ", out.summary()),
+                out.counts.cut_all_learnt > 0 ? kCutRemedy : "look at what the records become: mtrain data show");
   out.digest = record_digest(path);
   return out;
 }

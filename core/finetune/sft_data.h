@@ -38,10 +38,13 @@ struct MT_API SftSettings {
 struct SftCounts {
   int64_t records = 0;                     // read
   int64_t bad = 0;                         // could not be read or rendered, and were left out
-  int64_t truncated = 0;                   // cut to fit a sample
+  int64_t truncated = 0;                   // cut to fit a sample, with something learnt left
+  int64_t cut_learnt = 0;                  // learnt tokens that were cut off those
+  int64_t cut_all_learnt = 0;              // left out because all that is learnt of them was cut off
   int64_t too_long = 0;                    // left out for their length
   int64_t untrained = 0;                   // left out because nothing in them is learnt
   int64_t trained_tokens = 0, tokens = 0;  // of what is left
+  std::string first_cut_learnt, first_cut_all_learnt;  // places of the first such records
 };
 
 /// One file, encoded. Immutable once made.
@@ -49,10 +52,13 @@ struct MT_API SftFile {
   fs::path path;
   std::string format, digest;
   SftCounts counts;
+  int64_t longest = 0;  // tokens that a sample takes of a record
   std::shared_ptr<const ExampleStore> examples;
   std::vector<std::string> places;  // of each example; only where asked for
-  /// "chats.jsonl (openai): 990 of 1000 records, 12345 of 54321 tokens are learnt; 10 cut to 4096 tokens; …"
-  std::string summary(int64_t seq_length) const;
+  /// "chats.jsonl (openai): 990 of 1000 records, 12345 of 54321 tokens are learnt; 10 cut to 4097 tokens; …"
+  std::string summary() const;
+  /// Logs the summary: as a warning with the remedies where learnt tokens were cut off.
+  void log_summary() const;
 };
 
 /// `seq_length`: places of a sample. Throws Error(data) with file and line; when nothing is left; Error(config) for settings that

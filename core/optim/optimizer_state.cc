@@ -36,19 +36,22 @@ OptimizerState::OptimizerState(Run& run, std::vector<ParamSlice> slices, ParamBu
 }
 
 // The square of a float is exact in double, so how parameters are cut shows in the last bits of a double only.
-double OptimizerState::grad_norm(double grad_scale, Communicator* world) const {
+double OptimizerState::norm_of(Tensor ParamSlice::*tensor, Communicator* world) const {
   std::deque<double> parts;  // on a device, they come when it is waited for: once, for all
   for (size_t i = 0; i < entries_.size(); ++i) {
     if (world && !entries_[i].counted) continue;
-    const float* gradient = entries_[i].grad.data<float>();
+    const float* elements = (entries_[i].*tensor).data<float>();
     for (auto [begin, end] : counted_[i])
-      run_.kernels().squared_norm(run_.stream(), {.x = gradient + begin, .count = end - begin, .out = &parts.emplace_back(0)});
+      run_.kernels().squared_norm(run_.stream(), {.x = elements + begin, .count = end - begin, .out = &parts.emplace_back(0)});
   }
   run_.stream().synchronize();
   double squares = std::accumulate(parts.begin(), parts.end(), 0.0);
   if (world) squares = world->all_reduce_value(squares);
-  return std::sqrt(squares) * grad_scale;
+  return std::sqrt(squares);
 }
+
+double OptimizerState::grad_norm(double grad_scale, Communicator* world) const { return norm_of(&ParamSlice::grad, world) * grad_scale; }
+double OptimizerState::params_norm(Communicator* world) const { return norm_of(&ParamSlice::master, world); }
 
 double clip_factor(double grad_norm, double clip) {
   return clip > 0 ? std::min(1.0, clip / (grad_norm + 1e-6)) : 1.0;

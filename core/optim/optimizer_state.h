@@ -21,6 +21,8 @@ class MT_API OptimizerState {
   /// L2 norm of all gradients times `grad_scale`, summed in a fixed order. `world`: the ranks of the job; each element counts once
   /// over all of them. Null: those of this rank.
   double grad_norm(double grad_scale, Communicator* world = nullptr) const;
+  /// The same of the masters of all parameters.
+  double params_norm(Communicator* world = nullptr) const;
   struct Step {
     double lr = 0, weight_decay = 0;
     double grad_scale = 1;  // 1 / loss scale
@@ -42,6 +44,7 @@ class MT_API OptimizerState {
 
  private:
   OptimizerState(Run& run, std::vector<ParamSlice> slices, ParamBuckets* buckets, Optimizer& optimizer);
+  double norm_of(Tensor ParamSlice::*tensor, Communicator* world) const;
   Run& run_;
   ParamBuckets* buckets_;
   Optimizer& optimizer_;

@@ -15,7 +15,7 @@ void ScheduleConfig::bind(Fields& f) {
       .unit("steps")
       .or_share_of("train.steps")
       .renamed_from({"lr_warmup_iters", "lr_warmup_steps"});
-  f("decay_steps", decay_steps, "update at which min_lr is reached; 0: the last one")
+  f("decay_steps", decay_steps, "steps after which the rate is min_lr; 0: train.steps, so that the last update is just above it")
       .min(0)
       .unit("steps")
       .or_share_of("train.steps")
@@ -27,15 +27,20 @@ void ScheduleConfig::bind(Fields& f) {
   f("min_lr", min_lr, "learning rate at the end of the decay").min(0);
   f("wsd_decay", wsd_decay, "wsd: shape of the final decay")
       .one_of({"linear", "cosine", "exponential", "minus_sqrt"})
-      .needs("further shapes of decay", {"exponential", "minus_sqrt"})
       .renamed_from({"lr_wsd_decay_style"});
 }
 
 namespace {
-double between(double high, double low, double progress, bool cosine) {
-  progress = std::clamp(progress, 0.0, 1.0);
-  double share = cosine ? 0.5 * (1 + std::cos(std::numbers::pi * progress)) : 1 - progress;
-  return low + (high - low) * share;
+/// The share of the way from the lowest rate to the peak that is left when `progress` of the decay is over.
+double share_left(const std::string& shape, double progress) {
+  if (shape == "cosine") return 0.5 * (1 + std::cos(std::numbers::pi * progress));
+  if (shape == "exponential") return 2 * std::pow(0.5, progress) - 1;
+  if (shape == "minus_sqrt") return 1 - std::sqrt(progress);
+  return 1 - progress;
+}
+
+double between(double high, double low, double progress, const std::string& shape) {
+  return low + (high - low) * share_left(shape, std::clamp(progress, 0.0, 1.0));
 }
 }  // namespace
 
@@ -53,9 +58,9 @@ double learning_rate(const ScheduleConfig& c, double lr, int64_t step, int64_t t
   auto span = static_cast<double>(std::max<int64_t>(1, end - warmup));
   if (c.type == "wsd") {
     double stable = c.stable_steps >= 0 ? static_cast<double>(c.stable_steps) : 0.8 * span;
-    return between(lr, c.min_lr, (t - stable) / std::max(1.0, span - stable), c.wsd_decay == "cosine");
+    return between(lr, c.min_lr, (t - stable) / std::max(1.0, span - stable), c.wsd_decay);
   }
-  return between(lr, c.min_lr, t / span, c.type == "cosine");
+  return between(lr, c.min_lr, t / span, c.type);
 }
 
 }  // namespace mtrain

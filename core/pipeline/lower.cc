@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <tuple>
 
+#include "mtrain/base/counted.h"
 #include "mtrain/base/error.h"
 #include "mtrain/pipeline/meetings.h"
 #include "mtrain/pipeline/schedule_check.h"
@@ -23,7 +24,7 @@ int64_t check_places(const Schedule& schedule, const StageMap& map) {
   const char* hint = "give a schedule of F, B and W for these ranks";
   MT_USER_CHECK(
       static_cast<int64_t>(schedule.size()) == map.ranks(), ErrorClass::config,
-      cat("the schedule has programs for ", schedule.size(), " ranks, and the pipeline has ", map.ranks()),
+      cat("the schedule has programs for ", counted(schedule.size(), "rank"), ", and the pipeline has ", map.ranks()),
       hint);
   int64_t micro_batches = 1;
   for (size_t r = 0; r < schedule.size(); ++r)

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iterator>
 
+#include "mtrain/base/counted.h"
 #include "mtrain/base/error.h"
 #include "mtrain/pipeline/plan_check.h"
 
@@ -15,7 +16,7 @@ void check_plan(const Plan& plan, std::string_view name, int64_t virtual_stages)
   MT_CHECK(plan.stages % plan.virtual_stages == 0, plan.stages, " stages, ", plan.virtual_stages,
            " per rank");
   MT_USER_CHECK(virtual_stages == 0 || plan.virtual_stages == virtual_stages, ErrorClass::config,
-                cat("a ", name, " pipeline has ", virtual_stages, " stage", virtual_stages == 1 ? "" : "s",
+                cat("a ", name, " pipeline has ", counted(virtual_stages, "stage"),
                     " per rank, not ", plan.virtual_stages),
                 cat("dist.vp=", virtual_stages));
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "mtrain/base/counted.h"
 #include "mtrain/base/error.h"
 #include "mtrain/pipeline/layout.h"
 
@@ -21,14 +22,14 @@ std::string letters(const SplitRequest& r, const StageMap& map, int64_t s, int64
 }
 
 std::vector<std::string> even(const SplitRequest& r, const StageMap& map) {
-  int64_t counted = r.layers + (r.account_for_embedding ? 1 : 0) + (r.account_for_loss ? 1 : 0);
-  wanted(counted % map.stages() == 0,
-         cat(counted, " blocks", counted == r.layers ? "" : " (the embedding or the loss counted in)",
+  int64_t all = r.layers + (r.account_for_embedding ? 1 : 0) + (r.account_for_loss ? 1 : 0);
+  wanted(all % map.stages() == 0,
+         cat(counted(all, "block"), all == r.layers ? "" : " (the embedding or the loss counted in)",
              " cannot be shared out evenly over ", map.stages(), " stages"),
          "change model.layers, dist.pp or dist.vp, or say first_stage_layers, last_stage_layers or layout");
   std::vector<std::string> out;
   for (int64_t s = 0; s < map.stages(); ++s) {
-    int64_t blocks = counted / map.stages();
+    int64_t blocks = all / map.stages();
     if (s == 0 && r.account_for_embedding) --blocks;
     if (s + 1 == map.stages() && r.account_for_loss) --blocks;
     wanted(blocks >= 0, cat("stage ", s, " has no room for what is counted as a block"),

@@ -21,6 +21,7 @@ struct GpuType {
 /// The machines that a recipe is checked for, where they are not these.
 struct Cluster {
   int64_t world_size = 0;  // ranks; 0: not said
+  bool trains = false;     // a run begins here, with dist.nproc ranks where world_size does not say
   std::string gpu;         // "h200"; empty: not said
 };
 

@@ -12,28 +12,10 @@
 namespace mtrain {
 namespace {
 
-constexpr size_t kMaxCandidates = 1000;
-
 bool is_run(const fs::path& folder) {
   std::error_code ignored;
   return fs::exists(folder / "config" / "resolved.yaml", ignored) ||
          fs::is_directory(folder / "checkpoints", ignored) || fs::exists(folder / "manifest.json", ignored);
-}
-
-/// The entries of the folder that a typed path leads to, as they would be typed.
-template <class Accept>
-std::vector<Candidate> entries_of(const std::string& typed, const Accept& accept) {
-  std::string folder = typed.substr(0, typed.rfind('/') + 1), leaf = typed.substr(folder.size());
-  std::vector<Candidate> out;
-  std::error_code fault;
-  for (fs::directory_iterator it(folder.empty() ? fs::path(".") : fs::path(folder), fault), end;
-       !fault && it != end && out.size() < kMaxCandidates; it.increment(fault)) {
-    std::string name = it->path().filename().string();
-    if (!name.starts_with(leaf) || (name.starts_with('.') && !leaf.starts_with('.'))) continue;
-    if (auto candidate = accept(*it, folder + name)) out.push_back(std::move(*candidate));
-  }
-  std::sort(out.begin(), out.end(), [](const Candidate& a, const Candidate& b) { return a.text < b.text; });
-  return out;
 }
 
 void keep_matching(std::vector<Candidate>& list, const std::string& typed) {
@@ -97,8 +79,23 @@ std::optional<Recipe> recipe_of(const std::string& said, const PluginHost& plugi
 
 }  // namespace
 
+std::vector<Candidate> complete_entries(const std::string& typed, const AcceptEntry& accept) {
+  constexpr size_t kMostCandidates = 1000;
+  std::string folder = typed.substr(0, typed.rfind('/') + 1), leaf = typed.substr(folder.size());
+  std::vector<Candidate> out;
+  std::error_code fault;
+  for (fs::directory_iterator it(folder.empty() ? fs::path(".") : fs::path(folder), fault), end;
+       !fault && it != end && out.size() < kMostCandidates; it.increment(fault)) {
+    std::string name = it->path().filename().string();
+    if (!name.starts_with(leaf) || (name.starts_with('.') && !leaf.starts_with('.'))) continue;
+    if (auto candidate = accept(*it, folder + name)) out.push_back(std::move(*candidate));
+  }
+  std::sort(out.begin(), out.end(), [](const Candidate& a, const Candidate& b) { return a.text < b.text; });
+  return out;
+}
+
 std::vector<Candidate> complete_file(const std::string& typed, const std::string& extension) {
-  return entries_of(typed,
+  return complete_entries(typed,
                     [&](const fs::directory_entry& entry, std::string path) -> std::optional<Candidate> {
                       std::error_code ignored;
                       if (entry.is_directory(ignored)) return Candidate{path + "/", "folder"};
@@ -109,7 +106,7 @@ std::vector<Candidate> complete_file(const std::string& typed, const std::string
 
 std::vector<Candidate> complete_run(const std::string& typed) {
   auto out =
-      entries_of(typed, [&](const fs::directory_entry& entry, std::string path) -> std::optional<Candidate> {
+      complete_entries(typed, [&](const fs::directory_entry& entry, std::string path) -> std::optional<Candidate> {
         std::error_code ignored;
         if (!entry.is_directory(ignored)) return std::nullopt;
         bool run = is_run(entry.path());

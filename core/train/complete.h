@@ -2,6 +2,8 @@
 // the search path and the schemas; runs no plugin code, writes nothing, never throws for what a user has
 // typed so far.
 #pragma once
+#include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,6 +26,10 @@ MT_API std::vector<Candidate> complete_override(const std::string& typed, const 
                                                 const PluginHost& plugins);
 /// Paths of settings, "optimizer.lr".
 MT_API std::vector<Candidate> complete_key(const std::string& typed, const SchemaCatalog& catalog);
+/// What stands for an entry of a folder, which would be typed as `path`; nothing where it is not offered.
+using AcceptEntry = std::function<std::optional<Candidate>(const fs::directory_entry& entry, const std::string& path)>;
+/// The entries of the folder that a typed path leads to, as they would be typed.
+MT_API std::vector<Candidate> complete_entries(const std::string& typed, const AcceptEntry& accept);
 /// Folders of runs and, inside them, of checkpoints.
 MT_API std::vector<Candidate> complete_run(const std::string& typed);
 /// Files whose names end in `extension`, and folders.

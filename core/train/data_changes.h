@@ -7,8 +7,8 @@
 
 namespace mtrain {
 
-/// Two of Dataset::identity()'s texts, one line for each value that differs: "files[0].sequences: 120 -> 118", at most `limit`. Of
-/// texts that are no JSON, the parts around the first difference. Empty when they are equal.
+/// Two of Dataset::identity()'s texts, one line for each value that differs, "split: 9,1,0 -> 8,1,1", and for each file, "corpus has
+/// other contents: corpus.bin had 96 bytes and has 98", at most `limit`. Of texts that are no JSON, the parts around the first difference. Empty when they are equal.
 MT_API std::vector<std::string> data_changes(const std::string& before, const std::string& now, size_t limit = 6);
 
 }  // namespace mtrain

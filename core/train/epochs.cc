@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "mtrain/base/counted.h"
 #include "mtrain/base/error.h"
 #include "mtrain/base/log.h"
 #include "mtrain/data/dataset.h"
@@ -29,10 +30,10 @@ int64_t epoch_size(const Recipe& recipe, PluginHost& plugins) {
 
 /// The last step may take samples of one pass more, so that each sample is seen as often as was asked for.
 int64_t steps_of(const Recipe& recipe, int64_t samples) {
-  double steps = std::ceil(recipe.settings.train.epochs * static_cast<double>(samples) / static_cast<double>(recipe.settings.global_batch()));
+  double steps = recipe.settings.batches().steps_for(recipe.settings.train.epochs * static_cast<double>(samples));
   const Node* said = recipe.config.root().find(kEpochs);
   MT_USER_CHECK(steps <= kLargestDimension, ErrorClass::config,
-                cat(said->loc().text(), ": ", kEpochs, ": ", brief(*said), " passes over ", samples, " samples are ", steps, " steps"),
+                cat(said->loc().text(), ": ", kEpochs, ": ", brief(*said), " passes over ", counted(samples, "sample"), " are ", steps, " steps"),
                 cat("at most ", static_cast<int64_t>(kLargestDimension), " steps are possible"));
   return static_cast<int64_t>(steps);
 }
@@ -40,7 +41,7 @@ int64_t steps_of(const Recipe& recipe, int64_t samples) {
 int64_t count_and_tell(const Recipe& recipe, PluginHost& plugins) {
   int64_t samples = epoch_size(recipe, plugins), steps = steps_of(recipe, samples);
   const std::string replaced = replaced_steps(recipe);
-  log_info(kEpochs, "=", recipe.settings.train.epochs, ": ", steps, " steps, an epoch is ", samples, " samples", replaced.empty() ? "" : ", in place of ", replaced);
+  log_info(kEpochs, "=", recipe.settings.train.epochs, ": ", counted(steps, "step"), ", an epoch is ", counted(samples, "sample"), replaced.empty() ? "" : ", in place of ", replaced);
   return steps;
 }
 

@@ -149,7 +149,7 @@ constexpr ForeignName kNames[] = {
     {"async_save", "Megatron-LM", "checkpoint.async", ""},
     {"enable_async_checkpointing", "torchtune", "checkpoint.async", ""},
     {"async_mode", "torchtitan", "checkpoint.async", "true or false"},
-    {"ckpt_step", "Megatron-LM", "checkpoint.step", ""},
+    {"ckpt_step", "Megatron-LM", "", "`mtrain checkpoint rewind RUN --step N` makes the run continue from that step"},
     {"finetune", "Megatron-LM", "model.init_from", "the checkpoint to start from"},
     {"pretrained_checkpoint", "Megatron-LM", "model.init_from", ""},
     {"base_model", "axolotl", "model.init_from", "a Hugging Face folder on this machine; nothing is downloaded"},
@@ -180,9 +180,13 @@ constexpr ForeignName kNames[] = {
     {"tensorboard_dir", "Megatron-LM", "run.dir", "TensorBoard files are in the run's folder"},
     {"use_tensorboard", "axolotl", "logger.tensorboard", ""},
     {"enable_tensorboard", "torchtitan", "logger.tensorboard", ""},
-    {"report_to", "transformers", "logger.tensorboard", "true for tensorboard; logger.wandb_project for wandb"},
-    {"wandb_project", "axolotl, Megatron-LM", "logger.wandb_project", ""},
-    {"enable_wandb", "torchtitan", "logger.wandb_project", "the project's name"},
+    {"report_to", "transformers", "logger.tensorboard", "true for tensorboard; `wandb sync --sync-tensorboard` takes its files"},
+    {"wandb_project", "axolotl, Megatron-LM", "", "nothing is sent to Weights & Biases; `wandb sync --sync-tensorboard` takes the run's TensorBoard files"},
+    {"load_optim", "Megatron-LM", "", "`model.init_from=RUN` starts a new run from the weights alone"},
+    {"no_load_optim", "Megatron-LM", "", "`model.init_from=RUN` starts a new run from the weights alone"},
+    {"load_rng", "Megatron-LM", "", "random numbers follow from rng.seed and the step"},
+    {"no_load_rng", "Megatron-LM", "", "random numbers follow from rng.seed and the step"},
+    {"enable_wandb", "torchtitan", "", "nothing is sent to Weights & Biases; `wandb sync --sync-tensorboard` takes the run's TensorBoard files"},
     {"run_name", "transformers", "run.name", ""},
     {"wandb_name", "axolotl", "run.name", ""},
     {"wandb_exp_name", "Megatron-LM", "run.name", ""},
@@ -392,12 +396,17 @@ std::string help_of(const ForeignName& row, const SchemaCatalog& catalog) {
 
 std::span<const ForeignName> foreign_names() { return kNames; }
 
+const ForeignName* find_foreign_name(std::string_view name) {
+  const std::string wanted = plain(name);
+  for (const ForeignName& row : kNames)
+    if (row.name == wanted) return &row;
+  return nullptr;
+}
+
 std::string foreign_name_help(std::string_view path, const SchemaCatalog& catalog) {
   for (;;) {  // the last part first: fp16.enabled means fp16
     const size_t dot = path.rfind('.');
-    const std::string name = plain(dot == std::string_view::npos ? path : path.substr(dot + 1));
-    for (const ForeignName& row : kNames)
-      if (row.name == name) return help_of(row, catalog);
+    if (const ForeignName* row = find_foreign_name(dot == std::string_view::npos ? path : path.substr(dot + 1))) return help_of(*row, catalog);
     if (dot == std::string_view::npos) return {};
     path = path.substr(0, dot);
   }

@@ -19,6 +19,9 @@ struct ForeignName {
 /// The table. A name that a schema admits by renamed_from() has a row for where it is written in another section.
 MT_API std::span<const ForeignName> foreign_names();
 
+/// The row of a name, in whatever case and with '-' or '_'; null: none.
+MT_API const ForeignName* find_foreign_name(std::string_view name);
+
 /// What to do about a setting that does not exist, where a part of its path is such a name; empty otherwise.
 std::string foreign_name_help(std::string_view path, const SchemaCatalog& catalog);
 

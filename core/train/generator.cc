@@ -70,6 +70,7 @@ std::vector<int32_t> Generator::generate(std::vector<int32_t> prompt, const Samp
                                          const std::function<void(int32_t)>& on_token) {
   auto eod = session_.tokenizer->eod();
   auto window = static_cast<size_t>(session_.recipe.settings.model.seq_length), width = static_cast<size_t>(session_.valid_vocab);
+  const auto with_text = std::min(width, static_cast<size_t>(session_.tokenizer->vocab_size()));  // rows that are padding have none
   if (prompt.empty()) prompt.push_back(eod.value_or(0));
   RngStream random(options.seed, "generate");
   std::vector<int32_t> text = std::move(prompt), made;
@@ -77,7 +78,7 @@ std::vector<int32_t> Generator::generate(std::vector<int32_t> prompt, const Samp
     std::span<const int32_t> seen(text);
     if (seen.size() > window) seen = seen.last(window);
     std::vector<float> all = logits(seen);
-    int32_t id = sample_token(std::span(all).last(width), options, random.uniform(made.size()));
+    int32_t id = sample_token(std::span(all).last(width).first(with_text), options, random.uniform(made.size()));
     if ((eod && id == *eod) || std::find(options.stop.begin(), options.stop.end(), id) != options.stop.end()) break;
     made.push_back(id);
     text.push_back(id);

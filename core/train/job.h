@@ -15,8 +15,9 @@ namespace mtrain {
 /// Where ranks are watched (dist.silence_seconds) and one of this process's does not come back after a failure, the process
 /// ends with the failure's status. Error(config) when a launcher started another number of ranks than dist.nproc, and when
 /// launched ranks differ in recipe, program or plugins. Settles mixed_precision.dtype=auto in `recipe` before any rank is called:
-/// the first rank decides, and all follow.
-MT_API void run_job(Recipe& recipe, PluginHost& plugins, const std::function<void(Communicator&)>& rank);
+/// the first rank decides, and all follow. `before_exit`: called where the process may end without unwinding, by any thread.
+MT_API void run_job(Recipe& recipe, PluginHost& plugins, const std::function<void(Communicator&)>& rank,
+                    const std::function<void()>& before_exit = {});
 
 /// Builds what a rank needs, the first rank before the others, so that it finds the machine as it was and what it refuses
 /// nobody has begun; then the others of this process one after the other, since plugins are loaded by one at a time.

@@ -22,10 +22,11 @@ struct RunInfo {
   int64_t parameters = 0;
   int64_t total_steps = 0;
   int64_t first_step = 0;           // steps already done when this process began
-  int64_t global_batch_size = 0;    // samples
+  int64_t global_batch_size = 0;    // samples of the first step of this invocation
+  std::string batch_sizes;          // of all steps: "256", or "256, from step 2001 on 1024"; empty: global_batch_size
+  int64_t total_tokens = 0;         // of total_steps; 0: total_steps x global_batch_size x seq_length
   int64_t seq_length = 0;           // tokens
   double flops_per_token = 0;
-  double peak_flops = 0;            // of the device in this dtype; 0: unknown, then there is no mfu
   MemoryBreakdown planned_memory;   // what is in use when most will be
   std::string pipeline;             // how the model is cut into stages; empty where it is not
   size_t planned_bytes = 0;         // what will be taken from the device, with blocks kept for reuse
@@ -41,13 +42,13 @@ struct StepMetrics {
   double grad_norm = 0;             // before clipping
   double lr = 0;
   double loss_scale = 1;
-  bool skipped = false;             // overflow or non-finite gradients: no update
+  bool skipped = false;             // no update: loss or gradients are not finite, or above optimizer.skip_grad_norm
   int64_t tokens = 0;               // consumed since step 0
   int64_t samples = 0;              // consumed since step 0
   double step_seconds = 0;
   double tokens_per_second = 0;
   double tflops = 0;
-  double mfu = 0;                   // share of peak_flops; 0 when unknown
+  double mfu = 0;                   // share of what the devices can do at most; 0 when unknown
   uint64_t memory_bytes = 0;        // most tensor memory ever in use
   std::vector<std::pair<std::string, double>> figures = {};  // that the model tells by itself
 };

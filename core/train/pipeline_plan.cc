@@ -5,6 +5,7 @@
 #include <iomanip>
 #include <sstream>
 
+#include "mtrain/base/counted.h"
 #include "mtrain/pipeline/lower.h"
 #include "mtrain/pipeline/schedule_text.h"
 
@@ -20,7 +21,7 @@ int64_t model_layers(const Recipe& recipe, const char* setting) {
 StageMap map_of(const Schedule& schedule, const DistSection& dist, const std::string& file) {
   const char* hint = "one line per pipeline rank; stages are counted from 0 to dist.pp x dist.vp - 1";
   MT_USER_CHECK(static_cast<int64_t>(schedule.size()) == dist.pp, ErrorClass::config,
-                cat(file, " has programs for ", schedule.size(), " ranks, and dist.pp is ", dist.pp), hint);
+                cat(file, " has programs for ", counted(schedule.size(), "rank"), ", and dist.pp is ", dist.pp), hint);
   std::vector<int64_t> rank_of(static_cast<size_t>(dist.pp * dist.vp), -1);
   for (size_t r = 0; r < schedule.size(); ++r)
     for (const Action& a : schedule[r]) {
@@ -67,6 +68,14 @@ PipelinePlan PipelinePlan::rehearsal() const {
   return few;
 }
 
+PipelinePlan PipelinePlan::with_micro_batches(int64_t number) const {
+  if (number == plan.micro_batches) return *this;
+  PipelinePlan out = *this;
+  out.plan.micro_batches = number;
+  out.schedule = out.make();
+  return out;
+}
+
 Simulated PipelinePlan::simulated() const {
   Costs costs;
   for (const StagePart& part : parts) {
@@ -89,7 +98,7 @@ std::string PipelinePlan::text() const {
   }
   std::ostringstream bubble;
   bubble << std::fixed << std::setprecision(1) << 100 * run.bubble;
-  return cat(name, ", ", ranks(), " ranks, stages ", join(letters, "|"), ", ", plan.micro_batches, " micro-batches: bubble ",
+  return cat(name, ", ", ranks(), " ranks, stages ", join(letters, "|"), ", ", counted(plan.micro_batches, "micro-batch", "micro-batches"), ": bubble ",
              bubble.str(), " %, ranks keep activations of at most ", join(held, ", "), " micro-batches of the whole model");
 }
 
@@ -123,10 +132,14 @@ PipelinePlan pipeline_plan(const Recipe& recipe) {
                        .layout = d.layout};
   if (d.pp > 1) plan.parts = split_layers(request, plan.map);
   else plan.parts = {{.letters = "all", .num_layers = -1, .embedding = true, .head = true}};
-  if (d.schedule_file.empty() || d.pp == 1) return plan;  // generators have no faults
+  if (d.schedule_file.empty() || d.pp == 1) {  // generators have no faults
+    const BatchSchedule batches = s.batches();
+    for (const auto& stage : batches.stages()) plan.with_micro_batches(s.micro_batches(stage.samples));  // throws where one does not work out
+    return plan;
+  }
   Simulated run = plan.simulated();
   MT_USER_CHECK(run.faults.empty(), ErrorClass::config,
-                cat(plan.name, " cannot run with ", plan.plan.micro_batches, " micro-batches: ", join(run.faults, "; ")),
+                cat(plan.name, " cannot run with ", counted(plan.plan.micro_batches, "micro-batch", "micro-batches"), ": ", join(run.faults, "; ")),
                 "a step has train.global_batch_size / (train.micro_batch_size x data-parallel ranks) micro-batches");
   return plan;
 }

@@ -29,6 +29,8 @@ struct MT_API PipelinePlan {
   Program program(int64_t rank) const;
   /// The same with fewer micro-batches where that holds as much memory at once: for rehearsals.
   PipelinePlan rehearsal() const;
+  /// The same for another number of micro-batches. REQUIRES: the schedule is not a file's.
+  PipelinePlan with_micro_batches(int64_t number) const;
   /// make_schedule() of `name`, with late weights.
   Schedule make() const;
   /// What the schedule costs when F, B and W of a block take the same and transfers, embedding and head nothing. Memory is

@@ -1,7 +1,10 @@
 #include "mtrain/train/recipe.h"
 
+#include <algorithm>
 #include <iostream>
+#include <numeric>
 
+#include "mtrain/base/checked.h"
 #include "mtrain/base/error.h"
 #include "mtrain/checkpoint/hf_dir.h"
 #include "mtrain/plugin/sidecar.h"
@@ -42,7 +45,7 @@ void load_config(const ConfigRequest& request, const SchemaCatalog& catalog, con
 }
 
 /// What config.json of model.init_from says, for the model of the recipe.
-HfFolderConfig read_folder(const Recipe& recipe, const SchemaCatalog& catalog, const fs::path& folder, const std::string& file) {
+HfFolderConfig read_folder(const Recipe& recipe, const SchemaCatalog& catalog, const Source& file) {
   const Node& root = recipe.config.root();
   HfTarget target{.plugin = root.find("model.type")->as_text(), .schemas = {catalog.section("model")}};
   if (const Schema* model = catalog.component("model", target.plugin)) target.schemas.push_back(model);
@@ -51,7 +54,23 @@ HfFolderConfig read_folder(const Recipe& recipe, const SchemaCatalog& catalog, c
   if (const Node* ignored = root.find("model.init_ignore"); ignored && ignored->is_list())
     for (const Node& key : ignored->items())
       if (key.is_scalar()) target.ignored.push_back(key.as_text());
-  return read_hf_config(HfDir(folder).config_text(), file, target);
+  return read_hf_config(file.text(), file.name(), target);
+}
+
+/// Where a key such as "rope_scaling.factor" stands in config.json; the file as a whole where it does not.
+Location place_of_key(const SourcePtr& file, const std::string& key) {
+  const std::string& text = file->text();
+  size_t at = 0;
+  for (const std::string& part : split(key, '.')) {
+    const std::string quoted = cat('"', part, '"');
+    for (;; ++at) {
+      at = text.find(quoted, at);
+      if (at == std::string::npos) return {file, 0, 0};
+      const size_t next = text.find_first_not_of(" \t\r\n", at + quoted.size());
+      if (next != std::string::npos && text[next] == ':') break;
+    }
+  }
+  return locate(file, at);
 }
 
 // What config.json of model.init_from says becomes the value of settings that the recipe leaves alone; one
@@ -63,16 +82,17 @@ void apply_hf_settings(ConfigRequest request, const SchemaCatalog& catalog, cons
   if (!from || from->as_text().empty() || !type) return;
   fs::path folder = recipe.resolve(from->as_text());
   if (is_saved_run(folder)) return;
-  std::string file = (folder / "config.json").string();
-  Location written{std::make_shared<Source>(SourceKind::file, file, ""), 0, 0};
+  const std::string name = (folder / "config.json").string();
   Report differing;
   try {
-    const HfFolderConfig config = with_path_origins(recipe.inputs, [&] { return read_folder(recipe, catalog, folder, file); });
+    const auto file = std::make_shared<const Source>(
+        SourceKind::file, name, with_path_origins(recipe.inputs, [&] { return HfDir(folder).config_text(); }));
+    const HfFolderConfig config = read_folder(recipe, catalog, *file);
     for (const auto& refusal : config.refused)
-      differing.error("hf-config", "model.init_from", from->loc(), cat(file, ": ", refusal.what)).fix(refusal.fix);
+      differing.error("hf-config", "model.init_from", place_of_key(file, refusal.key), refusal.what).fix(refusal.fix);
     if (!config.dropouts.empty())
       differing.warning("hf-dropout", "model.init_from", from->loc(),
-                        cat(file, " has ", join(config.dropouts, ", "), ", which the model plugin ", type->as_text(),
+                        cat(name, " has ", join(config.dropouts, ", "), ", which the model plugin ", type->as_text(),
                             " does not have: training goes on without"));
     for (const auto& setting : config.settings) {
       const Node* ours = recipe.config.root().find(setting.path);
@@ -80,12 +100,12 @@ void apply_hf_settings(ConfigRequest request, const SchemaCatalog& catalog, cons
       bool said = ours->loc() && ours->loc().source->kind() != SourceKind::built_in;
       if (!said)
         request.overrides.push_back(
-            {cat("++", setting.path, "=", override_value_text(setting.value)), 0, written});
+            {cat("++", setting.path, "=", override_value_text(setting.value)), 0, Location{file, 0, 0}});
       else if (!setting.training && brief(*ours) != brief(setting.value) &&
                !(ours->is_scalar() && same_number(*ours, setting.value)))
         differing
             .error("hf-config", setting.path, ours->loc(),
-                   cat(brief(*ours), " differs from ", file,
+                   cat(brief(*ours), " differs from ", name,
                        setting.omitted ? cat(", which omits ", setting.theirs, ": its default in transformers is ")
                                        : cat(", where ", setting.theirs, " is "),
                        brief(setting.value)))
@@ -99,15 +119,33 @@ void apply_hf_settings(ConfigRequest request, const SchemaCatalog& catalog, cons
   recipe.report.add(std::move(differing));
 }
 
+/// A whole number of the recipe; 1 where it is faulty.
+int64_t number_at(const Recipe& recipe, const char* path) {
+  const Node* node = recipe.config.root().find(path);
+  return node && node->is(NodeKind::integer) ? node->as_int() : 1;
+}
+
+/// The fewest ranks that the layout can be laid over; 0: more than there can be.
+int64_t least_ranks(const Recipe& recipe) {
+  auto product = [&](std::initializer_list<const char*> paths) {
+    Checked<int64_t> out = 1;
+    for (const char* path : paths) out = out * number_at(recipe, path);
+    return out.valid() ? std::clamp<int64_t>(out.value(), 0, int64_t{1} << 31) : 0;
+  };
+  return std::lcm(product({"dist.tp", "dist.pp", "dist.cp", "dist.hsdp"}), product({"dist.etp", "dist.ep", "dist.pp"}));
+}
+
 // What depends on the number of ranks: dist.nproc itself, where a launcher decided it, and what ${world_size:} says.
-// `asked`: a value of the recipe asks for it.
-void apply_ranks(ConfigRequest& request, const RecipeRequest& wanted, const SchemaCatalog& catalog, const PluginHost& plugins,
-                 const bool& asked, Recipe& recipe) {
+// `asked`: a value of the recipe asks for it. The cluster for the rules.
+Cluster apply_ranks(ConfigRequest& request, const RecipeRequest& wanted, const SchemaCatalog& catalog, const PluginHost& plugins,
+                    const bool& asked, Recipe& recipe) {
   bool again = false;
   auto said = [&](const char* path) {
     const Node* node = recipe.config.root().find(path);
     return node && node->loc() && node->loc().source->kind() != SourceKind::built_in;
   };
+  Cluster cluster = wanted.cluster;
+  cluster.trains = wanted.launched > 0 || (wanted.any_ranks && said("dist.nproc"));
   if (wanted.launched > 1) {
     Location written{std::make_shared<Source>(SourceKind::command_line, "the launcher", ""), 0, 0};
     for (const auto& [path, value] : {std::pair{"dist.nproc", cat(wanted.launched)}, {"dist.comm", host_comm()}}) {
@@ -116,17 +154,17 @@ void apply_ranks(ConfigRequest& request, const RecipeRequest& wanted, const Sche
       again = true;
     }
   }
-  const Node* nproc = recipe.config.root().find("dist.nproc");
-  int64_t ranks = wanted.launched > 1 && !said("dist.nproc") ? wanted.launched
-                  : nproc && nproc->is(NodeKind::integer)    ? nproc->as_int()
-                                                             : 1;
-  if (wanted.cluster.world_size == 0 && ranks > 1 && asked) {
-    Cluster cluster = wanted.cluster;
-    cluster.world_size = ranks;
-    add_resolvers(request, {recipe.name, recipe.directory, cluster, wanted.trial});
+  const int64_t nproc = wanted.launched > 1 && !said("dist.nproc") ? wanted.launched : number_at(recipe, "dist.nproc");
+  if (wanted.any_ranks && !cluster.trains && cluster.world_size == 0) cluster.world_size = least_ranks(recipe);
+  recipe.ranks = cluster.world_size > 0 ? cluster.world_size : cluster.trains || nproc > 1 ? nproc : 0;
+  if (wanted.cluster.world_size == 0 && recipe.ranks > 1 && asked) {
+    Cluster all = cluster;
+    all.world_size = recipe.ranks;
+    add_resolvers(request, {recipe.name, recipe.directory, all, wanted.trial});
     again = true;
   }
   if (again) load_config(request, catalog, plugins, recipe);
+  return cluster;
 }
 
 // Fills the core's own settings; those that are faulty keep their defaults, and the report has them already.
@@ -241,10 +279,10 @@ Recipe read_recipe(const RecipeRequest& wanted, const PluginHost& plugins) {
   SchemaCatalog catalog = schema_catalog(plugins);
   load_config(request, catalog, plugins, recipe);
   if (!recipe.config.root().is_map()) return recipe;
-  apply_ranks(request, wanted, catalog, plugins, *asked, recipe);
+  const Cluster cluster = apply_ranks(request, wanted, catalog, plugins, *asked, recipe);
   apply_hf_settings(request, catalog, plugins, recipe);
   read_settings(recipe.config, recipe.settings);
-  check_rules(recipe.config, catalog, wanted.cluster, recipe.report);
+  check_rules(recipe.config, catalog, cluster, recipe.report);
   recipe.config.add_shadows(recipe.report);
   check_schedule_file(recipe);
   const Node* named = recipe.config.root().find("run.name");

@@ -23,7 +23,8 @@ struct RecipeRequest {
   std::vector<OverrideText> overrides;
   Cluster cluster;
   int64_t trial = 0;  // of a sweep: ${run:trial}
-  int64_t launched = 1;  // ranks that a launcher started: dist.nproc, and dist.comm, where the recipe says nothing
+  int64_t launched = 0;  // a run begins, as one of so many ranks: dist.nproc, and dist.comm, where the recipe says nothing; 0: none begins
+  bool any_ranks = false;  // where nobody says how many ranks there are: as many as the layout takes at least
 };
 
 struct MT_API Recipe {
@@ -33,6 +34,7 @@ struct MT_API Recipe {
   fs::path directory;  // relative paths in the recipe start here
   std::vector<InputPath> inputs;  // the files that it names, and who named them
   Report report;       // of reading it; only warnings once it is loaded
+  int64_t ranks = 0;   // that it was checked for; 0: nobody said how many
   std::string dtype_reason;  // why mixed_precision.dtype=auto took its type (dtype_choice.h); empty where the recipe names it
 
   /// The plugin's own settings in a section ("model"), for Registry::make.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "mtrain/base/counted.h"
 #include "mtrain/base/text.h"
 
 namespace mtrain {
@@ -50,7 +51,7 @@ std::string describe(const RecipeState& state) {
     case RecipeState::Kind::not_built:
       return cat("not built: ", join(state.needs, ", "));
     case RecipeState::Kind::faulty:
-      return cat(state.errors, state.errors == 1 ? " error" : " errors");
+      return counted(state.errors, "error");
   }
   return "?";
 }

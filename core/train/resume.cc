@@ -80,13 +80,9 @@ void check_resume(const Recipe& recipe, const PluginHost& plugins, const Checkpo
     if (recipe.settings.run.deterministic) refuse_arithmetic(checkpoint, arithmetic, here);
     changes.changes_result.push_back(cat("arithmetic: ", arithmetic, " -> ", here, "   (sums are added in another order)"));
   }
-  if (!changes.impossible.empty()) {
-    std::string message = cat(checkpoint, " cannot be continued by this recipe:", lines(changes.impossible));
-    if (!changes.changes_result.empty())
-      message += cat("\nthese would change the result:", lines(changes.changes_result));
-    throw Error(ErrorClass::checkpoint, message,
-                "undo these changes, or start a new run: run.dir=ANOTHER/FOLDER");
-  }
+  if (!changes.impossible.empty())
+    throw Error(ErrorClass::checkpoint, cat(checkpoint, " cannot be continued by this recipe:", lines(changes.impossible)),
+                cat("undo ", changes.impossible.size() == 1 ? "this change" : "these changes", ", or start a new run: run.dir=ANOTHER/FOLDER"));
   if (quiet) return;
   if (!changes.changes_result.empty())
     log_warn("resuming with other settings, which changes the result:", lines(changes.changes_result));

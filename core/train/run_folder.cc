@@ -35,12 +35,13 @@ int64_t step_of(const fs::path& folder) {
   return error == std::errc() && end == name.data() + name.size() ? step : -1;
 }
 
-/// The saved recipe for who only uses the model: the plugin of its optimizer may be gone.
+/// The saved recipe for who only uses the model: the plugin of its optimizer may be gone. What is said on the command line is checked.
 Recipe recipe_without_optimizer(RecipeRequest request, const PluginHost& plugins) {
   Recipe recipe = read_recipe(request, plugins);
   Report rest;
   for (const Diagnostic& d : recipe.report.diagnostics()) {
-    if (d.severity == Severity::error && d.path.starts_with("optimizer.")) continue;
+    const bool said = d.where && d.where.source->kind() == SourceKind::command_line;
+    if (d.severity == Severity::error && d.path.starts_with("optimizer.") && !said) continue;
     Diagnostic& kept = d.severity == Severity::error ? rest.error(d.code, d.path, d.where, d.message) : rest.warning(d.code, d.path, d.where, d.message);
     kept = d;
   }
@@ -72,7 +73,15 @@ void NewRunFolders::note(fs::path folder) {
   }
 }
 
-NewRunFolders::~NewRunFolders() {
+void NewRunFolders::keep() {
+  std::lock_guard lock(mutex_);
+  made_.clear();
+}
+
+NewRunFolders::~NewRunFolders() { remove(); }
+
+void NewRunFolders::remove() {
+  std::lock_guard lock(mutex_);
   std::error_code ignored;
   for (const auto& folder : made_)
     if (std::find(whole_.begin(), whole_.end(), folder) != whole_.end())

@@ -1,6 +1,8 @@
 // RunFolder: what a training run leaves beside its checkpoints, so that it can be understood and repeated:
 // the recipe as it was written, the overrides, the resolved configuration, and the environment. Stateless.
 #pragma once
+#include <mutex>
+
 #include "mtrain/train/recipe.h"
 #include "mtrain/train/run_history.h"
 #include "mtrain/train/saved_config.h"
@@ -21,10 +23,13 @@ class MT_API NewRunFolders {
   ~NewRunFolders();
   NewRunFolders(const NewRunFolders&) = delete;
   NewRunFolders& operator=(const NewRunFolders&) = delete;
-  void keep() { made_.clear(); }
+  void keep();
+  /// Removes those that are not kept: also where the process ends without unwinding. Safe from any thread.
+  void remove();
 
  private:
   void note(fs::path folder);
+  std::mutex mutex_;
   std::vector<fs::path> whole_, made_;  // the folders themselves; all that were not there, the innermost first
 };
 

@@ -27,7 +27,7 @@ fs::path shared_folder(const std::string& what) {
   return real(program_directory() / "../share/mtrain" / what);
 }
 
-std::vector<SearchFolder> search_folders(const std::vector<fs::path>& plugin_folders) {
+std::vector<SearchFolder> search_folders(const std::vector<fs::path>& plugin_folders, const fs::path& own) {
   using enum SearchFolder::Kind;
   std::vector<SearchFolder> out;
   std::vector<fs::path> seen;
@@ -37,6 +37,7 @@ std::vector<SearchFolder> search_folders(const std::vector<fs::path>& plugin_fol
     seen.push_back(std::move(place));
     out.push_back({kind, path});
   };
+  if (!own.empty()) add(SearchFolder::Kind::recipe, own);
   add(project, "recipes");
   for (const auto& folder : plugin_folders) add(plugins, folder / "recipes");
   if (auto config = absolute_from("XDG_CONFIG_HOME"))

@@ -18,7 +18,7 @@ struct SearchFolder {
 
 /// ./recipes of the working directory, `recipes` in each plugin folder, $XDG_CONFIG_HOME/mtrain, /etc/mtrain,
 /// and the recipes that came with the program. Without repetitions.
-MT_API std::vector<SearchFolder> search_folders(const std::vector<fs::path>& plugin_folders);
+MT_API std::vector<SearchFolder> search_folders(const std::vector<fs::path>& plugin_folders, const fs::path& own = {});
 /// "project", "shipped with plugins", …
 MT_API const char* name(SearchFolder::Kind kind);
 /// Where the program keeps what it came with: "recipes", "schemas".

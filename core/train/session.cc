@@ -8,6 +8,7 @@
 #include <limits>
 #include <numeric>
 
+#include "mtrain/base/counted.h"
 #include "mtrain/base/rng.h"
 #include "mtrain/checkpoint/hf_dir.h"
 #include "mtrain/cpu/cpu_backend.h"
@@ -18,18 +19,10 @@
 #include "mtrain/train/hf_import.h"
 #include "mtrain/train/run_folder.h"
 #include "mtrain/train/state_io.h"
+#include "mtrain/train/vocabulary_fit.h"
 
 namespace mtrain {
 namespace {
-
-int64_t padded_vocab(const ModelSection& model, const Tokenizer& tokenizer) {
-  if (model.vocab_size > 0) return model.vocab_size;
-  const Checked<int64_t> multiple = model.vocab_multiple;
-  const Checked<int64_t> padded = multiple * ((tokenizer.vocab_size() - 1) / model.vocab_multiple + 1);
-  MT_USER_CHECK(padded.valid(), ErrorClass::config, cat("model.vocab_multiple (", model.vocab_multiple, ") is too large to pad to"),
-                "choose a small power of two");
-  return padded.value();
-}
 
 int threads_per_rank(const Settings& s, int ranks_here) {
   return s.run.threads > 0 ? static_cast<int>(s.run.threads) : std::max(1, cpu::default_threads() / ranks_here);
@@ -91,12 +84,8 @@ Session::Session(const Recipe& r, PluginHost& host, Options options)
   tokenizer = with_path_origins(recipe.inputs, [&] {
     return plugins.make<Tokenizer>(s.tokenizer.type, recipe.component("tokenizer"), tokenizer_context);
   });
-  vocab_size = padded_vocab(s.model, *tokenizer);
+  vocab_size = vocabulary_rows(s, *tokenizer);
   valid_vocab = s.model.vocab_size > 0 ? vocab_size : tokenizer->vocab_size();
-  MT_USER_CHECK(tokenizer->vocab_size() <= vocab_size, ErrorClass::config,
-                cat("model.vocab_size (", vocab_size, ") is smaller than the vocabulary of tokenizer '", s.tokenizer.type, "' (",
-                    tokenizer->vocab_size(), ")"),
-                cat("set model.vocab_size=0 or at least ", tokenizer->vocab_size()));
 
   build_.emplace(BuildSettings{.run = *run,
                                .parameters = parameters,
@@ -138,7 +127,7 @@ Device Session::open_backend(const Options& options) {
   MT_USER_CHECK(!options.own_device || probe.devices == 1 || options.place < probe.devices, ErrorClass::config,
                 cat("there is no device for rank ", options.place, " of this machine: dist.backend=", s.dist.backend, " sees ",
                     probe.devices, ", and dist.comm=", s.dist.comm.value_or("?"), " takes one for each rank"),
-                cat("start at most ", probe.devices, " ranks on this machine, or set dist.comm=mpi, through which they may share "
+                cat("start at most ", counted(probe.devices, "rank"), " on this machine, or set dist.comm=mpi, through which they may share "
                     "a device"));
   Device where{options.place % probe.devices};
   device = made->describe()[static_cast<size_t>(where.index)];
@@ -283,7 +272,15 @@ PeakRate peak_rate(const Settings& s, const std::string& device, Backend& backen
   bool fp8 = type && p.fp8 != "none" && type->fp8_tflops > 0;
   if (type) return rate(fp8 ? type->fp8_tflops : type->tflops, cat("as a ", type->name, " is sold (", fp8 ? "fp8" : p.dtype, ")"));
   double measured = measured_peak_flops(backend, where, p.compute_type());
-  return {measured, cat(fmt::format("{:.0f} GFLOP/s", measured / 1e9), ", measured")};
+  return {measured, cat(fmt::format("{:.0f} GFLOP/s", measured / 1e9), ", measured"), true};
+}
+
+double PeakRate::share(double rate) {
+  if (measured && rate > flops) {
+    flops = rate;
+    source = cat(fmt::format("{:.0f} GFLOP/s", rate / 1e9), ", reached by a step");
+  }
+  return flops > 0 ? rate / flops : 0;
 }
 
 }  // namespace mtrain

@@ -75,6 +75,10 @@ MT_API double measured_peak_flops(Backend& backend, Device device, DType dtype);
 struct PeakRate {
   double flops = 0;    // per second
   std::string source;  // "989 TFLOP/s, as a h200 is sold (bf16)"
+  bool measured = false;
+
+  /// The share that a rate is. What is measured is a moment of a machine that others may use: a rate above it is the roof from then on.
+  MT_API double share(double rate);
 };
 MT_API PeakRate peak_rate(const Settings& settings, const std::string& device, Backend& backend, Device where = {});
 

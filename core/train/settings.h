@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "mtrain/optim/schedule.h"
+#include "mtrain/train/batch_schedule.h"
 #include "mtrain/train/settings/model.h"
 #include "mtrain/train/settings/optimization.h"
 #include "mtrain/train/settings/parallel.h"
@@ -60,12 +61,15 @@ struct Settings {
     visit("run", "folder and threads of this run", "", s.run);
   }
 
-  int64_t global_batch() const {
-    return train.global_batch_size > 0 ? train.global_batch_size : train.micro_batch_size;
-  }
+  /// Samples of each step: train.batch_schedule, or train.global_batch_size at every step.
+  MT_API BatchSchedule batches() const;
+  /// The most samples that a step has.
+  int64_t global_batch() const { return batches().largest(); }
   int64_t data_parallel() const { return std::max<int64_t>(1, dist.nproc / (dist.tp * dist.pp * dist.cp)); }
-  /// Of one step, on each data-parallel rank.
-  int64_t micro_batches() const { return global_batch() / (train.micro_batch_size * data_parallel()); }
+  /// Of one step of so many samples, on each data-parallel rank.
+  int64_t micro_batches(int64_t samples) const { return samples / (train.micro_batch_size * data_parallel()); }
+  /// Of the step with the most samples.
+  int64_t micro_batches() const { return micro_batches(global_batch()); }
 };
 
 }  // namespace mtrain

@@ -78,8 +78,7 @@ void SignalWatch::watch(const std::stop_token& stop) {
 
 void SignalWatch::tell(int signal) {
   if (!tells_) return;
-  log_warn(strsignal(signal), ": stopping after this step with a checkpoint; ",
-           signal == SIGINT ? "Ctrl-C once more, after a second," : "Ctrl-C (SIGINT) twice, a second apart,", " ends at once, without one");
+  log_warn(strsignal(signal), ": stopping after this step with a checkpoint; a second Ctrl-C (SIGINT), a second or more after the first, ends at once, without one");
 }
 
 }  // namespace mtrain

@@ -38,7 +38,7 @@ std::pair<std::string, std::string> key_and_value(const OverrideText& override) 
   return {without_sign(std::string_view(override.text).substr(0, equals)), override.text.substr(equals + 1)};
 }
 
-/// What the overrides give the settings that vary. One that is given twice has the value of the last.
+/// What the overrides give the settings that vary; all of them where none does. One that is given twice has the value of the last.
 std::vector<std::pair<std::string, std::string>> varying(const Sweep& sweep, const std::vector<OverrideText>& overrides) {
   std::vector<std::pair<std::string, std::string>> out;
   for (const auto& dimension : sweep.dimensions)
@@ -46,6 +46,12 @@ std::vector<std::pair<std::string, std::string>> varying(const Sweep& sweep, con
       auto is_axis = [&](const OverrideText& override) { return key_and_value(override).first == without_sign(axis.key); };
       auto last = std::find_if(overrides.rbegin(), overrides.rend(), is_axis);
       if (last != overrides.rend()) out.push_back(key_and_value(*last));
+    }
+  if (sweep.dimensions.empty())
+    for (const auto& override : overrides) {
+      auto same = [&](const auto& known) { return known.first == key_and_value(override).first; };
+      std::erase_if(out, same);
+      out.push_back(key_and_value(override));
     }
   return out;
 }

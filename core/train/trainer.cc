@@ -1,11 +1,14 @@
 #include "mtrain/train/trainer.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <limits>
 #include <map>
 #include <utility>
 #include <vector>
 
+#include "mtrain/base/counted.h"
 #include "mtrain/base/failpoint.h"
 #include "mtrain/base/log.h"
 #include "mtrain/base/plugin_call.h"
@@ -14,6 +17,7 @@
 #include "mtrain/train/profiling.h"
 #include "mtrain/train/replica_check.h"
 #include "mtrain/train/resume.h"
+#include "mtrain/train/vocabulary_fit.h"
 
 namespace mtrain {
 namespace {
@@ -37,10 +41,10 @@ int64_t num_targets(std::span<const Batch> batches) {
   return n;
 }
 
-LoaderConfig loader_config(const Settings& s, int rank, int ranks) {
+LoaderConfig loader_config(const Settings& s, int64_t samples, int rank, int ranks) {
   return {.seq_length = s.model.seq_length,
           .micro_batch_size = s.train.micro_batch_size,
-          .num_micro_batches = s.global_batch() / (s.train.micro_batch_size * ranks),
+          .num_micro_batches = samples / (s.train.micro_batch_size * ranks),
           .dp_rank = rank,
           .dp_size = ranks};
 }
@@ -112,6 +116,7 @@ Trainer::Trainer(const Recipe& recipe, PluginHost& plugins, std::function<bool()
                 .parallel = &mesh.parallel(),
                 .pipeline = &mesh.pipeline(),
                 .pipeline_rank = mesh.pipeline_rank()}),
+      batches_(recipe.settings.batches()),
       scaler_(make_scaler(recipe.settings.mixed_precision)) {
   build();
 }
@@ -121,6 +126,7 @@ void Trainer::build() {
   PluginHost& plugins = session_.plugins;
   if (first() && s.dist.backend == "cpu")
     for (const auto& note : cpu_speed_notes(s.mixed_precision.compute_type(), s.run.threads)) log_warn(note);
+  if (first()) log_rows_without_id(recipe_, *session_.tokenizer);
   DatasetContext data = dataset_context(recipe_, session_.tokenizer.get());
   data.tell = first();
   dataset_ = with_path_origins(
@@ -129,7 +135,7 @@ void Trainer::build() {
   MT_USER_CHECK(dataset_->objective() == Dataset::kNextToken || dataset_->objective() == Dataset::kMaskedToken, ErrorClass::config,
                 cat("dataset.type=", s.dataset.type, " is to be trained by ", dataset_->objective(), ", which this build does not support"),
                 "models here learn the next token or masked ones: choose such a dataset, gpt, sft, bert, t5 or mock");
-  auto train_split = [&] { return dataset_->split(Split::train, std::max<int64_t>(1, s.train.steps) * s.global_batch()); };
+  auto train_split = [&] { return dataset_->split(Split::train, batches_.samples_until(std::max<int64_t>(1, s.train.steps))); };
   train_source_ = with_path_origins(recipe_.inputs, [&] { return call_plugin(*dataset_, "split()", train_split); });
 
   OptimizerContext context{*session_.run};
@@ -139,7 +145,6 @@ void Trainer::build() {
   interpreter_.emplace(*session_.run, session_.place(mesh_.pipeline_ranks()), session_.parameters);
   reducer_.emplace(*buckets_, ReduceOptions{.in_order = s.ddp.in_order, .overlap = s.ddp.overlap_grad_reduce});
   interpreter_->set_gradient_hooks({[this] { reducer_->micro_batch_done(); }, [this] { reducer_->reduce(); }});
-  program_ = mesh_.pipeline().program(mesh_.pipeline_rank());
 
   open_store();
   state_.seed = static_cast<uint64_t>(s.rng.seed);
@@ -147,8 +152,18 @@ void Trainer::build() {
                                 s.dist.backend == "cpu" ? cat(kCpuArithmetic, cpu_level_name())
                                                            : session_.device.substr(0, session_.device.find(',')));
   resume();
-  loader_.emplace(*train_source_, loader_config(s, mesh_.data().index(), mesh_.data().size()), state_.consumed_samples);
+  follow_batch_schedule();
   fill_info();
+}
+
+void Trainer::follow_batch_schedule() {
+  if (loader_ && (loader_->config().global_batch_size() == batch_now() || state_.step >= recipe_.settings.train.steps)) return;
+  const Settings& s = recipe_.settings;
+  const LoaderConfig config = loader_config(s, batch_now(), mesh_.data().index(), mesh_.data().size());
+  loader_.reset();  // its thread ends before another reads the source
+  loader_.emplace(*train_source_, config, state_.consumed_samples);
+  const PipelinePlan& plan = mesh_.pipeline();
+  program_ = plan.with_micro_batches(config.num_micro_batches).program(mesh_.pipeline_rank());
 }
 
 Trainer::~Trainer() { end_save_or_drop_it(); }
@@ -163,7 +178,9 @@ void Trainer::fill_info() {
            .parameters = first() ? planned_.parameters : 0,
            .total_steps = s.train.steps,
            .first_step = state_.step,
-           .global_batch_size = s.global_batch(),
+           .global_batch_size = batch_now(),
+           .batch_sizes = batches_.text(),
+           .total_tokens = batches_.samples_until(s.train.steps) * s.model.seq_length,
            .seq_length = s.model.seq_length,
            .flops_per_token = session_.model->flops_per_token(s.model.seq_length),
            .planned_memory = planned_.at_peak,
@@ -180,21 +197,16 @@ void Trainer::run() {
     });
   auto due = [&](int64_t interval) { return interval > 0 && state_.step % interval == 0; };
   if (!observers_.empty())  // who else would look at it; it takes a while
-    info_.peak_flops = ranks_.size() * peak_rate(s, session_.device, *session_.backend, session_.run->device()).flops;
+    peak_ = peak_rate(s, session_.device, *session_.backend, session_.run->device()), peak_.flops *= ranks_.size();
   if (first() && (state_.step < s.train.steps || saved_step_ < 0))  // masters and optimizer state, all of them float
     store_->require_room(static_cast<uint64_t>(planned_.parameters) * sizeof(float) * (1 + optimizer_state_->names().size()));
   tell([&](Observer& o) { o.on_start(info_); });
   if (state_.step == 0 && saved_step_ < 0 && s.train.steps == 0) save();
   bool stopped = false;
   while (state_.step < s.train.steps && !(stopped = told_to_stop())) {
-    begin_profile();
-    if (RankActivity* activity = ranks_.activity()) activity->begin_step();
-    StepMetrics metrics = step();
-    end_profile(state_.step == s.train.steps);
-    tell([&](Observer& o) { o.on_step(metrics); });
-    poll_save();
+    if (std::ranges::find(s.train.skip_steps, state_.step + 1) != s.train.skip_steps.end()) pass_over_step();
+    else train_step();
     bool last = state_.step == s.train.steps;
-    if (RankActivity* activity = ranks_.activity()) activity->end_step(state_.step, metrics.step_seconds);
     if (due(s.train.weight_hash_interval)) require_equal_replicas(session_.parameters, mesh_, state_.step);
     if (due(s.validation.interval) && !last) evaluate();
     if (due(s.checkpoint.interval) || last) save();
@@ -206,6 +218,30 @@ void Trainer::run() {
   require_saved();
   if (!stopped && info_.first_step < s.train.steps) evaluate();
   tell([&](Observer& o) { o.on_end(state_.step); });
+}
+
+void Trainer::train_step() {
+  begin_profile();
+  RankActivity* activity = ranks_.activity();
+  if (activity) activity->begin_step();
+  StepMetrics metrics = step();
+  end_profile(state_.step == recipe_.settings.train.steps);
+  tell([&](Observer& o) { o.on_step(metrics); });
+  poll_save();
+  if (activity) activity->end_step(state_.step, metrics.step_seconds);
+  const int64_t interval = recipe_.settings.logger.memory_interval;
+  if (interval > 0 && state_.step % interval == 0) report_memory();
+}
+
+void Trainer::pass_over_step() {
+  const Settings& s = recipe_.settings;
+  const int64_t first = state_.consumed_samples;
+  finish_copy();  // a save that is under way may still read the state
+  loader_->seek(first + batch_now());
+  state_.consumed_samples = loader_->consumed_samples();
+  state_.consumed_tokens += batch_now() * s.model.seq_length;
+  ++state_.step;
+  event(cat("step ", state_.step, ": no update, as train.skip_steps says (samples ", first, " to ", state_.consumed_samples - 1, ")"));
 }
 
 void Trainer::require_agreement() {
@@ -242,7 +278,18 @@ void Trainer::warn_of_mixed_arithmetic() {
 }
 
 bool Trainer::told_to_stop() {
-  return ranks_.all_reduce_value<int32_t>(stop_() ? 1 : 0, ReduceOp::max) != 0;
+  constexpr int32_t kTime = 1, kAsked = 2;
+  const int32_t mine = stop_() ? kAsked : out_of_time() ? kTime : 0, reason = ranks_.all_reduce_value<int32_t>(mine, ReduceOp::max);
+  timed_out_ = reason == kTime;
+  if (timed_out_)
+    event(cat("train.max_minutes=", recipe_.settings.train.max_minutes, " is over after step ", state_.step, " of ",
+              recipe_.settings.train.steps, ": the run saves and stops; the same command continues it"));
+  return reason != 0;
+}
+
+bool Trainer::out_of_time() const {
+  const double minutes = recipe_.settings.train.max_minutes;
+  return minutes > 0 && state_.step > info_.first_step && seconds_since(started_) >= 60 * minutes;
 }
 
 // The first steps choose algorithms and find their memory. What is timed kernel by kernel is not recorded.
@@ -254,6 +301,7 @@ bool Trainer::records_step() {
 StepMetrics Trainer::step() {
   auto start = std::chrono::steady_clock::now();
   const Settings& s = recipe_.settings;
+  follow_batch_schedule();
   session_.run->step = static_cast<uint64_t>(state_.step);
   std::span<const Batch> batches = loader_->next();
   Recording recording(session_.run->stream(), records_step());
@@ -271,6 +319,7 @@ StepMetrics Trainer::step() {
   double scale = scaler_.scale();
   bool updated = update(loss, grad_norm, lr);
   auto figures = end_step(updated);
+  if (s.logger.params_norm) figures.emplace_back("params_norm", optimizer_state_->params_norm(&mesh_.world()));
 
   if (auto recorded = recording.end()) {
     figures.emplace_back("graphs", static_cast<double>(recorded->pieces));
@@ -278,9 +327,9 @@ StepMetrics Trainer::step() {
   }
 
   if (failpoint("train.flip").action == FaultAction::nan) flip_a_bit(session_.parameters);
+  int64_t tokens = batch_now() * s.model.seq_length;
   ++state_.step;
   state_.consumed_samples = loader_->consumed_samples();
-  int64_t tokens = s.global_batch() * s.model.seq_length;
   state_.consumed_tokens += tokens;
   failpoint("train.step");
   double seconds = seconds_since(start);
@@ -296,7 +345,7 @@ StepMetrics Trainer::step() {
           .step_seconds = seconds,
           .tokens_per_second = static_cast<double>(tokens) / seconds,
           .tflops = flops / 1e12,
-          .mfu = info_.peak_flops > 0 ? flops / info_.peak_flops : 0,
+          .mfu = peak_.share(flops),
           .memory_bytes = session_.run->memory().peak(),
           .figures = std::move(figures)};
 }
@@ -336,7 +385,10 @@ bool Trainer::update(const StepLoss& loss, double grad_norm, double lr) {
   bool finite = std::isfinite(loss.loss_sum) && std::isfinite(grad_norm);
   const Axis* tensor = cutting(mesh_.parallel().tp);
   session_.precision.end_step(*session_.run, finite, mesh_.replicas(), tensor ? &tensor->comm() : nullptr);
-  if (finite) {
+  const bool small = grad_norm <= s.optimizer.skip_grad_norm.value_or(std::numeric_limits<double>::infinity());
+  if (finite && !small) {
+    skip_large(grad_norm);
+  } else if (finite) {
     PhaseTimer timer(session_.run->profile(), "optimizer");
     ++state_.updates;
     optimizer_state_->update({.lr = lr,
@@ -353,7 +405,18 @@ bool Trainer::update(const StepLoss& loss, double grad_norm, double lr) {
   state_.loss_scale = scaler_.scale();
   state_.good_steps = scaler_.good_steps();
   state_.bad_steps = scaler_.bad_steps();
-  return finite;
+  return finite && small;
+}
+
+void Trainer::skip_large(double grad_norm) {
+  const Settings& s = recipe_.settings;
+  if (skips_++ < s.train.max_skips) return;
+  end_save();
+  throw Error(ErrorClass::numeric,
+              cat("the gradient norm ", grad_norm, " at step ", state_.step + 1, " is above optimizer.skip_grad_norm=",
+                  *s.optimizer.skip_grad_norm, ", and the ", s.train.max_skips,
+                  " updates before it were skipped, too: train.max_skips allows no more"),
+              cat("lower optimizer.lr, or raise optimizer.skip_grad_norm or train.max_skips; ", newest_saved()));
 }
 
 void Trainer::skip_or_stop(const StepLoss& loss, double grad_norm) {
@@ -361,41 +424,17 @@ void Trainer::skip_or_stop(const StepLoss& loss, double grad_norm) {
   const bool skips = s.train.on_nonfinite == "skip", loss_is_finite = std::isfinite(loss.loss_sum);
   const std::string what = cat("not a finite ", loss_is_finite ? "gradient norm " : "loss ", loss_is_finite ? grad_norm : loss.mean(),
                                " at step ", state_.step + 1, " (samples ", state_.consumed_samples, " to ",
-                               state_.consumed_samples + s.global_batch() - 1, ")");
+                               state_.consumed_samples + batch_now() - 1, ")");
   if (skips && skips_ < s.train.max_skips) {
     ++skips_;
     return event(cat("warning: ", what, "; skipped"));
   }
   end_save();
   throw Error(ErrorClass::numeric,
-              skips ? cat(what, ", and the ", skips_, " updates before it were skipped for the same: train.max_skips allows no more")
+              skips ? cat(what, ", and the ", counted(skips_, "update"), " before it ", skips_ == 1 ? "was" : "were", " skipped for the same: train.max_skips allows no more")
                     : cat(what, "; nothing was updated"),
               cat("lower optimizer.lr, raise scheduler.warmup_steps, ",
                   skips ? "or look at those samples; " : "look at those samples, or set train.on_nonfinite=skip; ", newest_saved()));
-}
-
-void Trainer::begin_profile() {
-  const ProfilingSection& p = recipe_.settings.profiling;
-  if (!first() || p.type != "trace" || state_.step < p.start || state_.step >= p.end) return;
-  if (!profile_) {
-    profile_.emplace(session_.run->backend().kernels());
-    profile_from_ = state_.step;
-  }
-  set_profile(&*profile_);
-}
-
-void Trainer::end_profile(bool last) {
-  if (!profile_) return;
-  set_profile(nullptr);  // what comes between steps is not part of them
-  if (!last && state_.step < recipe_.settings.profiling.end) return;
-  fs::path file = recipe_.run_directory() / cat("trace-", profile_from_ + 1, "-", state_.step, ".json");
-  try {
-    write_file_atomic(file, to_trace(*profile_, recipe_.name));
-    event(cat("trace of steps ", profile_from_ + 1, " to ", state_.step, ": ", file.string()));
-  } catch (const Error& error) {
-    event(cat("warning: no trace: ", error.what()));
-  }
-  profile_.reset();
 }
 
 std::optional<EvalMetrics> Trainer::evaluate() {
@@ -431,7 +470,7 @@ EvalMetrics evaluate_split(Session& session, Interpreter& interpreter, const Dat
   auto start = std::chrono::steady_clock::now();
   const Settings& s = session.recipe.settings;
   auto source = call_plugin(dataset, "split()", [&] { return dataset.split(split, batches * s.global_batch()); });
-  Loader loader(*source, mesh ? loader_config(s, mesh->data().index(), mesh->data().size()) : loader_config(s, 0, 1));
+  Loader loader(*source, loader_config(s, s.global_batch(), mesh ? mesh->data().index() : 0, mesh ? mesh->data().size() : 1));
   double sum = 0;
   int64_t tokens = 0;
   for (int64_t i = 0; i < batches; ++i) {

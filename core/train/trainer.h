@@ -2,6 +2,7 @@
 // evaluates and saves until done or told to stop. One per rank, for the rank's thread: the ranks step together, and only
 // the first plans memory, saves, and tells observers and the log.
 #pragma once
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -39,6 +40,8 @@ class MT_API Trainer {
 
   /// Trains to the last step or to the first step edge at which `stop` says so, saving before it returns.
   void run();
+  /// run() ended before the last step because of train.max_minutes.
+  bool timed_out() const { return timed_out_; }
   /// One step, without evaluation, saving or observers: for benchmarks. REQUIRES: steps are left.
   StepMetrics step();
   /// Times kernels and phases of the steps to come; null: no longer.
@@ -64,6 +67,17 @@ class MT_API Trainer {
   Trainer(const Recipe& recipe, PluginHost& plugins, std::function<bool()> stop, std::unique_ptr<Alone> alone);
   bool first() const { return mesh_.first(); }
   bool told_to_stop();
+  /// The limit of train.max_minutes has passed, and this run has made a step.
+  bool out_of_time() const;
+  /// A step of train.skip_steps: moves on in the data without an update.
+  void pass_over_step();
+  void report_memory();
+  /// Before a step: loader and program have the size that train.batch_schedule gives it.
+  void follow_batch_schedule();
+  /// Samples of the step that comes next.
+  int64_t batch_now() const { return batches_.samples_at(state_.step); }
+  /// One step with its profile, and with all observers informed.
+  void train_step();
   void require_agreement();
   void warn_of_mixed_arithmetic();
   void build();
@@ -72,6 +86,8 @@ class MT_API Trainer {
   bool update(const StepLoss& loss, double grad_norm, double lr);
   /// Passes over an update that cannot be made, or ends the run: train.on_nonfinite.
   void skip_or_stop(const StepLoss& loss, double grad_norm);
+  /// The same for a gradient norm above optimizer.skip_grad_norm.
+  void skip_large(double grad_norm);
   /// What the model does once per step by itself, and tells of it.
   std::vector<std::pair<std::string, double>> end_step(bool updated);
   void open_store();
@@ -116,15 +132,19 @@ class MT_API Trainer {
   std::optional<CheckpointStore> store_;
   std::optional<StateSave> save_;  // under way
   double save_held_ = 0;           // seconds that training stood still for it
-  Program program_;
+  BatchSchedule batches_;
+  Program program_;  // for the loader's number of micro-batches
   LossScaler scaler_;
   TrainState state_;
   SavedConfig saved_;
   RunInfo info_;
+  PeakRate peak_;  // of all ranks
   int64_t saved_step_ = -1;
   std::optional<Error> save_failure_;  // of the last save; absent when it succeeded
-  int64_t skips_ = 0;  // updates in a row that were skipped for a loss or gradient that is not finite
+  int64_t skips_ = 0;  // updates in a row that were skipped for their loss or gradient
+  std::chrono::steady_clock::time_point started_ = std::chrono::steady_clock::now();
   int64_t steps_here_ = 0;  // by this object, for cuda_graph.warmup_steps
+  bool timed_out_ = false;
   std::optional<Profile> profile_;
   int64_t profile_from_ = 0;  // steps before it
 };

@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "mtrain/base/counted.h"
 #include "mtrain/base/error.h"
 #include "mtrain/comm/communicator.h"
 #include "mtrain/train/verify_twin.h"
@@ -188,7 +189,7 @@ LayoutVerdict LayoutVerifier::judge(const RankLayout& layout, const LayoutFigure
   for (const auto& [axis, counters] : figures.sent) verdict.sent[axis] = counters.total().bytes_sent;
   std::vector<std::string> problems;
   if (figures.losses.size() != expected.losses.size())
-    problems.push_back(cat("it made ", figures.losses.size(), " steps of ", expected.losses.size()));
+    problems.push_back(cat("it made ", counted(figures.losses.size(), "step"), " of ", expected.losses.size()));
   if (!figures.losses.empty()) {
     verdict.loss_first = apart(figures.losses[0], expected.losses[0]);
     verdict.norm_first = apart(figures.norms[0], expected.norms[0]);
@@ -199,7 +200,7 @@ LayoutVerdict LayoutVerifier::judge(const RankLayout& layout, const LayoutFigure
   judge_gradients(figures, reference(layout), verdict, problems);
   if (!figures.drifted.empty()) {
     std::string more = figures.drifted.size() > 1 ? cat(" (and ", figures.drifted.size() - 1, " more)") : "";
-    problems.push_back(cat("after ", figures.losses.size(), " steps ", figures.drifted[0], more));
+    problems.push_back(cat("after ", counted(figures.losses.size(), "step"), " ", figures.drifted[0], more));
   }
   verdict.problem = join(problems, "\n");
   if (!problems.empty()) verdict.kind = LayoutVerdict::Kind::differs;

@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "../core/finetune/byte_tokenizer.h"
 #include "mtrain/chat/chat_template.h"
 #include "mtrain/config/tree.h"
 #include "mtrain/finetune/chat_tokens.h"
@@ -27,32 +28,6 @@ fs::path shared() {
   const char* root = std::getenv("MTRAIN_SHARED");
   return (root ? fs::path(root) : fs::path(MT_SOURCE_DIR) / "../shared") / "data";
 }
-
-/// Bytes, and special tokens from 256 on.
-class MarksTokenizer final : public Tokenizer {
- public:
-  explicit MarksTokenizer(std::vector<std::string> marks) : marks_(std::move(marks)) {}
-  std::string name() const override { return "marks"; }
-  int64_t vocab_size() const override { return 256 + static_cast<int64_t>(marks_.size()); }
-  std::vector<SpecialToken> special_tokens() const override {
-    std::vector<SpecialToken> out;
-    for (const auto& mark : marks_) out.push_back({mark, 256 + static_cast<int32_t>(out.size())});
-    return out;
-  }
-  void encode_to(std::string_view text, std::vector<int32_t>& ids) const override {
-    for (char c : text) ids.push_back(static_cast<unsigned char>(c));
-  }
-  std::string decode_bytes(std::span<const int32_t> ids) const override {
-    std::string out;
-    for (int32_t id : ids)
-      if (id < 256) out += static_cast<char>(id);
-    return out;
-  }
-  std::string identity() const override { return "marks"; }
-
- private:
-  std::vector<std::string> marks_;
-};
 
 /// Runs of learnt tokens, each as text.
 template <class Trained>
@@ -144,7 +119,7 @@ chat::ChatInput input_of(const Row& row, const char* messages) {
 std::vector<std::string> learnt(const Row& row, const char* messages) {
   const chat::ChatInput input = input_of(row, messages);
   const auto rendered = chat::ChatTemplate(source_of(row.file), row.file).render_masked(input);
-  const MarksTokenizer tokenizer(row.marks);
+  const testing::ByteTokenizer tokenizer(row.marks);
   const auto tokens = finetune::encode_chat(rendered.text, tokenizer);
   std::vector<bool> trained;
   for (size_t byte : tokens.first_byte)

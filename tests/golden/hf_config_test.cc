@@ -302,6 +302,18 @@ TEST_CASE("the weight of the loss that balances experts comes from the folder") 
   CHECK(found);
 }
 
+TEST_CASE("a key that is refused is reported at its place in config.json") {
+  const Folder folder("llama_tiny", Json::object());
+  std::ofstream(folder.path / "config.json") << "{\n\"model_type\": \"llama\", \"note\": \"hidden_act\",\n"
+                                                " \"rope_scaling\": {\"rope_type\": \"llama3\",\n  \"twist\": 2},\n\"hidden_act\" : \"gelu\"}\n";
+  const Recipe recipe = recipe_of(folder.path, "type: llama, init_ignore: [note]");
+  const std::string file = (folder.path / "config.json").string();
+  std::map<std::string, std::string> places;
+  for (const auto& fault : recipe.report.diagnostics()) places[fault.message.substr(0, fault.message.find(' '))] = fault.where.text();
+  CHECK(places["rope_scaling.twist"] == file + ":4:3");
+  CHECK(places["hidden_act"] == file + ":5:1");
+}
+
 TEST_CASE("a recipe is refused where its folder is, before anything runs") {
   const Folder folder("llama_tiny", {{"hidden_act", "gelu"}, {"sliding_window", 8}});
   expect(recipe_of(folder.path, "type: llama"), {"config.json", "hidden_act is \"gelu\"", "sliding_window is 8",

@@ -54,12 +54,13 @@ TEST_CASE("two names in one file are a conflict") {
 
 TEST_CASE("a recipe asks about its surroundings") {
   std::string body =
-      "train: {steps: 10}\nlogger: {wandb_project: \"${file_text:recipes/tokenizer/byte.yaml}\"}\n"
+      "train: {steps: 10}\n"
       "run: {name: \"${run:name} on ${gpu:name} of ${gpu:memory_gb} GB\", dir: \"${cwd:}/x\"}\n";
   Recipe recipe = read(body, {}, {.world_size = 8, .gpu = "h200"});
   CHECK(recipe.config.root().at("run.name").as_text().ends_with("names.yaml on h200 of 141 GB"));
   CHECK(recipe.config.root().at("run.dir").as_text() == MT_SOURCE_DIR "/x");
-  CHECK(recipe.config.root().at("logger.wandb_project").as_text().starts_with("# "));
+  Recipe text = read("train: {steps: 10}\nrun: {name: \"${file_text:recipes/tokenizer/byte.yaml}\"}\n");
+  CHECK(text.config.root().at("run.name").as_text().starts_with("# "));
   std::string nameless = read(body).report.text();
   CHECK(nameless.find("no type of GPU was named") != std::string::npos);
   std::string missing = read("train: {steps: 10}\nrun: {name: \"${file_text:nothing.txt}\"}\n").report.text();
@@ -69,7 +70,7 @@ TEST_CASE("a recipe asks about its surroundings") {
 
 TEST_CASE("file_text reads the recipe's folder and nothing else") {
   auto report = [](const std::string& file) {
-    return read("train: {steps: 10}\nlogger: {wandb_project: \"${file_text:" + file + "}\"}\n").report.text();
+    return read("train: {steps: 10}\nrun: {name: \"${file_text:" + file + "}\"}\n").report.text();
   };
   for (const char* file : {"recipes/tokenizer/byte.yaml", "recipes/../recipes/tokenizer/byte.yaml"})
     CHECK(report(file).find("error[interpolation]") == std::string::npos);

@@ -283,6 +283,34 @@ TEST_CASE("tcp: who hangs up before the answer and calls again keeps its place")
   ranks.check_all();
 }
 
+TEST_CASE("tcp: a rank that has proven itself waits for the answer longer than for a greeting") {
+  Ranks ranks(3, {.whole = 10h, .greeting = 200ms});
+  Socket listener = listen_at(resolve(place_of(0, 3).address, 23456)[0]), socket;
+  REQUIRE(listener.open());
+  ::fcntl(listener.get(), F_SETFL, 0);
+  ranks.start(1);
+  Greeting greeting = Greeting::called(place_of(0, 3));
+  while (greeting.state() != Greeting::State::proven) {  // on a busy machine the limit may be over before the proof is sent
+    socket = Socket(::accept(listener.get(), nullptr, nullptr));
+    greeting = Greeting::called(place_of(0, 3));
+    say(socket, std::string(greeting.unsent()));
+    greeting.sent(40);
+    greeting.take(hear(socket, 144));
+  }
+  // A silent connection to the rank's own port is dropped after the same limit, which began later.
+  Place door = place_of(0, 3);
+  door.port = greeting.hello().port;
+  Socket silent = visit(door);
+  CHECK(hear(silent, 41).size() == 40);
+  char byte = 0;
+  CHECK(::recv(socket.get(), &byte, 1, MSG_DONTWAIT) == -1);  // still open
+  CHECK(errno == EAGAIN);
+  greeting.answer(Greeting::Verdict::welcome);
+  say(socket, std::string(greeting.unsent()));
+  socket.close();
+  CHECK(has(message_of(ErrorClass::peer, [&] { ranks.met[0].get(); }), "rank 0 went away before all had come"));
+}
+
 TEST_CASE("tcp: connections are served where a process may open fewer files than there are ranks") {
   rlimit before{};
   REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);

@@ -12,6 +12,7 @@
 #include "mtrain/data/tokenizer.h"
 #include "mtrain/train/epochs.h"
 #include "mtrain/train/input_paths.h"
+#include "mtrain/train/vocabulary_fit.h"
 
 namespace mtrain {
 namespace {
@@ -39,6 +40,8 @@ class DataChecker {
       TokenizerContext context{recipe_.directory};
       tokenizer_ = plugins_.make<Tokenizer>(recipe_.settings.tokenizer.type, recipe_.component("tokenizer"), context);
       out_.text += cat("  tokenizer ", recipe_.settings.tokenizer.type, ": ", human_count(static_cast<double>(tokenizer_->vocab_size())), " ids\n");
+      vocabulary_rows(recipe_.settings, *tokenizer_);
+      log_rows_without_id(recipe_, *tokenizer_);
     });
     if (tokenizer_) attempt("dataset", [&] { open_dataset(); });
     return out_;
@@ -61,8 +64,12 @@ class DataChecker {
     DatasetContext context = dataset_context(recipe_, tokenizer_.get());
     auto dataset = plugins_.make<Dataset>(s.dataset.type, recipe_.component("dataset"), context);
     if (counts_epochs(recipe_)) settle_epochs(recipe_, plugins_);
-    read_first(*dataset, Split::train, std::max<int64_t>(1, s.train.steps) * s.global_batch());
-    if (s.validation.steps > 0 && s.validation.interval > 0) read_first(*dataset, Split::valid, s.validation.steps * s.global_batch());
+    read_first(*dataset, Split::train, s.batches().samples_until(std::max<int64_t>(1, s.train.steps)));
+    // With interval 0, too: a run evaluates after its last step.
+    if (s.validation.steps > 0 && s.train.steps > 0)
+      read_first(*dataset, Split::valid, s.validation.steps * s.global_batch());
+    else
+      out_.text += cat("  no validation data is read: ", s.train.steps == 0 ? "train" : "validation", ".steps is 0\n");
   }
 
   void read_first(const Dataset& dataset, Split which, int64_t samples) {

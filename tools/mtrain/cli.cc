@@ -21,6 +21,7 @@
 #include "mtrain/train/launcher.h"
 #include "mtrain/train/search_path.h"
 #include "last_words.h"
+#include "option_hints.h"
 #include "recipe_words.h"
 
 namespace mtrain {
@@ -39,7 +40,7 @@ bool is_command(const CLI::App& app, const std::string& word) {
 
 /// How many words this option of the program takes, with itself. Throws Error(usage) for one that does not
 /// exist.
-size_t words_of_option(const CLI::App& app, const std::string& word) {
+size_t words_of_option(const CLI::App& app, const std::string& word, const std::vector<std::string>& arguments) {
   std::string option_name = word.substr(0, word.find('='));
   const auto* option = app.get_option_no_throw(option_name);
   if (!option && is_command(app, "train"))
@@ -47,10 +48,11 @@ size_t words_of_option(const CLI::App& app, const std::string& word) {
   if (!option && word.starts_with("--") && word.size() > 2) {
     std::vector<std::string> names;
     for (const auto* known : app.get_options()) names.push_back(known->get_name());
+    const std::string setting = setting_for_option(word, arguments, PluginHost(plugin_folders({})));
     std::vector<std::string> near = nearest(option_name, names, 1);
     throw Error(
         ErrorClass::usage, cat("there is no option ", printable(option_name, 64), " before the command"),
-        near.empty() ? "run `mtrain --help`" : cat("did you mean ", near.front(), "? run `mtrain --help`"));
+        !setting.empty() ? setting : near.empty() ? "run `mtrain --help`" : cat("did you mean ", near.front(), "? run `mtrain --help`"));
   }
   return option && option_name == word && option->get_expected_min() > 0 ? 2 : 1;
 }
@@ -85,17 +87,24 @@ const CLI::App& innermost(const CLI::App& app, std::string& spelled) {
 }
 
 /// CLI11's own texts, save where a wrong word is better answered with the nearest right one.
-int report_usage(const CLI::App& app, const CLI::ParseError& error) {
+int report_usage(const CLI::App& app, const Cli& cli, const CLI::ParseError& error) {
   std::string spelled, message = error.what();
   const CLI::App& command = innermost(app, spelled);
   std::string hint = cat("run `", spelled, " --help`");
   std::vector<std::string> rest = app.remaining(true), names = command_names(command);
   if (!rest.empty() && rest.front().starts_with('-')) {
     message = cat("`", spelled, "` has no option ", rest.front());
+    const std::string setting = command.get_option_no_throw("overrides") ? setting_for_option(rest.front(), cli.words, PluginHost(plugin_folders(cli.plugin_path))) : "";
+    std::vector<std::string> options;
+    for (const auto* option : command.get_options())
+      for (const auto& known : option->get_lnames()) options.push_back("--" + known);
+    const std::vector<std::string> near = nearest(rest.front().substr(0, rest.front().find('=')), options, 1);
+    if (!setting.empty()) hint = setting;
+    else if (!near.empty()) hint = cat("did you mean ", near.front(), "? Run `", spelled, " --help`");
   } else if (!rest.empty() && !names.empty()) {
     std::vector<std::string> near = nearest(rest.front(), names, 1);
     message = cat("there is no command `", spelled, " ", rest.front(), "`");
-    hint = cat(near.empty() ? cat("it has: ", join(names, ", "))
+    hint = cat(near.empty() ? cat("it has: ", join(names, ", "), ".")
                             : cat("did you mean `", spelled, " ", near.front(), "`?"),
                " Run `", spelled, " --help`");
   } else if (!rest.empty()) {
@@ -126,7 +135,7 @@ int parse_and_run(CLI::App& app, Cli& cli, std::vector<std::string> arguments) {
     app.exit(help);
     return 0;
   } catch (const CLI::ParseError& error) {
-    return report_usage(app, error);
+    return report_usage(app, cli, error);
   } catch (const Error& error) {
     return report(error);
   } catch (const std::bad_alloc&) {
@@ -192,7 +201,7 @@ std::vector<const CLI::App*> visible_commands(const CLI::App& app) {
 std::vector<std::string> with_default_command(const CLI::App& app, std::vector<std::string> arguments) {
   size_t at = 0;
   while (at < arguments.size() && arguments[at].starts_with('-') && arguments[at] != "-")
-    at += words_of_option(app, arguments[at]);
+    at += words_of_option(app, arguments[at], arguments);
   if (at >= arguments.size()) return arguments;
   if (is_command(app, arguments[at])) {
     // `--nproc 2 rerun RUN`: an option of the command stands behind it for CLI11.

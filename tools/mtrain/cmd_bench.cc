@@ -10,6 +10,7 @@
 #include <optional>
 
 #include "cli.h"
+#include "mtrain/base/counted.h"
 #include "mtrain/base/error.h"
 #include "mtrain/base/file.h"
 #include "mtrain/base/rng.h"
@@ -123,7 +124,7 @@ void print(Trainer& trainer, const Recipe& recipe, const Measured& measured, con
   auto tokens = static_cast<double>(info.global_batch_size * info.seq_length);
   double seconds = median(measured.seconds), rate = tokens / seconds, flops = rate * info.flops_per_token;
   PeakRate peak = peak_rate(recipe.settings, trainer.device(), trainer.context().backend(), trainer.context().device());
-  double mfu = peak.flops > 0 ? flops / (peak.flops * static_cast<double>(std::max<int64_t>(1, recipe.settings.dist.nproc))) : 0;
+  const double mfu = peak.share(flops / static_cast<double>(std::max<int64_t>(1, recipe.settings.dist.nproc)));
   if (options.json) {
     Node seconds_list = Node::list(), losses = Node::list();
     for (double s : measured.seconds) seconds_list.push(Node::number(s));
@@ -152,7 +153,7 @@ void print(Trainer& trainer, const Recipe& recipe, const Measured& measured, con
             << info.dtype << " on " << info.device << dtype_note(info) << ", " << info.global_batch_size << " x " << info.seq_length
             << " tokens per step\n";
   if (!options.plain) std::cout << to_text(summary, options.rows);
-  std::cout << static_cast<int64_t>(rate) << " tokens/s (median of " << measured.seconds.size() << " steps), "
+  std::cout << static_cast<int64_t>(rate) << " tokens/s (median of " << counted(measured.seconds.size(), "step") << "), "
             << human_bytes(static_cast<uint64_t>(measured.memory)) << " of memory at most, "
             << static_cast<int64_t>(1000 * mfu + 0.5) / 10.0 << " % of " << peak.source << '\n'
             << "memory of tensors: " << human_bytes(measured.reserved) << ", planned "
@@ -186,7 +187,7 @@ void bench(Cli& cli, const RecipeWords& words, const BenchOptions& options) {
   settle_epochs(recipe, plugins);
   int64_t wanted = options.steps + options.warmup, there = recipe.settings.train.steps;
   MT_USER_CHECK(wanted <= there, ErrorClass::usage,
-                cat("--steps and --warmup ask for ", wanted, " steps, but train.steps is ", there),
+                cat("--steps and --warmup ask for ", counted(wanted, "step"), ", but train.steps is ", there),
                 cat("add train.steps=", wanted));
   SignalWatch signals;
   std::mutex building;

@@ -5,6 +5,7 @@
 
 #include "check_data.h"
 #include "cli.h"
+#include "mtrain/base/counted.h"
 #include "mtrain/base/error.h"
 #include "mtrain/train/dtype_choice.h"
 #include "mtrain/train/epochs.h"
@@ -32,17 +33,26 @@ std::string dtype_words(const Recipe& recipe) {
   return recipe.dtype_reason.empty() ? dtype : cat(dtype, " (auto: ", recipe.dtype_reason, ")");
 }
 
+/// The ranks that the recipe is right for, and how they come to be where it does not say.
+std::string ranks_line(const Recipe& recipe) {
+  if (recipe.ranks < 2) return "";
+  const int64_t started = recipe.settings.dist.nproc;
+  return cat("  for ", recipe.ranks, " ranks", started == recipe.ranks ? "" : cat(": start them with `mtrain --nproc ", recipe.ranks, " …`, or set dist.nproc=", recipe.ranks), '\n');
+}
+
 /// How long the run is: "100 steps of 4 x 256 tokens = 102k tokens".
 std::string length_words(const Recipe& recipe) {
   const Settings& s = recipe.settings;
-  std::string step = cat(s.global_batch(), " x ", s.model.seq_length, " tokens");
+  const BatchSchedule batches = s.batches();
+  const bool changes = batches.stages().size() > 1;
+  std::string step = cat(changes ? "(" : "", batches.text(), changes ? ")" : "", " x ", s.model.seq_length, " tokens");
   if (counts_epochs(recipe)) {
     const std::string replaced = replaced_steps(recipe);
     return cat(s.train.epochs, s.train.epochs == 1 ? " epoch" : " epochs", " in steps of ", step,
                replaced.empty() ? "" : ", in place of ", replaced);
   }
-  const double tokens = static_cast<double>(s.train.steps * s.global_batch()) * static_cast<double>(s.model.seq_length);
-  return cat(s.train.steps, " steps of ", step, " = ", human_count(tokens), " tokens");
+  const double tokens = static_cast<double>(batches.samples_until(s.train.steps)) * static_cast<double>(s.model.seq_length);
+  return cat(counted(s.train.steps, "step"), " of ", step, " = ", human_count(tokens), " tokens");
 }
 
 void check(Cli& cli, const RecipeWords& words, const CheckOptions& options) {
@@ -50,6 +60,7 @@ void check(Cli& cli, const RecipeWords& words, const CheckOptions& options) {
   std::optional<SavedConfig> saved;
   RecipeRequest request = recipe_or_run_request(cli, words, saved);
   request.cluster = options.cluster;
+  request.any_ranks = true;
   if (options.multirun || options.list) return check_sweep(cli, request, options.list);
   Recipe recipe = read_recipe(request, plugins);
   warn_of_unused_sweep(recipe);
@@ -76,9 +87,9 @@ void check(Cli& cli, const RecipeWords& words, const CheckOptions& options) {
   std::cout << recipe.config.composition().file << ": ok\n"
             << "  model " << s.model.type << ", tokenizer " << s.tokenizer.type << ", dataset "
             << s.dataset.type << ", optimizer " << s.optimizer.type << ", " << dtype_words(recipe) << '\n'
-            << "  " << length_words(recipe) << ", " << s.micro_batches() << " micro-batch" << (s.micro_batches() == 1 ? "" : "es")
+            << "  " << length_words(recipe) << ", " << counted(s.micro_batches(), "micro-batch", "micro-batches")
             << " per step\n"
-            << pipeline_line(recipe)
+            << ranks_line(recipe) << pipeline_line(recipe)
             << data.text << "  run folder " << recipe.run_directory().string() << '\n';
   if (plan)
     std::cout << "  memory " << human_bytes(plan->peak) << " of " << human_bytes(plan->free) << " free: "

@@ -1,4 +1,4 @@
-// mtrain checkpoint: what is saved, whether it is whole, and one hash of what it holds.
+// mtrain checkpoint: what is saved, whether it is whole, one hash of what it holds, and the way back to an older one.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <iostream>
@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "cli.h"
+#include "mtrain/base/counted.h"
 #include "mtrain/base/error.h"
 #include "mtrain/base/text.h"
 #include "mtrain/checkpoint/digest.h"
@@ -80,7 +81,7 @@ bool verify(const fs::path& path, bool deep) {
     if (!problem.empty())
       std::cout << "DAMAGED: " << problem << '\n';
     else
-      std::cout << "ok, " << info.num_tensors << " tensors, " << human_bytes(info.bytes) << (deep ? ", " : "")
+      std::cout << "ok, " << counted(info.num_tensors, "tensor") << ", " << human_bytes(info.bytes) << (deep ? ", " : "")
                 << content.digest << '\n';
   }
   return all;
@@ -101,16 +102,25 @@ void print_digest(const fs::path& path, std::optional<int64_t> step) {
   std::cout << checkpoint_digest(chosen->path) << '\n';
 }
 
+void rewind(const fs::path& path, int64_t step) {
+  const CheckpointPlace place = locate_checkpoints(path);
+  CheckpointStore store(place.folder, StoreOptions{});
+  const std::vector<fs::path> moved = store.rewind(step);
+  for (const fs::path& folder : moved) std::cout << "moved to " << printable(folder.string()) << '\n';
+  std::cout << (moved.empty() ? "nothing to move: the newest checkpoint is of step " : "the run continues from step ") << step << '\n';
+}
+
 }  // namespace
 
 void add_checkpoint_command(CLI::App& app, Cli& cli) {
-  auto* command = app.add_subcommand("checkpoint", "list, verify and compare checkpoints");
+  auto* command = app.add_subcommand("checkpoint", "list, verify, compare and rewind checkpoints");
   command->require_subcommand(1);
   command->footer(
       "Examples:\n"
       "  mtrain checkpoint ls runs/quickstart\n"
       "  mtrain checkpoint verify runs/quickstart\n"
-      "  mtrain checkpoint digest runs/quickstart --step 100");
+      "  mtrain checkpoint digest runs/quickstart --step 100\n"
+      "  mtrain checkpoint rewind runs/quickstart --step 100");
   auto path = std::make_shared<std::string>();
   auto add_path = [&](CLI::App* to) {
     to->add_option("dir", *path, kFolderHelp)->required()->type_name("DIR");
@@ -148,6 +158,16 @@ void add_checkpoint_command(CLI::App& app, Cli& cli) {
       "digests.\n"
       "Example:\n  mtrain checkpoint digest runs/quickstart --step 100");
   digest->callback([path, step] { print_digest(*path, *step); });
+
+  auto* back = command->add_subcommand("rewind", "make a run continue from an older checkpoint");
+  add_path(back);
+  auto to = std::make_shared<int64_t>(0);
+  back->add_option("--step", *to, "the checkpoint that the run is to continue from")->required()->type_name("N");
+  back->footer(
+      "Newer checkpoints are moved to the folder set-aside-N next to it and are not deleted; metrics.jsonl loses its newer rows when the\n"
+      "run continues. A run that is going on is refused.\n"
+      "Example:\n  mtrain checkpoint rewind runs/quickstart --step 100\n  mtrain quickstart train.skip_steps=[104]");
+  back->callback([path, to] { rewind(*path, *to); });
 }
 
 }  // namespace mtrain

@@ -2,6 +2,7 @@
 #include <iostream>
 
 #include "config_commands.h"
+#include "mtrain/base/counted.h"
 #include "mtrain/base/error.h"
 #include "mtrain/config/defaults_report.h"
 #include "mtrain/config/json_write.h"
@@ -41,7 +42,7 @@ std::string searchpath_text(const Node& folders) {
     kind.resize(22, ' ');
     out += cat(kind, folder.get("path")->as_text());
     out +=
-        folder.get("exists")->as_bool() ? cat("   ", folder.get("files")->as_int(), " files") : "   (absent)";
+        folder.get("exists")->as_bool() ? cat("   ", counted(folder.get("files")->as_int(), "file")) : "   (absent)";
     std::vector<std::string> names;
     for (const auto& item : folder.get("shadowed")->items()) names.push_back(item.as_text());
     if (!names.empty()) out += cat(", shadowed by folders above: ", join(names, ", "));
@@ -98,7 +99,7 @@ void print_searchpath(const Cli& cli, const std::string& recipe, bool json) {
   std::vector<SearchFolder> folders = search_folders(plugins.folders());
   if (auto found = recipe.empty() ? std::nullopt : find_recipe(recipe, folders)) {
     fs::path own = found->file.parent_path();
-    folders.insert(folders.begin(), {SearchFolder::Kind::recipe, own.empty() ? fs::path(".") : own});
+    folders = search_folders(plugins.folders(), own.empty() ? fs::path(".") : own);
   }
   Node answer = searchpath_node(folders);
   print_answer(json, answer, searchpath_text(answer));

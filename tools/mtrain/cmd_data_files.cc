@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "data_commands.h"
+#include "mtrain/base/counted.h"
 #include "mtrain/base/error.h"
 #include "mtrain/base/text.h"
 #include "mtrain/data/indexed_merge.h"
@@ -42,7 +43,7 @@ void print_histogram(const std::vector<LengthClass>& classes, int64_t documents,
               << std::string(38 - bar, ' ') << std::setw(5)
               << (tokens > 0 ? 100 * c.tokens / tokens : 0) << "%\n";
   }
-  std::cout << std::setw(15) << "all" << std::setw(10) << documents << "  " << tokens << " tokens\n";
+  std::cout << std::setw(15) << "all" << std::setw(10) << documents << "  " << counted(tokens, "token") << '\n';
 }
 
 void stats(const StatsArguments& arguments) {
@@ -62,11 +63,11 @@ void stats(const StatsArguments& arguments) {
     return;
   }
   std::cout << printable(file.prefix().string()) << ": shortest " << summary.shortest << ", median " << summary.median
-            << ", longest " << summary.longest << " tokens\n";
+            << ", longest " << counted(summary.longest, "token") << '\n';
   print_histogram(classes, summary.documents, summary.tokens);
   if (arguments.duplicates)
-    std::cout << copies.documents << (copies.documents == 1 ? " document repeats" : " documents repeat")
-              << " an earlier one token for token (" << copies.tokens << " tokens)\n";
+    std::cout << counted(copies.documents, "document repeats", "documents repeat")
+              << " an earlier one token for token (" << counted(copies.tokens, "token") << ")\n";
 }
 
 struct MergeArguments {
@@ -92,8 +93,8 @@ void merge(Cli& cli, const MergeArguments& arguments) {
         arguments.any_tokenizer);
     if (live) std::cerr << "\r\033[K" << std::flush;
     if (!cli.quiet)
-      std::cout << "wrote " << printable(arguments.output) << ".bin and .idx: " << report.documents << " documents, "
-                << report.tokens << " tokens, " << human_bytes(report.bytes_written) << '\n';
+      std::cout << "wrote " << printable(arguments.output) << ".bin and .idx: " << counted(report.documents, "document") << ", "
+                << counted(report.tokens, "token") << ", " << human_bytes(report.bytes_written) << '\n';
   } catch (const MergeInterrupted&) {
     if (live) std::cerr << "\r\033[K";
     std::cerr << "stopped; nothing was written\n";
@@ -163,7 +164,7 @@ void show(const Cli& cli, const ShowArguments& arguments) {
       ids.insert(ids.end(), part.begin(), part.end());
       length += file.length(s);
     }
-    std::cout << "document " << d << ", " << length << " tokens";
+    std::cout << "document " << d << ", " << counted(length, "token");
     if (length > static_cast<int64_t>(ids.size())) std::cout << ", the first " << ids.size();
     std::cout << ":\n";
     show_document(ids, *tokenizer, colours, arguments.ids);

@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "data_commands.h"
+#include "mtrain/base/counted.h"
 #include "mtrain/base/error.h"
 #include "mtrain/base/text.h"
 #include "mtrain/data/prepare.h"
@@ -43,7 +44,7 @@ CLI::Option* add_choice(CLI::App& command, const char* option, std::string& valu
   for (const auto& [name, meaning] : choices) names.push_back(name);
   CLI::IsMember known(names);
   known.description("");  // the names stand where the type does
-  return command.add_option(option, value, doc)->check(known)->type_name(join(names, "|"));
+  return command.add_option(option, value, doc)->check(known)->type_name(cat("{", join(names, ","), "}"));
 }
 
 /// Thrown by the progress callback to end the work.
@@ -100,14 +101,14 @@ void print_report(const PrepareReport& report, const PrepareArguments& arguments
   }
   std::vector<std::string> names;
   for (const auto& prefix : report.outputs) names.push_back(cat(prefix.string(), ".bin and .idx"));
-  std::cout << "wrote " << join(names, ", ") << ": " << report.documents << " documents, ";
-  if (arguments.options.split_sentences) std::cout << report.sequences << " sentences, ";
-  std::cout << report.tokens << " tokens, " << human_bytes(report.bytes_written) << " (read "
+  std::cout << "wrote " << join(names, ", ") << ": " << counted(report.documents, "document") << ", ";
+  if (arguments.options.split_sentences) std::cout << counted(report.sequences, "sentence") << ", ";
+  std::cout << counted(report.tokens, "token") << ", " << human_bytes(report.bytes_written) << " (read "
             << human_bytes(report.text_bytes) << " in " << human_seconds(report.seconds) << ", "
             << rate(report) << ")\n";
-  if (report.empty_documents) std::cout << "  " << report.empty_documents << " documents are empty\n";
-  if (report.replaced) std::cout << "  " << report.replaced << " lines had broken characters replaced\n";
-  if (report.skipped) std::cout << "  " << report.skipped << " broken lines were left out\n";
+  if (report.empty_documents) std::cout << "  " << counted(report.empty_documents, "document is", "documents are") << " empty\n";
+  if (report.replaced) std::cout << "  " << counted(report.replaced, "line") << " had broken characters replaced\n";
+  if (report.skipped) std::cout << "  " << counted(report.skipped, "broken line was", "broken lines were") << " left out\n";
   for (const auto& bad : report.bad) std::cout << "    " << bad << '\n';
   if (static_cast<size_t>(report.replaced + report.skipped) > report.bad.size()) std::cout << "    …\n";
 }

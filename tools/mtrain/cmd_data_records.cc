@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "data_commands.h"
+#include "mtrain/base/counted.h"
 #include "mtrain/base/error.h"
 #include "mtrain/base/text.h"
 #include "mtrain/finetune/preference.h"
@@ -60,7 +61,7 @@ void print_tokens(std::span<const int32_t> ids, std::span<const uint8_t> trained
 void print_example(const std::string& title, const ExampleStore& store, int64_t example, const Tokenizer& tokenizer,
                    const ShownTokens& shown) {
   auto trained = store.trained(example);
-  std::cout << title << ", " << trained.size() << " tokens, " << std::count(trained.begin() + 1, trained.end(), 1)
+  std::cout << title << ", " << counted(trained.size(), "token") << ", " << std::count(trained.begin() + 1, trained.end(), 1)
             << " learnt:\n";
   print_tokens(store.ids(example), trained, tokenizer, shown);
 }
@@ -128,6 +129,8 @@ void pack(const Cli& cli, const PackArguments& arguments) {
                                         {"tokens", used},
                                         {"learnt", file.counts.trained_tokens},
                                         {"truncated", file.counts.truncated},
+                                        {"cut_learnt", file.counts.cut_learnt},
+                                        {"cut_all_learnt", file.counts.cut_all_learnt},
                                         {"too_long", file.counts.too_long},
                                         {"untrained", file.counts.untrained},
                                         {"packs", packs.size()},
@@ -139,8 +142,8 @@ void pack(const Cli& cli, const PackArguments& arguments) {
               << '\n';
     return;
   }
-  std::cout << file.summary(a.seq_length) << '\n'
-            << count << " records in " << packs.size() << " packs of " << a.seq_length << " tokens, up to " << most
+  std::cout << file.summary() << '\n'
+            << counted(count, "record") << " in " << counted(packs.size(), "pack") << " of " << a.seq_length << " tokens, up to " << most
             << " in one (no packing could do with fewer than " << fewest << ")\n"
             << "tokens used: " << percent(static_cast<double>(used), places(packs.size())) << ", unpacked "
             << percent(static_cast<double>(used), places(count)) << '\n';
@@ -187,7 +190,7 @@ void show_records(const Cli& cli, const RecordArguments& arguments,
   auto settings = read_config<SftSettings>(settings_tree(arguments.dataset_settings(), "dataset"));
   const SftFile file =
       load_sft_file(arguments.path, settings, make_encoder(settings, opened.context), arguments.seq_length, true);
-  std::cout << file.summary(arguments.seq_length) << '\n';
+  std::cout << file.summary() << '\n';
   auto [first, last] = range(file.examples->size());
   for (int64_t i = first; i < last; ++i)
     print_example(file.places[static_cast<size_t>(i)], *file.examples, i, *opened.tokenizer, shown);

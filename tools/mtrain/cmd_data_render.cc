@@ -124,17 +124,12 @@ void render_line(const chat::ChatTemplate& chat_template, const chat::ChatInput&
   std::cout << out.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << '\n';
 }
 
-/// A file or folder, or a name without any of these.
 chat::TemplateFile template_of(const RenderArguments& arguments) {
-  const auto names = chat::ready_made_names();
   std::error_code ignored;
-  if (!fs::exists(arguments.template_path, ignored) &&
-      std::find(names.begin(), names.end(), arguments.template_path) != names.end()) {
-    chat::TemplateFile file = chat::ready_made(arguments.template_path);
-    if (arguments.tokenizer.empty()) file.special = {{"bos_token", "<s>"}, {"eos_token", "</s>"}};  // to show something
-    return file;
-  }
-  return chat::read_template(arguments.template_path, arguments.which);
+  chat::TemplateFile file = chat::find_template(arguments.template_path, arguments.which);
+  const bool by_name = !fs::exists(arguments.template_path, ignored);
+  if (by_name && arguments.tokenizer.empty()) file.special = {{"bos_token", "<s>"}, {"eos_token", "</s>"}};  // to show something
+  return file;
 }
 
 void render(Cli& cli, const RenderArguments& arguments) {

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "data_commands.h"
+#include "mtrain/base/counted.h"
 #include "mtrain/base/error.h"
 #include "mtrain/base/text.h"
 #include "mtrain/data/indexed_summary.h"
@@ -70,8 +71,8 @@ void verify(Cli& cli, const VerifyArguments& arguments) {
     if (arguments.json)
       std::cout << out.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << '\n';
     else if (out["valid"] == true && !cli.quiet)
-      std::cout << printable(prefix) << ": valid, " << out["documents"] << " documents, " << out["tokens"]
-                << " tokens, ids " << out["smallest_id"] << " to " << out["largest_id"] << '\n';
+      std::cout << printable(prefix) << ": valid, " << counted(out["documents"].get<int64_t>(), "document") << ", "
+                << counted(out["tokens"].get<int64_t>(), "token") << ", ids " << out["smallest_id"] << " to " << out["largest_id"] << '\n';
   }
 }
 

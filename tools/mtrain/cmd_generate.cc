@@ -2,7 +2,6 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
-#include <algorithm>
 #include <functional>
 #include <iostream>
 
@@ -40,12 +39,7 @@ void each_prompt(const GenerateOptions& options, const std::function<void(const 
 
 /// The template that the run's conversations were written by, or the one next to the tokenizer.
 chat::TemplateFile template_of(const GenerateOptions& options, const Session& session) {
-  auto named = [](const std::string& name) {
-    const auto names = chat::ready_made_names();
-    return std::find(names.begin(), names.end(), name) != names.end();
-  };
-  if (!options.chat_template.empty())
-    return named(options.chat_template) ? chat::ready_made(options.chat_template) : chat::read_template(options.chat_template);
+  if (!options.chat_template.empty()) return chat::find_template(options.chat_template);
   const Recipe& recipe = session.recipe;
   if (const std::string& type = recipe.settings.dataset.type; type == "sft") {
     auto settings = read_config<finetune::SftSettings>(recipe.component("dataset"));
@@ -71,6 +65,14 @@ void talk(Session& session, const GenerateOptions& options) {
   });
 }
 
+/// The text of `ids` behind a prompt's ids: what joins the two, such as a blank, belongs to it.
+std::string continuation(const Tokenizer& tokenizer, std::vector<int32_t> prompt, const std::vector<int32_t>& ids) {
+  const std::string before = tokenizer.decode(prompt);
+  prompt.insert(prompt.end(), ids.begin(), ids.end());
+  const std::string all = tokenizer.decode(prompt);
+  return all.starts_with(before) ? all.substr(before.size()) : tokenizer.decode(ids);
+}
+
 void generate(const Cli& cli, const GenerateOptions& options) {
   PluginHost plugins = plugin_host(cli);
   ModelSource source = open_model(options.from, options.overrides, plugins);
@@ -79,8 +81,8 @@ void generate(const Cli& cli, const GenerateOptions& options) {
   if (options.chat) return talk(*session, options);
   Generator generator(*session);
   each_prompt(options, [&](const std::string& prompt) {
-    std::vector<int32_t> ids = generator.generate(session->tokenizer->encode(prompt), options.sampling);
-    std::cout << prompt << session->tokenizer->decode(ids) << '\n';
+    const std::vector<int32_t> given = session->tokenizer->encode(prompt);
+    std::cout << prompt << continuation(*session->tokenizer, given, generator.generate(given, options.sampling)) << '\n';
   });
 }
 

@@ -71,6 +71,7 @@ RecipeRequest rerun_request(const Cli& cli, const RecipeWords& words, const Save
   SavedIdentity identity = identity_of(saved);
   request.recipe = cat(names[0], " (its recipe)");
   request.text = saved.resolved;
+  request.launched = launched_ranks();
   request.directory = identity.directory.empty() ? fs::current_path() : fs::path(identity.directory);
   // Its own folder, so that nothing of the old run is continued or written over; a user's own choice comes
   // later.

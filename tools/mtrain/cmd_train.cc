@@ -37,6 +37,12 @@ void launch(Cli& cli, const RecipeWords& words, int64_t nproc) {
   cli.status = launch_recipe(cli, std::move(request), nproc);
 }
 
+void sweep(Cli& cli, const RecipeWords& words, bool keep_going) {
+  RecipeRequest request = recipe_request(cli, words);
+  request.launched = 1;
+  train_sweep(cli, request, keep_going);
+}
+
 void look(Cli& cli, const RecipeWords& words, const TrainOptions& options) {
   RecipeRequest request = recipe_request(cli, words);
   const std::string& info = options.info;
@@ -96,7 +102,7 @@ void add_train_command(CLI::App& app, Cli& cli) {
     else if (options->nproc > 0)
       launch(cli, *words, options->nproc);
     else if (options->multirun)
-      train_sweep(cli, recipe_request(cli, *words), options->keep_going);
+      sweep(cli, *words, options->keep_going);
     else
       train(cli, *words);
   });

@@ -8,6 +8,7 @@
 #include <iostream>
 
 #include "cli.h"
+#include "mtrain/base/counted.h"
 #include "mtrain/base/error.h"
 #include "mtrain/base/file.h"
 #include "mtrain/train/dtype_choice.h"
@@ -62,7 +63,7 @@ std::vector<RankLayout> chosen(const LayoutVerifier& verifier, const VerifyWords
       out.push_back(layout);
   }
   MT_USER_CHECK(named > 0, ErrorClass::usage,
-                cat("no layout of ", words.options.ranks, " ranks has '", printable(words.only), "' in its name"),
+                cat("no layout of ", counted(words.options.ranks, "rank"), " has '", printable(words.only), "' in its name"),
                 "see the names with: mtrain verify layouts RECIPE --list");
   return out;
 }

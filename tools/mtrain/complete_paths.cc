@@ -1,30 +1,11 @@
 #include "complete_paths.h"
 
 #include <algorithm>
-#include <functional>
 
 #include "mtrain/base/text.h"
 
 namespace mtrain {
 namespace {
-
-constexpr size_t kMaxCandidates = 1000;
-using Accept = std::function<std::optional<Candidate>(const fs::directory_entry&, const std::string& path)>;
-
-/// The entries of the folder that a typed path leads to, as they would be typed.
-std::vector<Candidate> entries_of(const std::string& typed, const Accept& accept) {
-  std::string folder = typed.substr(0, typed.rfind('/') + 1), leaf = typed.substr(folder.size());
-  std::vector<Candidate> out;
-  std::error_code fault;
-  for (fs::directory_iterator it(folder.empty() ? fs::path(".") : fs::path(folder), fault), end;
-       !fault && it != end && out.size() < kMaxCandidates; it.increment(fault)) {
-    std::string name = it->path().filename().string();
-    if (!name.starts_with(leaf) || (name.starts_with('.') && !leaf.starts_with('.'))) continue;
-    if (auto candidate = accept(*it, folder + name)) out.push_back(std::move(*candidate));
-  }
-  std::sort(out.begin(), out.end(), [](const Candidate& a, const Candidate& b) { return a.text < b.text; });
-  return out;
-}
 
 bool is_folder(const fs::directory_entry& entry) {
   std::error_code ignored;
@@ -45,13 +26,13 @@ bool names_pair(const FieldSpec& spec) {
 }  // namespace
 
 std::vector<Candidate> complete_path(const std::string& typed) {
-  return entries_of(typed, [](const fs::directory_entry& entry, const std::string& path) -> std::optional<Candidate> {
+  return complete_entries(typed, [](const fs::directory_entry& entry, const std::string& path) -> std::optional<Candidate> {
     return is_folder(entry) ? Candidate{path + "/", "folder"} : Candidate{path, ""};
   });
 }
 
 std::vector<Candidate> complete_pair(const std::string& typed) {
-  return entries_of(typed, [](const fs::directory_entry& entry, const std::string& path) -> std::optional<Candidate> {
+  return complete_entries(typed, [](const fs::directory_entry& entry, const std::string& path) -> std::optional<Candidate> {
     if (is_folder(entry)) return Candidate{path + "/", "folder"};
     if (entry.path().extension() != ".idx") return std::nullopt;
     return Candidate{path.substr(0, path.size() - 4), "prepared tokens"};

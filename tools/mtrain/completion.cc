@@ -134,7 +134,7 @@ const char* kinds_of(const std::string& spelled) {
                                                                {"recipes verify", "r"},
                                                                {"rerun", "uo"},
                                                                {"runs show", "u"},
-                                                               {"checkpoint ls", "u"},
+                                                               {"checkpoint ls", "u"}, {"checkpoint rewind", "u"},
                                                                {"checkpoint verify", "u"},
                                                                {"checkpoint digest", "u"},
                                                                {"plugins inspect", "p"},

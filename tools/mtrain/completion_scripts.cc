@@ -37,11 +37,12 @@ constexpr const char* kZsh = R"script(#compdef mtrain
 _mtrain() {
   local -a lines open_words open_docs done_words done_docs
   local line word doc
-  lines=("${(@f)$(${words[1]} __complete -- "${(@)words[2,CURRENT]}" 2>/dev/null)}")
+  lines=("${(@f)$(${words[1]} __complete -- "${(@Q)words[2,CURRENT]}" 2>/dev/null)}")
   for line in $lines; do
     word="${line%%$'\t'*}"
     doc="${line#*$'\t'}"
     [[ -z "$word" ]] && continue
+    word="${word// /\\ }"
     if [[ "$word" == *[=./] ]]; then
       open_words+=("$word"); open_docs+=("$word  $doc")
     else
@@ -54,6 +55,7 @@ _mtrain() {
 if [[ "$funcstack[1]" == "_mtrain" ]]; then
   _mtrain "$@"
 else
+  (( $+functions[compdef] )) || { autoload -Uz compinit && compinit }
   compdef _mtrain mtrain
 fi
 )script";

@@ -188,6 +188,7 @@ int launch_recipe(const Cli& cli, RecipeRequest request, int64_t nproc) {
   require_same_nproc(read_recipe(request, plugins), nproc);
   auto set = [&](const char* key, const std::string& value) { request.overrides.push_back({key, 0, {}, false, value}); };
   set("dist.nproc", std::to_string(nproc));
+  request.cluster.world_size = nproc;
   std::optional<std::string> comm = load_recipe(request, plugins).settings.dist.comm;
   MT_USER_CHECK(comm != "thread", ErrorClass::usage, "--nproc starts processes, and dist.comm=thread makes ranks threads of one process",
                 cat("leave --nproc out and set dist.nproc=", nproc, ", or leave dist.comm out"));

@@ -203,7 +203,7 @@ void LocalJob::take_signals() {
     if (signal == SIGCHLD) continue;
     StopRequests::Meaning meaning = requests_.take(signal);
     if (meaning == StopRequests::Meaning::stop) told_ = signal;
-    if (meaning == StopRequests::Meaning::stop) signal_all(SIGUSR1);
+    if (meaning == StopRequests::Meaning::stop) signal_all(signal);
     if (meaning == StopRequests::Meaning::end_at_once) signal_all(SIGKILL);
   }
 }

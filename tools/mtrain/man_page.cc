@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "cli.h"
+#include "help_format.h"
 #include "mtrain/base/text.h"
 
 namespace mtrain {
@@ -36,12 +37,12 @@ std::string option_line(const CLI::Option& option) {
   for (const auto& name : option.get_lnames()) names.push_back(cat("\\fB", plain("--" + name), "\\fR"));
   if (names.empty()) names.push_back(cat("\\fI", plain(option.get_type_name().empty() ? option.get_name() : option.get_type_name()), "\\fR"));
   const bool takes_value = !option.get_positional() && option.get_expected_min() > 0;
-  return join(names, ", ") + (takes_value ? cat(" \\fI", plain(option.get_type_name()), "\\fR") : "");
+  return join(names, ", ") + (takes_value ? cat(" \\fI", plain(value_name(option)), "\\fR") : "");
 }
 
 std::string option_text(const CLI::Option& option) {
   std::string out = cat(".TP\n", option_line(option), "\n", plain(option.get_description()));
-  if (!option.get_default_str().empty()) out += cat(" (", plain(option.get_default_str()), ")");
+  if (const std::string values = value_words(option); !values.empty()) out += cat(" (", plain(values), ")");
   return out + "\n";
 }
 

@@ -9,6 +9,7 @@
 #include "mtrain/train/dtype_choice.h"
 #include "mtrain/train/hf_config.h"
 #include "mtrain/train/state_io.h"
+#include "mtrain/train/vocabulary_fit.h"
 
 namespace mtrain {
 namespace {
@@ -43,14 +44,25 @@ int64_t length_of(const std::string& config) {
   return 2048;
 }
 
+/// A folder in fp32 is computed in fp32; one in a smaller type in the faster of bf16 and fp32 on this backend.
+std::string dtype_of(const std::string& config) {
+  const auto json = nlohmann::json::parse(config, nullptr, false);
+  for (const char* key : {"dtype", "torch_dtype"})
+    if (json.is_object() && json.contains(key) && json[key].is_string()) return json[key] == "float32" ? "fp32" : "auto";
+  return "fp32";  // as transformers reads it
+}
+
 SavedRun hugging_face_run(const fs::path& folder, const std::vector<std::string>& overrides, PluginHost& plugins) {
   const std::string config = HfDir(folder).config_text();
   const std::string plugin = hf_model_plugin(config, (folder / "config.json").string());
   const std::string path = override_value_text(Node::string(fs::absolute(folder).string()));
   // A tokenizer that the user gives replaces the folder's, with all its settings.
   const std::string tokenizer = gives_tokenizer(overrides) ? "" : cat("tokenizer: {type: ", tokenizer_of(folder), ", path: ", path, "}\n");
-  std::string text = cat("model: {type: ", plugin, ", init_from: ", path, ", seq_length: ", length_of(config), "}\n", tokenizer, "dataset: mock\ntrain: {steps: 0}\nmixed_precision: {dtype: auto}\n");
-  SavedRun run{recipe_from_text(text, folder.string(), fs::current_path(), overrides, plugins), {}, 0, {}};
+  std::string text = cat("model: {type: ", plugin, ", init_from: ", path, ", seq_length: ", length_of(config), "}\n", tokenizer, "dataset: mock\ntrain: {steps: 0}\nmixed_precision: {dtype: ", dtype_of(config), "}\n");
+  const std::string name = cat("the recipe made for ", folder.string());
+  SavedRun run{recipe_from_text(text, name, fs::current_path(), overrides, plugins), {}, 0, {}};
+  // Where nobody wrote a path, a message about its file needs no word on where it was written.
+  std::erase_if(run.recipe.inputs, [&](const InputPath& input) { return input.where && input.where.source->name() == name; });
   settle_dtype(run.recipe, plugins);
   return run;
 }
@@ -69,6 +81,7 @@ ModelSource open_model(const fs::path& from, const std::vector<std::string>& ove
 
 std::unique_ptr<Session> open_session(const ModelSource& source, PluginHost& plugins) {
   auto session = std::make_unique<Session>(source.run.recipe, plugins, Session::Options{.initialise = source.hugging_face});
+  log_rows_without_id(source.run.recipe, *session->tokenizer);
   if (!source.hugging_face) load_state(CheckpointStore(source.run.checkpoints), source.run.step, session->parameters, nullptr);
   return session;
 }

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "cli.h"
+#include "mtrain/base/counted.h"
 #include "mtrain/base/error.h"
 #include "mtrain/base/text_stream.h"
 #include "mtrain/train/dtype_choice.h"
@@ -57,23 +58,25 @@ std::vector<bool> faulty_trials(Cli& cli, const std::vector<SweepTrial>& trials,
 /// Where the trials of a sweep have their folders.
 fs::path sweep_folder(const SweepTrial& trial, const PluginHost& plugins) { return load_recipe(trial.request, plugins).run_directory(); }
 
-fs::path trial_folder(const SweepTrial& trial, const PluginHost& plugins) {
-  return sweep_folder(trial, plugins) / std::to_string(trial.request.trial);
-}
-
-RecipeRequest trial_request(const SweepTrial& trial, const fs::path& folder) {
+/// A trial has folders of its own, also for checkpoints that a recipe keeps elsewhere: else it would continue those of the trial before.
+RecipeRequest trial_request(const SweepTrial& trial, const PluginHost& plugins) {
   RecipeRequest request = trial.request;
+  const Recipe recipe = load_recipe(request, plugins);
   Location written{std::make_shared<Source>(SourceKind::command_line, "the sweep", ""), 0, 0};
-  request.overrides.push_back(
-      {cat("run.dir=", override_value_text(Node::string(folder.string()))), 0, written});
+  auto place = [&](const char* setting, const fs::path& above) {
+    const std::string folder = (above / std::to_string(trial.request.trial)).string();
+    request.overrides.push_back({cat(setting, "=", override_value_text(Node::string(folder))), 0, written});
+  };
+  place("run.dir", recipe.run_directory());
+  if (!recipe.settings.checkpoint.dir.empty()) place("checkpoint.dir", recipe.settings.checkpoint.dir);
   return request;
 }
 
 /// A trial whose folder holds a run continues it, so that a sweep that was stopped goes on. A run of another configuration would be
 /// taken for the trial's: Error(checkpoint).
 void require_same_run(const SweepTrial& trial, PluginHost& plugins) {
-  const fs::path folder = trial_folder(trial, plugins);
-  Recipe recipe = load_recipe(trial_request(trial, folder), plugins);
+  Recipe recipe = load_recipe(trial_request(trial, plugins), plugins);
+  const fs::path folder = recipe.run_directory();
   if (!continues_run(recipe)) return;
   settle_epochs(recipe, plugins);
   settle_dtype(recipe, plugins);
@@ -86,8 +89,8 @@ void require_same_run(const SweepTrial& trial, PluginHost& plugins) {
               "choose another folder for this sweep: run.dir=ANOTHER/FOLDER");
 }
 
-int run_trial(const Cli& cli, const SweepTrial& trial, const fs::path& folder, PluginHost& plugins) {
-  Recipe recipe = load_recipe(trial_request(trial, folder), plugins);
+int run_trial(const Cli& cli, const SweepTrial& trial, PluginHost& plugins) {
+  Recipe recipe = load_recipe(trial_request(trial, plugins), plugins);
   print_warnings(cli, recipe);
   return run_training(cli, recipe, plugins);
 }
@@ -115,7 +118,7 @@ class SweepRun {
       table_.save(*folder_);
     };
     try {
-      int status = run_trial(cli_, trial, folder, plugins_);
+      int status = run_trial(cli_, trial, plugins_);
       keep(status);
       return status;
     } catch (const Error& error) {
@@ -145,7 +148,7 @@ void check_sweep(Cli& cli, const RecipeRequest& request, bool list) {
   auto trials = sweep_trials(request, plugins);
   auto faulty = faulty_trials(cli, trials, plugins, list);
   size_t bad = static_cast<size_t>(std::count(faulty.begin(), faulty.end(), true));
-  if (!cli.quiet) std::cout << trials.size() << " trials, " << bad << " faulty\n";
+  if (!cli.quiet) std::cout << counted(trials.size(), "trial") << ", " << bad << " faulty\n";
 }
 
 void train_sweep(Cli& cli, const RecipeRequest& request, bool keep_going) {

@@ -6,6 +6,7 @@
 #include <mutex>
 #include <optional>
 
+#include "mtrain/base/counted.h"
 #include "mtrain/base/log.h"
 #include "mtrain/train/job.h"
 #include "mtrain/train/launcher.h"
@@ -47,7 +48,7 @@ void start_first(Trainer& trainer, const Recipe& recipe, bool quiet, const std::
                "\n  a text of your own: mtrain data prepare --input TEXT --output ", input.given, " --tokenizer byte --append-eod --split-on blank-lines");
   if (nothing_to_do(trainer, recipe))
     log_info("nothing to do: ", recipe.run_directory().string(), " already has ", trainer.info().first_step,
-             " of ", recipe.settings.train.steps, " steps; raise train.steps or choose another run.dir");
+             " of ", counted(recipe.settings.train.steps, "step"), "; raise train.steps or choose another run.dir");
 }
 
 }  // namespace
@@ -83,10 +84,10 @@ int run_training(const Cli& cli, Recipe& recipe, PluginHost& plugins, const Trai
     trainer->run();
     if (recipe.settings.train.steps == 0 && trainer->state().step == 0) begin();
     if (invocation) end_invocation(*invocation, trainer->state().step);
-    if (trainer->state().step >= last()) return;
+    if (trainer->state().step >= last() || trainer->timed_out()) return;
     stopped = true;
     if (first && signals.received() == 0) log_warn("stopped after step ", trainer->state().step, ": another rank got a signal");
-  });
+  }, [&] { folders.remove(); });
   if (!stopped) return 0;
   return 128 + (signals.received() != 0 ? signals.received() : SIGTERM);  // where another rank got the signal
 }

@@ -95,9 +95,10 @@ class Console final : public Observer {
       first_step_time_ = now;
     }
     update(m, now);
-    if (m.skipped)
-      print(cat("step ", m.step, ": update skipped, gradients were not finite (loss scale ", m.loss_scale,
-                ")"));
+    if (m.skipped && std::isfinite(m.loss) && std::isfinite(m.grad_norm))
+      print(cat("step ", m.step, ": update skipped, the gradient norm ", m.grad_norm, " is above optimizer.skip_grad_norm"));
+    else if (m.skipped)
+      print(cat("step ", m.step, ": update skipped, gradients were not finite (loss scale ", m.loss_scale, ")"));
     if (live_) {
       if (now - drawn_at_ >= kRedrawSeconds || m.step >= info_.total_steps) draw(now);
     } else if (m.step % options_.interval == 0 || m.step == info_.total_steps ||
@@ -122,7 +123,7 @@ class Console final : public Observer {
                           ? cat("done: ", grouped(done), done == 1 ? " step" : " steps")
                           : cat("stopped after step ", grouped(step), " of ", grouped(info_.total_steps));
     print(cat(how, " in ", human_seconds(seconds),
-              done > 0 ? cat(", last loss ", short_loss(last_loss_)) : ""));
+              done > 0 ? cat(", last loss ", short_loss(last_loss_), mean_note()) : ""));
   }
 
  private:
@@ -137,10 +138,11 @@ class Console final : public Observer {
     print(cat(printable(i.name.empty() ? "run" : i.name), ": ",
               human_count(static_cast<double>(i.parameters)), " parameters, ", i.dtype, " on ",
               printable(i.device), printable(dtype_note(i))));
-    print(cat("  batch  ", grouped(i.global_batch_size), " x ", grouped(i.seq_length), " = ", grouped(tokens),
-              " tokens per step"));
+    const bool changes = i.batch_sizes.find(',') != std::string::npos;
+    print(changes ? cat("  batch  (", i.batch_sizes, ") x ", grouped(i.seq_length), " tokens per step")
+                  : cat("  batch  ", grouped(i.global_batch_size), " x ", grouped(i.seq_length), " = ", grouped(tokens), " tokens per step"));
     print(cat("  steps  ", grouped(i.total_steps), " = ",
-              human_count(static_cast<double>(tokens * i.total_steps)), " tokens",
+              human_count(static_cast<double>(i.total_tokens > 0 ? i.total_tokens : tokens * i.total_steps)), " tokens",
               i.first_step > 0 ? cat(", going on after step ", grouped(i.first_step)) : ""));
     if (!i.pipeline.empty()) print(cat("  stages ", printable(i.pipeline, kMaxText)));
     if (i.planned_bytes > 0) print(cat("  memory ", human_bytes(i.planned_memory.total()), ": ", i.planned_memory.text()));
@@ -171,14 +173,21 @@ class Console final : public Observer {
   // The loss is the mean since the line before.
   void plain_line(const StepMetrics& m) {
     double mean = plain_count_ > 0 ? plain_sum_ / static_cast<double>(plain_count_) : m.loss;
+    shown_mean_ = mean;
+    shown_count_ = std::exchange(plain_count_, 0);
     plain_sum_ = 0;
-    plain_count_ = 0;
     std::string total = std::to_string(info_.total_steps), step = std::to_string(m.step);
     step.insert(0, total.size() > step.size() ? total.size() - step.size() : 0, ' ');
     print(cat("step ", step, "/", total, "  loss ", short_loss(std::isfinite(m.loss) ? mean : m.loss),
               "  lr ", short_lr(m.lr), "  grad norm ", short_loss(m.grad_norm), "  ",
               human_count(rate_.value()), " tokens/s  ETA ",
               progress_.seconds_left < 0 ? "?" : human_seconds(progress_.seconds_left)));
+  }
+
+  /// Why the last line of a step has another loss than the last step.
+  std::string mean_note() const {
+    const std::string mean = short_loss(shown_mean_);
+    return shown_count_ > 1 && mean != short_loss(last_loss_) ? cat(" (mean of the last ", shown_count_, " steps ", mean, ")") : "";
   }
 
   void draw(double now) {
@@ -214,6 +223,8 @@ class Console final : public Observer {
   std::optional<double> first_step_time_;
   double plain_sum_ = 0;
   int64_t plain_count_ = 0;
+  double shown_mean_ = 0;  // in the newest plain line
+  int64_t shown_count_ = 0;  // steps that it is a mean of
 };
 
 }  // namespace

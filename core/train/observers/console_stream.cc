@@ -3,6 +3,7 @@
 #include <cstring>
 #include <utility>
 
+#include "mtrain/base/counted.h"
 #include "mtrain/base/log.h"
 
 namespace mtrain {
@@ -10,7 +11,7 @@ namespace mtrain {
 ConsoleStream::~ConsoleStream() {
   stream_.flush();
   if (size_t lost = stream_.lost())
-    log_warn("nobody read standard output: ", lost, lost == 1 ? " line was" : " lines were", " not written");
+    log_warn("nobody read standard output: ", counted(lost, "line was", "lines were"), " not written");
 }
 
 void ConsoleStream::write(std::string_view text) {

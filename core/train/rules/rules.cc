@@ -4,6 +4,7 @@
 #include "mtrain/data/dataset.h"
 #include "mtrain/data/gpt_index.h"
 #include "mtrain/pipeline/layout.h"
+#include "mtrain/train/batch_schedule.h"
 
 namespace mtrain {
 namespace {
@@ -13,9 +14,12 @@ const std::vector<Definition>& definitions() {
       {"kv_heads", "model.kv_heads if model.kv_heads > 0 else model.heads"},
       {"model_ranks", "dist.tp * dist.pp * dist.cp"},
       {"expert_ranks", "dist.etp * dist.ep * dist.pp"},
+      // What --world-size or a launcher says, else dist.nproc where it decides; absent while nobody said how many ranks.
+      {"world_size", "given_ranks ?? max(dist.nproc, least_nproc)"},
       {"dp", "max(1, world_size // model_ranks)"},
       {"known_dp", "max(1, (world_size ?? 1) // model_ranks)"},  // 1 while nobody said how many ranks
-      {"global_batch", "train.global_batch_size if train.global_batch_size > 0 else train.micro_batch_size"},
+      {"one_batch", "train.global_batch_size if train.global_batch_size > 0 else train.micro_batch_size"},
+      {"global_batch", "batch.largest ?? one_batch"},
       {"micro_batches", "global_batch // (train.micro_batch_size * known_dp)"},
       {"eval_micro",
        "validation.micro_batch_size if validation.micro_batch_size > 0 else train.micro_batch_size"},
@@ -38,6 +42,20 @@ const std::vector<Definition>& definitions() {
       {"graphs", "cuda_graph.type != 'none'"},
   };
   return kDefinitions;
+}
+
+/// Of train.batch_schedule, where it is set: what is wrong with it, or its sizes.
+void batch_facts(const ConfigContainer& config, std::map<std::string, ExpressionValue>& facts) {
+  const Node* list = config.root().find("train.batch_schedule");
+  if (!list || !list->is(NodeKind::list) || list->size() == 0) return;
+  std::vector<std::string> items;
+  for (const Node& item : list->items()) items.push_back(item.as_text());
+  std::string fault;
+  const BatchSchedule batches = BatchSchedule::parse(items, fault);
+  facts["batch.fault"] = fault;
+  if (!fault.empty()) return;
+  facts["batch.largest"] = batches.largest();
+  facts["batch.divisor"] = batches.common_divisor();
 }
 
 void layout_facts(const ConfigContainer& config, std::map<std::string, ExpressionValue>& facts) {
@@ -107,8 +125,9 @@ const RuleBook& recipe_rules() {
 std::map<std::string, ExpressionValue> rule_facts(const ConfigContainer& config, const Cluster& cluster) {
   std::map<std::string, ExpressionValue> facts;
   const Node* nproc = config.root().find("dist.nproc");
-  if (cluster.world_size > 0) facts["world_size"] = cluster.world_size;
-  else if (nproc && nproc->kind() == NodeKind::integer && nproc->as_int() > 1) facts["world_size"] = nproc->as_int();
+  const bool given = cluster.world_size > 0, several = nproc && nproc->kind() == NodeKind::integer && nproc->as_int() > 1;
+  if (given) facts["given_ranks"] = cluster.world_size;
+  if (given || several || cluster.trains) facts["least_nproc"] = int64_t{1};
   if (!cluster.gpu.empty()) {
     const GpuType& gpu = gpu_type(cluster.gpu);
     facts["gpu.name"] = std::string(gpu.name);
@@ -116,6 +135,7 @@ std::map<std::string, ExpressionValue> rule_facts(const ConfigContainer& config,
     facts["gpu.per_domain"] = gpu.per_domain;
   }
   layout_facts(config, facts);
+  batch_facts(config, facts);
   return facts;
 }
 

@@ -15,7 +15,7 @@ MT_API const RuleBook& recipe_rules();
 /// violated.
 MT_API void check_rules(const ConfigContainer& config, const SchemaCatalog& catalog, const Cluster& cluster,
                         Report& report, bool fixes = true);
-/// What rules can ask about besides settings: world_size, gpu.…, layout.….
+/// What rules can ask about besides settings: given_ranks, least_nproc, gpu.…, layout.….
 MT_API std::map<std::string, ExpressionValue> rule_facts(const ConfigContainer& config,
                                                          const Cluster& cluster);
 

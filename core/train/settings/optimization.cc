@@ -28,27 +28,28 @@ void TrainSection::bind(Fields& f) {
       .min(0).max(kLargestDimension)
       .unit("samples");
   f("batch_schedule", batch_schedule,
-    "global batch sizes from given steps on, each step:samples, instead of global_batch_size")
+    "global batch sizes, each from a step on, in place of global_batch_size: FINISHED_STEPS:SAMPLES")
       .example("[0:256, 2000:1024]")
-      .needs("batch sizes that change")
       .renamed_from({"step_batch_size_schedule", "rampup_batch_size"});
   f("on_nonfinite", on_nonfinite,
     "what to do when the loss or its gradient is not finite: stop, or skip that update")
       .one_of({"stop", "skip"})
       .resume(safe);
-  f("max_skips", max_skips, "on_nonfinite=skip: updates that may be skipped in a row; one more ends the run with status 14")
+  f("max_skips", max_skips,
+    "on_nonfinite=skip and optimizer.skip_grad_norm: updates that may be skipped in a row; one more ends the run with status 14")
       .min(1)
       .unit("steps")
       .resume(safe);
-  f("skip_steps", skip_steps, "updates whose data is passed over")
-      .min(0)
+  f("skip_steps", skip_steps,
+    "steps without an update: their data is read past and not trained on, such as data on which the loss jumped")
+      .min(1)
       .unit("steps")
-      .needs("skipping of chosen steps")
+      .example("[1200, 1201]")
       .renamed_from({"iterations_to_skip"});
-  f("max_minutes", max_minutes, "save and stop after this time; 0: no limit")
+  f("max_minutes", max_minutes,
+    "save and stop after the first step that ends this long after the start, such as before a cluster's time limit; 0: no limit")
       .min(0)
       .unit("min")
-      .needs("a limit of time")
       .resume(safe)
       .renamed_from({"exit_duration_in_mins"});
   f("weight_hash_interval", weight_hash_interval,
@@ -68,9 +69,8 @@ void OptimizerSection::bind(Fields& f) {
   f("clip_grad", clip_grad, "largest L2 norm of the whole gradient; 0: no clipping")
       .min(0)
       .renamed_from({"max_grad_norm"});
-  f("skip_grad_norm", skip_grad_norm, "an update whose gradient norm is above this is skipped; null: none is")
+  f("skip_grad_norm", skip_grad_norm, "an update whose gradient norm before clipping is above this is skipped; null: none is")
       .exclusive_min(0)
-      .needs("skipping by gradient norm")
       .renamed_from({"grad_norm_skip_threshold"});
   f("embedding_lr", embedding_lr, "peak learning rate of embedding and head; null: lr")
       .min(0)

@@ -5,7 +5,7 @@ namespace mtrain {
 using enum ResumeClass;
 
 namespace {
-constexpr const char *kSharded = "sharded data parallelism", *kData = "data parallelism";
+constexpr const char *kSharded = "this variant of sharded data parallelism", *kData = "this variant of the gradient reduction";
 }  // namespace
 
 void DistSection::bind(Fields& f) {

@@ -57,16 +57,6 @@ void CheckpointSection::bind(Fields& f) {
     "must: refuse to start without one")
       .one_of({"auto", "never", "must"})
       .resume(safe);
-  f("step", step, "the checkpoint to continue from; null: the newest valid one")
-      .min(0)
-      .unit("steps")
-      .needs("resuming from a chosen step")
-      .resume(safe)
-      .renamed_from({"ckpt_step"});
-  f("load_optimizer", load_optimizer, "a run that continues takes over the optimizer's state")
-      .needs("resuming of parts")
-      .renamed_from({"load_optim"});
-  f("load_rng", load_rng, "a run that continues takes over its random numbers").needs("resuming of parts");
   f("dir", dir, "where checkpoints go; empty: <run.dir>/checkpoints").resume(safe).renamed_from({"save"});
   f("async", async, "write while training goes on, from a copy in host memory")
       .resume(safe)
@@ -113,17 +103,13 @@ void LoggerSection::bind(Fields& f) {
       .resume(safe);
   f("metrics", metrics, "write metrics.jsonl").resume(safe);
   f("tensorboard", tensorboard, "write TensorBoard event files").resume(safe);
-  f("wandb_project", wandb_project, "project at Weights & Biases; empty: nothing is sent")
-      .needs("logging to Weights & Biases")
-      .resume(safe);
-  f("params_norm", params_norm, "log the L2 norm of all parameters")
-      .needs("logging of the parameters' norm")
+  f("params_norm", params_norm, "write the L2 norm of all parameters to metrics.jsonl and TensorBoard, as params_norm")
       .resume(safe)
       .renamed_from({"log_params_norm"});
-  f("memory_interval", memory_interval, "updates between reports of memory; 0: none")
+  f("memory_interval", memory_interval,
+    "updates between log lines on memory: in use, the most in use and what for, taken from the system, planned; 0: none")
       .min(0)
       .unit("steps")
-      .needs("reports of memory")
       .resume(safe)
       .renamed_from({"log_memory_interval"});
 }
@@ -168,9 +154,8 @@ void ProfilingSection::bind(Fields& f) {
       .min(0)
       .unit("TFLOP/s")
       .resume(safe);
-  f("ranks", ranks, "ranks that take part")
+  f("ranks", ranks, "the ranks that write a trace; files of others than rank 0 end in -rankN.json")
       .min(0)
-      .needs("several ranks")
       .resume(safe)
       .renamed_from({"profile_ranks"});
 }

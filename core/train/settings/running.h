@@ -28,8 +28,7 @@ struct CheckpointSection {
   int64_t interval = 0, keep = 3, retain_interval = 0, local_interval = 0, local_replicas = 1,
           local_replica_stride = 1;
   std::string resume = "auto", dir, local_dir;
-  std::optional<int64_t> step;
-  bool async = false, hf = false, load_optimizer = true, load_rng = true;
+  bool async = false, hf = false;
   void bind(Fields& f);
 
  private:
@@ -39,7 +38,7 @@ struct CheckpointSection {
 struct LoggerSection {
   int64_t interval = 0, memory_interval = 0;
   bool tensorboard = true, metrics = true, params_norm = false;
-  std::string console = "auto", wandb_project;
+  std::string console = "auto";
   void bind(Fields& f);
 };
 

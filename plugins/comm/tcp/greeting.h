@@ -43,6 +43,8 @@ class Greeting {
   State state() const { return state_; }
   const std::string& reason() const { return reason_; }
   const Hello& hello() const { return hello_; }
+  /// Of a caller: it has been challenged, and its proof is sent or in unsent().
+  bool awaits_answer() const { return caller_ && state_ == State::going && hello_.mac != Mac{}; }
   /// Of one that was refused.
   Verdict verdict() const { return verdict_; }
   /// What is to be sent; sent() says how much of it was.

@@ -350,6 +350,8 @@ void Rendezvous::serve(Call& call) {
   }
   bool open = converse(call.socket, *call.greeting);
   const Greeting& greeting = *call.greeting;
+  // The other end may have given this rank its seat already: to hang up now would look like a rank that died.
+  if (greeting.awaits_answer()) call.until = end_;
   if (greeting.state() == Greeting::State::proven) {
     seat(call.rank) = std::move(call.socket);
   } else if (greeting.state() == Greeting::State::going) {

@@ -1,6 +1,7 @@
 // The sft dataset: conversations and instructions as samples, one record each or packed; only what an assistant says is learnt.
 #include <memory>
 
+#include "mtrain/base/counted.h"
 #include "mtrain/base/error.h"
 #include "mtrain/base/hash.h"
 #include "mtrain/base/log.h"
@@ -87,11 +88,13 @@ class SftDataset final : public Dataset {
   Part load(const std::string& text) const {
     const fs::path path = record_path(text, context_);
     Part out;
-    if (is_packed(path))
+    if (is_packed(path)) {
       out.packed = std::make_shared<const PackedFile>(path, packed_origin(encoder_, context_));
-    else
+      if (context_.tell) log_info(out.packed->summary());
+    } else {
       out.records = load_sft_file(path, settings_, encoder_, context_.seq_length);
-    if (context_.tell) log_info(out.packed ? out.packed->summary() : out.records.summary(context_.seq_length));
+      if (context_.tell) out.records.log_summary();
+    }
     return out;
   }
 
@@ -100,7 +103,7 @@ class SftDataset final : public Dataset {
     for (int32_t item : packs.items) used += examples.length(item);
     const double places = static_cast<double>(packs.size()) * static_cast<double>(context_.seq_length);
     log_info(
-        "sft: ", packs.items.size(), " records in ", packs.size(), " samples, ",
+        "sft: ", counted(packs.items.size(), "record"), " in ", counted(packs.size(), "sample"), ", ",
         static_cast<int64_t>(100 * static_cast<double>(used) / places), "% of their tokens used; ",
         num_samples == kOneEpoch ? std::string("1.0") : shortest(static_cast<double>(100 * num_samples / packs.size()) / 100),
         " epochs");

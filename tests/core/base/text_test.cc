@@ -2,6 +2,10 @@
 
 #include <doctest/doctest.h>
 
+#include "mtrain/base/counted.h"
+
+#include <limits>
+
 using namespace mtrain;
 
 TEST_CASE("nearest names a swapped or missing letter first") {
@@ -9,6 +13,12 @@ TEST_CASE("nearest names a swapped or missing letter first") {
   CHECK(nearest("laeyrs", names).front() == "layers");
   CHECK(nearest("hiden_size", names).front() == "hidden_size");
   CHECK(nearest("zzzzzz", names).empty());
+}
+
+TEST_CASE("a count has its noun in the right number") {
+  CHECK(counted(1, "rank") == "1 rank");
+  CHECK(counted(0, "rank") == "0 ranks");
+  CHECK(counted(2, "micro-batch", "micro-batches") == "2 micro-batches");
 }
 
 TEST_CASE("edit distance counts a swap of neighbours once") {
@@ -31,6 +41,11 @@ TEST_CASE("figures for people") {
   CHECK(human_bytes(1536) == "1.5 KiB");
   CHECK(human_count(1234567) == "1.23M");
   CHECK(human_count(999) == "999");
+  CHECK(human_count(9.99e14) == "999T");
+  CHECK(human_count(1e15) == "1.00e+15");
+  CHECK(human_count(-1.234e63) == "-1.23e+63");
+  CHECK(human_count(std::numeric_limits<double>::infinity()) == "inf");
+  CHECK(human_count(std::numeric_limits<double>::quiet_NaN()) == "nan");
   CHECK(human_seconds(75) == "1m15s");
   CHECK(human_seconds(3700) == "1h01m");
   CHECK(shortest(0.1f) == "0.1");

@@ -1,3 +1,4 @@
+#include "mtrain/chat/ready_made.h"
 #include "mtrain/chat/template_file.h"
 
 #include <doctest/doctest.h>
@@ -41,6 +42,7 @@ std::string failure(const fs::path& path, const std::string& which = "default") 
 TEST_CASE("a template is found where models keep it, with the tokens it may name") {
   Folder model;
   CHECK(failure(model.path).find("neither chat_template.jinja nor tokenizer_config.json") != std::string::npos);
+  CHECK(failure(model.path).find("by its name, such as chatml") != std::string::npos);
   model.put("tokenizer_config.json", R"({"bos_token": {"content": "<s>"}, "eos_token": "</s>", "pad_token": null,
     "chat_template": [{"name": "default", "template": "D"}, {"name": "tool_use", "template": "T"}]})");
   TemplateFile file = read_template(model.path);
@@ -54,6 +56,21 @@ TEST_CASE("a template is found where models keep it, with the tokens it may name
   CHECK(read_template(model.path).special.at("eos_token") == "</s>");
   model.put("other.jinja", "O");
   CHECK(read_template(model.path / "other.jinja").source == "O");
+}
+
+TEST_CASE("a template is given by its file, or by the name of one that comes with mtrain") {
+  Folder model;
+  model.put("other.jinja", "O");
+  CHECK(find_template((model.path / "other.jinja").string()).source == "O");
+  CHECK(find_template("chatml").source == ready_made("chatml").source);
+  for (const auto& [given, says] : {std::pair{"chatm", "did you mean chatml?"}, {"nowhere/t.jinja", "there are alpaca, chatml"}})
+    try {
+      (void)find_template(given);
+      FAIL_CHECK(given);
+    } catch (const Error& e) {
+      CHECK_MESSAGE(e.hint().find(says) != std::string::npos, e.hint());
+      CHECK(e.message().find(given) != std::string::npos);
+    }
 }
 
 TEST_CASE("settings that are none say so") {

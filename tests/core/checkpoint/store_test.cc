@@ -46,6 +46,30 @@ void flip(const fs::path& path, uint64_t at) {
 
 }  // namespace
 
+TEST_CASE("a rewind sets newer checkpoints aside, keeps their bytes, and refuses a step that is absent or damaged") {
+  TempDir dir;
+  const fs::path folder = dir / "checkpoints";
+  CheckpointStore store(folder, StoreOptions{.keep = 0});
+  for (int64_t step : {5, 10, 15, 20}) save(store, step, static_cast<uint32_t>(step));
+  const std::string newest = checkpoint_digest(store.step_folder(20));
+  CHECK(store.rewind(20).empty());
+  CHECK_FALSE(fs::exists(folder / "set-aside-1"));
+  CHECK(failure([&] { store.rewind(7); }).find("step-7: no such checkpoint") != std::string::npos);
+  flip(store.step_folder(5) / "shard-00000-of-00001.safetensors", 400);
+  ErrorClass error_class{};
+  CHECK(failure([&] { store.rewind(5); }, &error_class).find("cannot go back to step 5") != std::string::npos);
+  CHECK(error_class == ErrorClass::checkpoint);
+  CHECK(steps_of(store) == std::vector<int64_t>{5, 10, 15, 20});
+  CHECK(store.rewind(10) == std::vector{folder / "set-aside-1" / "step-20", folder / "set-aside-1" / "step-15"});
+  CHECK(steps_of(store) == std::vector<int64_t>{5, 10});
+  CHECK(trim(read_file(folder / "latest")) == "step-10");
+  CHECK(checkpoint_digest(folder / "set-aside-1" / "step-20") == newest);
+  // The run goes on by another way, and back again.
+  save(store, 15, 99);
+  CHECK(store.rewind(10) == std::vector{folder / "set-aside-2" / "step-15"});
+  CHECK(store.latest_valid().step == 10);
+}
+
 TEST_CASE("a checkpoint is saved, found and loaded") {
   TempDir dir;
   auto samples = sample_tensors(1);

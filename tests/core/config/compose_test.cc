@@ -159,6 +159,11 @@ TEST_CASE("choices are changed by override entries and by the command line") {
       {"defaults:\n- db@src: mysql\n", {"db=sqlite"}, "did you mean db@src?"},
       {"defaults:\n- db@_global_: mysql\n", {"db@_global_=pg"}, "{host: pg}"},
       {"a: 1\n", {"db=sqlite"}, "write +db=sqlite to add it"},
+      {"a: 1\n", {"db=mongo"}, "has no option 'mongo'"},
+      {"a: 1\n", {"db=mysql_8"}, "did you mean +db=mysql?"},
+      {"a: 1\n", {"db=MySQL"}, "write +db=mysql"},
+      {"a: 1\n", {"nodb/x=y"}, "there is no config group nodb/x"},
+      {"defaults:\n- db: mysql\n", {"db=mongo"}, "choose one of them"},
       {"a: 1\n", {"+db=sqlite"}, "{a: 1, db: {host: lite, file: x.db}}"},
       {"db: {host: mine}\n",
        {"+db=pg"},
@@ -194,7 +199,7 @@ TEST_CASE("choices are changed by override entries and by the command line") {
       {"defaults:\n- override db: pg\n", {}, "it is not in the defaults list"},
       {"defaults:\n- db: mysql\n- db: pg\n", {}, "is chosen twice: pg and mysql"},
       {"defaults:\n- db: pg\n- db: pg\n", {}, "twice"},
-      {"a: 1\n", {"no/group=x"}, "cannot be overridden"},
+      {"a: 1\n", {"no/group=x"}, "there is no config group no/group"},
   });
 }
 
@@ -239,6 +244,8 @@ TEST_CASE("malformed lists and files are refused where they stand") {
   many_patches += "]\n";
   check({
       {"defaults: 3\n", {}, "wanted a list"},
+      {"defaults:\n  optimizer: adamw\n", {}, "`- optimizer: adamw`"},
+      {"defaults: base\n", {}, "`- base`"},
       {"defaults:\n- 3: x\n  4: y\n", {}, "an entry names one group"},
       {"defaults:\n- [a]\n", {}, "wanted a name"},
       {"defaults:\n- null\n", {}, "wanted a name"},

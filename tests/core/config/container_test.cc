@@ -240,7 +240,7 @@ TEST_CASE("faults of YAML, overrides and settings share one report") {
   std::string empty = faults("");
   CHECK(empty.find("error[empty]") != std::string::npos);
   CHECK(faults("- a\n").find("a recipe is a map of sections, this is a list") != std::string::npos);
-  CHECK(faults("train:1\n").find("write a space behind the ':'") != std::string::npos);
+  CHECK(faults("train:1\n").find("write `train: 1`: a ':' and a space stand between") != std::string::npos);
 }
 
 TEST_CASE("every one of twenty thousand unknown settings is reported") {  // how the work grows: tests/growth

@@ -64,6 +64,11 @@ struct Needy {
   void bind(Fields& f) { f("path", path, "training data").required().example("data/train.jsonl"); }
 };
 
+struct Optional {
+  std::string kind;
+  void bind(Fields& f) { f("kind", kind, "a kind, or none").one_of({"", "round", "square"}); }
+};
+
 template <class C>
 std::string fault(const std::string& yaml) {
   try {
@@ -195,6 +200,61 @@ TEST_CASE("a value of the wrong kind is refused with its place and its fix") {
   }
 }
 
+TEST_CASE("a value as another language, country or habit writes it is answered with ours") {
+  struct Row {
+    const char* yaml;
+    const char* help;  // a part of it; empty: the value is right
+  };
+  const Row rows[] = {
+      {"count: 0x10", ""},
+      {"count: +5", ""},
+      {"count: 1e3", ""},
+      {"count: 1,000", "write 1000 (a ',' does not group digits)"},
+      {"count: 1 000", "write 1000 (a ' ' does not group digits)"},
+      {"count: 1'000'000", "write 1000000 (a ''' does not group digits)"},
+      {"count: 1.000", "write 1 or 1000 (a '.' does not group digits)"},
+      {"count: 2,", "write 2 (without the ',' behind it)"},
+      {"count: 2;", "write 2 (without the ';' behind it)"},
+      {"count: 1 k", "write 1k (without the blank)"},
+      {"count: = 5", "write 5 (without the '=' before it)"},
+      {"count: [5]", "write 5 without the brackets"},
+      {"count: 50%", "this setting is no share of another one"},
+      {"count: 2 * 8", "write \"${= 2 * 8}\" to compute it"},
+      {"count: $COUNT", "write \"${oc.env:COUNT}\" for a variable of the environment"},
+      {"count: 5#five", "write 5 ('#five' is a part of the value: in YAML a comment starts with ' #'"},
+      {"count: 1_000#c", "write 1000 ('#c' is a part of the value: in YAML a comment starts with ' #'"},
+      {"count: |\n  5\n", "write 5"},
+      {"count: \uff11\uff10", "write 10"},
+      {"maybe_count: None", "write null"},
+      {"maybe_text: None", "write null, or \"None\" in quotes for the text"},
+      {"maybe_text: \"None\"", ""},
+      {"text: None", ""},
+      {"rate: .5", ""},
+      {"rate: 0,5", "write 0.5 (the decimal point is a '.')"},
+      {"rate: 50%", "write 0.5 (a share is written as a number here)"},
+      {"rate: 5e-4#c", "write 5e-4 ('#c' is a part of the value: in YAML a comment starts with ' #'"},
+      {"rate: 5e\u20134", "write 5e-4 ('\u2013' is another character than '-')"},
+      {"rate: 1e -3", "write 1e-3 (without the blank)"},
+      {"maybe_rate: 1,000", "write 1000 (a ',' does not group digits) or 1.000 (the decimal point is a '.')"},
+      {"maybe_rate: 1.000,5", "write 1000.5 (a '.' does not group digits)"},
+      {"flag: true#c", "write true ('#c' is a part of the value: in YAML a comment starts with ' #'"},
+      {"flag: true,", "write true (without the ',' behind it)"},
+      {"counts: 1, 2", "write [1, 2]"},
+      {"counts: (1, 2)", "write [1, 2]"},
+      {"rope: {scaling: Yarn}", "write yarn"},
+      {"rope: {scaling: default}", "write none (default is its name in transformers)"},
+      {"{count: 1,000}", "in { } a ',' begins the next setting"},
+  };
+  for (const auto& row : rows) {
+    CAPTURE(row.yaml);
+    const std::string text = fault<Everything>(row.yaml);
+    CAPTURE(text);
+    if (row.help[0] == 0) CHECK(text.empty());
+    else CHECK(contains(text, row.help));
+  }
+  CHECK(contains(fault<Everything>("count: on"), "note: a count"));  // what it is, where nothing better is known
+}
+
 TEST_CASE("a required setting is asked for with an example") {
   std::string text = fault<Needy>("");
   CHECK(contains(text, "error[missing] path: must be given: string"));
@@ -202,6 +262,12 @@ TEST_CASE("a required setting is asked for with an example") {
   CHECK(contains(text, "path=data/train.jsonl"));
   CHECK(contains(fault<Needy>("path: ???"), "r.yaml:1:7"));
   CHECK(fault<Needy>("path: x").empty());
+}
+
+TEST_CASE("an empty choice is shown as two quotes, which are what a recipe says for it") {
+  CHECK(contains(fault<Optional>("kind: oval"), "wanted one of \"\", round, square; got oval"));
+  CHECK(describe(schema_of<Optional>("o", "").fields.at(0)) == "string, one of \"\", round, square");
+  CHECK(read_config<Optional>(parse_yaml("kind: \"\"")).kind.empty());
 }
 
 TEST_CASE("former names are accepted with a warning") {

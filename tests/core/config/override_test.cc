@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include "mtrain/base/text.h"
+#include "mtrain/config/fields.h"
 #include "mtrain/config/interpolate.h"
 #include "mtrain/config/yaml_load.h"
 #include "mtrain/config/yaml_write.h"
@@ -92,7 +93,7 @@ TEST_CASE("values are typed by the override grammar") {
       {"k=naïve 你", "\"naïve 你\"", string},
       {"k=a=[1]", "\"a=[1]\"", string},
       {"k==", "\"=\"", string},
-      {"k=50%", "\"50%\"", string},
+      {"k=50%", "50%", string},
       {"k=[épée, a=b]", "[\"épée\", a=b]", list},
       // https://hydra.cc/docs/advanced/override_grammar/extended/#type-casting
       {"k=int(3.9)", "3", integer},
@@ -152,6 +153,12 @@ TEST_CASE("what is no override is refused where it goes wrong") {
       {"k=choice(1,2)", "argument 7\n", "-m"},
       {"k=1,2", "argument 7\n", "'1,2'"},
       {"k=range(3)", "argument 7\n", "several values"},
+      {"k=1,000", "argument 7\n", "for one number write 1000 (a ',' does not group digits) or 1.000"},
+      {"k=0,001", "argument 7\n", "for one number write 0.001"},
+      {"k=1,000", "argument 7\n", "to run once for each value: -m"},
+      {"k=5,", "argument 7\n", "write 5"},
+      {"k.l:5", "argument 7: k.l:5", "write k.l=5"},
+      {"5", "argument 7: 5", "write key=value, as in"},
       {"k=[1,]", "argument 7\n", "missing"},
       {"k=int(a)", "argument 7\n", "cannot make a an integer"},
       {"k=int(null)", "argument 7\n", "an integer"},
@@ -196,6 +203,24 @@ TEST_CASE("what is no override is refused where it goes wrong") {
   }
 }
 
+TEST_CASE("a hexadecimal number is text, unless the schema wants a number") {
+  struct Config {
+    int64_t count = 0;
+    std::string text;
+    void bind(Fields& f) {
+      f("count", count, "");
+      f("text", text, "");
+    }
+  };
+  Node root = Node::map();
+  Report report;
+  for (const char* argument : {"count=0x10", "text=0x10"})
+    if (auto override = parse_override({argument, 1}, report)) apply_override(root, *override, report);
+  const auto config = read_config<Config>(root);
+  CHECK(config.count == 16);
+  CHECK(config.text == "0x10");
+}
+
 // https://hydra.cc/docs/advanced/override_grammar/basic/#modifying-the-config-object
 TEST_CASE("the four forms change the tree") {
   struct Row {
@@ -224,7 +249,8 @@ TEST_CASE("the four forms change the tree") {
       {"a: [1, 2, 3]", {"~a.1"}, "{a: [1, 3]}"},
       {"a: [1]", {"~a.7"}, "not in the recipe"},
       {"a: 1", {"a.b=2"}, "inside an integer"},
-      {"a: [1]", {"a.5=2"}, "inside a list"},
+      {"a: [1]", {"a.5=2"}, "there is no item 5: a has 1 item"},
+      {"a: {b: []}", {"a.b[0]=2"}, "a.b=append(VALUE)"},
       {"a: null", {"a.b=2"}, "{a: {b: 2}}"},
       {"a: {b: 1}", {"a=5"}, "{a: 5}"},
       {"a: 1", {"a=2", "a=3"}, "{a: 3}"},

@@ -80,10 +80,14 @@ TEST_CASE("shares that are none are faults at their place") {
   CHECK(has(faults("train: {steps: ten}\nscheduler: {warmup: 5%}\n"), "train.steps"));
 }
 
-TEST_CASE("the number stands in the resolved recipe, the share in the recipe as written") {
+TEST_CASE("the number is what the program reads, the share is what the resolved recipe says") {
   Report report;
   ConfigContainer config = loaded("train: {steps: 200}\nscheduler: {warmup: 5%}\n", {}, report);
-  CHECK(has(config.to_yaml(), "warmup: 10"));
+  CHECK(config.root().at("scheduler.warmup").as_int() == 10);
+  CHECK(has(config.to_yaml(), "warmup: 5%"));
+  ConfigContainer longer = loaded(config.to_yaml(), {"train.steps=400"}, report);
+  CHECK_MESSAGE(report.ok(), report.text());
+  CHECK(longer.root().at("scheduler.warmup").as_int() == 20);
   CHECK(config.root().at("scheduler.warmup").expression() == "5%");
   CHECK(config.root().at("scheduler.warmup").loc().text() == "r.yaml:2:21");
 }

@@ -110,6 +110,11 @@ TEST_CASE("a number may have a magnitude and the unit of its setting") {
       {"plain: 010", "write 10 (or 8 if octal was meant)"},
       {"plain: yes", "wanted an integer"},
       {"plain: 1_000", "write 1000"},
+      {"plain: 1e3k", "1000000"},
+      {"tokens: 1.5e9 tokens", "1500000000"},
+      {"plain: 5e-1k", "500"},
+      {"rate: 1e-3k", "1.0"},
+      {"plain: 4e", "'e' is neither a magnitude"},
   };
   for (const auto& row : rows) {
     CAPTURE(row.yaml);

@@ -160,6 +160,17 @@ TEST_CASE("what is not a recipe is refused, with its place") {
       {"a: \"x\\0y\"\n", "yaml-encoding", "r.yaml:1:4", "NUL"},
       {"\xFF\xFE" + std::string("a\0:\0", 4), "yaml-encoding", "r.yaml:1:1", "UTF-16"},
       {std::string("\0a\0:", 4), "yaml-encoding", "r.yaml:1:1", "UTF-16"},
+      {std::string("\x7f" "ELF\x02\x01\x01\0\0\0", 10), "yaml-encoding", "r.yaml", "binary"},
+      {"a: x // y\n", "yaml-syntax", "r.yaml:1:6", "'//' starts no comment"},
+      {"a: // y\n", "yaml-syntax", "r.yaml:1:4", "'//' starts no comment"},
+      {"a:\n  b c\n  d // y\n", "yaml-syntax", "r.yaml:3:5", "'//' starts no comment"},
+      {"a: \u201cx\u201d\n", "yaml-syntax", "r.yaml:1:4", "write \"x\""},
+      {"\u2018a\u2019: x\n", "yaml-syntax", "r.yaml:1:1", "write \"a\""},
+      {"a: x\u00a0y\n", "yaml-syntax", "r.yaml:1:5", "(U+00A0)"},
+      {"\u3000a: x\n", "yaml-syntax", "r.yaml:1:1", "(U+3000)"},
+      {"a: 'it's'\n", "yaml-syntax", "r.yaml:1:8", "written twice"},
+      {"a: *.bin\n", "yaml-syntax", "r.yaml:1:4", "quote the text"},
+      {"a: 1\n...\nb: 2\n", "yaml-syntax", "r.yaml:2:1", "ends the recipe"},
       {"a: x\xE2\x80\xAEy\n", "yaml-encoding", "r.yaml:1:5", "\\u202e"},
       {"# \xE2\x81\xA6 comment\na: 1\n", "yaml-encoding", "r.yaml:1:3", "\\u2066"},
       {"a\xE2\x80\x8B: 1\n", "yaml-encoding", "r.yaml:1:2", "\\u200b"},
@@ -194,6 +205,19 @@ TEST_CASE("invisible characters are allowed inside quoted strings") {
   Node root = parse_yaml("a: \"x\xE2\x80\xAEy\"\nb: 'it''s \xE2\x80\x8F'\nc: [\"\\\"\xE2\x80\xAE\"]\n");
   CHECK(root.at("a").as_string() == "x\xE2\x80\xAEy");
   CHECK(write_yaml(root).find("\\u202e") != std::string::npos);
+}
+
+TEST_CASE("what is refused without quotes is written with them") {
+  for (const char* text : {"x // y", "// x", "\u201cx\u201d", "x\u00a0y", "None", "<<<<<<< x", "=======", "\u2013 x", "```"}) {
+    CAPTURE(text);
+    Node root = Node::map();
+    root.append("a", {}, Node::quoted_string(text));
+    CHECK(write_yaml(root).find("\"") != std::string::npos);
+    CHECK(parse_yaml(write_yaml(root)).at("a").as_text() == text);
+  }
+  Node root = parse_yaml("a: \"x // y\"\nb: s3://x//y\nc: //host/x\nd: |\n  x // y\u00a0z\ne: ${= 5 // 2}\n");
+  CHECK(root.at("b").as_text() == "s3://x//y");
+  CHECK(root.at("c").as_text() == "//host/x");
 }
 
 TEST_CASE("an alias bomb is refused") {
@@ -355,6 +379,21 @@ TEST_CASE("strings that other readers mistake are quoted, plain words are not") 
   for (const char* text : {"llama", "adamw", "/data/x.bin", "a-b_c", "bf16", "1b", "out/run-1", "a:b", "-x",
                            "runs/3", "s3://b/k", "v1.2.3"})
     CHECK_MESSAGE(write_string(text) == text, text);
+}
+
+TEST_CASE("a path that leads nowhere is answered with the nearest one") {
+  const Node root = parse_yaml("optimizer: {lr: 1, type: adamw}\ntrain: {steps: 1}\n");
+  auto hint = [&](const char* path) {
+    try {
+      root.at(path);
+      return std::string();
+    } catch (const Error& fault) {
+      return fault.hint();
+    }
+  };
+  CHECK(hint("optimizer.lrr") == "did you mean optimizer.lr?");
+  CHECK(hint("optimzer") == "did you mean optimizer?");
+  CHECK(hint("train.stesp") == "did you mean train.steps?");
 }
 
 TEST_CASE("paths are parsed and joined") {

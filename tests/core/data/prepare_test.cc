@@ -243,7 +243,7 @@ TEST_CASE("inputs that cannot be text are told before any work") {
       prepare_dataset(Bytes(), {.inputs = {scratch / "good.txt", path}, .output = scratch / "out"});
     });
   };
-  attempt(scratch / "absent.txt", ErrorClass::io, {"absent.txt", "typo"});
+  attempt(scratch / "absent.txt", ErrorClass::io, {"absent.txt", "there is no such file or folder"});
   fs::create_directory(scratch / "folder.txt");
   attempt(scratch / "folder.txt", ErrorClass::data, {"folder.txt", "holds no text"});
   put(scratch / "a.bin", "x");

@@ -1,4 +1,4 @@
-// A tokenizer for tests: bytes, <s> 256, </s> 257, which the tokenizer puts nowhere by itself.
+// A tokenizer for tests: bytes, and special tokens from 256 on, which the tokenizer puts nowhere by itself.
 #pragma once
 #include "mtrain/data/tokenizer.h"
 
@@ -6,11 +6,19 @@ namespace mtrain::testing {
 
 class ByteTokenizer final : public Tokenizer {
  public:
+  /// <s> 256 begins texts, </s> 257 ends documents.
+  ByteTokenizer() = default;
+  /// These are special, and none of them begins or ends anything.
+  explicit ByteTokenizer(std::vector<std::string> special) : special_(std::move(special)), bos_(), eod_() {}
   std::string name() const override { return "bytes"; }
-  int64_t vocab_size() const override { return 258; }
-  std::optional<int32_t> eod() const override { return 257; }
-  std::optional<int32_t> bos() const override { return 256; }
-  std::vector<SpecialToken> special_tokens() const override { return {{"<s>", 256}, {"</s>", 257}}; }
+  int64_t vocab_size() const override { return 256 + std::ssize(special_); }
+  std::optional<int32_t> eod() const override { return eod_; }
+  std::optional<int32_t> bos() const override { return bos_; }
+  std::vector<SpecialToken> special_tokens() const override {
+    std::vector<SpecialToken> out;
+    for (const auto& text : special_) out.push_back({text, 256 + static_cast<int32_t>(out.size())});
+    return out;
+  }
   void encode_to(std::string_view text, std::vector<int32_t>& ids) const override {
     for (char c : text) ids.push_back(static_cast<unsigned char>(c));
   }
@@ -21,6 +29,10 @@ class ByteTokenizer final : public Tokenizer {
     return out;
   }
   std::string identity() const override { return "bytes"; }
+
+ private:
+  std::vector<std::string> special_ = {"<s>", "</s>"};
+  std::optional<int32_t> bos_ = 256, eod_ = 257;
 };
 
 /// Learnt tokens as text, the others as one "." each; special tokens as < and >.

@@ -65,6 +65,21 @@ TEST_CASE("a template that marks what is generated is believed, turn by turn") {
   CHECK(Lab(TrainOn::assistant, marked).learnt(chat_of(talk, {true, false, true})) == "aa>....");
 }
 
+TEST_CASE("a call of a function that the template leaves out is refused, whatever else has its name") {
+  const char* talk = R"([{"role":"user","content":"add"},{"role":"assistant","content":"","tool_calls":[{"function":{"name":"add","arguments":{}}}]}])";
+  for (const char* name : {"", "chatml", "qwen", "llama3", "vicuna"}) {
+    CAPTURE(name);
+    ByteTokenizer tokenizer;
+    Lab lab;
+    auto own = std::make_unique<ExampleEncoder>(tokenizer, EncoderOptions{.chat_template = name});
+    const ExampleEncoder& encoder = *name ? *own : *lab.encoder;
+    expect_error(ErrorClass::data, {"message 1 calls the function 'add'", *name ? name : "t.jinja", "dataset.template_path", "on_bad=skip"},
+                 [&] { (void)encoder.encode(chat_of(talk)); });
+  }
+  const char* writes = "{% for m in messages %}{{ m.content }}{% for c in m.tool_calls or [] %}{{ c | tojson }}{% endfor %}{{ eos_token }}{% endfor %}";
+  CHECK(Lab(TrainOn::all, writes).learnt(chat_of(talk)) == R"(add>{"function": {"name": "add", "arguments": {}}}>)");
+}
+
 TEST_CASE("a template that comes with mtrain is chosen by name, and its special tokens are looked for in the tokenizer") {
   ByteTokenizer tokenizer;
   auto encoder = [&](const char* name) { return ExampleEncoder(tokenizer, EncoderOptions{.chat_template = name}); };

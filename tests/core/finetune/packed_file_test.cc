@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "../data/data_files.h"
+#include "mtrain/base/counted.h"
 #include "mtrain/base/hash.h"
 #include "mtrain/base/rng.h"
 
@@ -91,7 +92,7 @@ TEST_CASE("samples of packs on disk are those of packs in memory") {
     const PackedFile file(prefix, origin());
     CHECK(file.num_records() == count);
     CHECK(file.size() == records.packs->size());
-    CHECK(file.summary().find(cat(count, " records in ", file.size(), " packs")) != std::string::npos);
+    CHECK(file.summary().find(cat(counted(count, "record"), " in ", counted(file.size(), "pack"))) != std::string::npos);
   }
 }
 

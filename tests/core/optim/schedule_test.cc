@@ -102,6 +102,22 @@ TEST_CASE("schedule: warmup-stable-decay holds the peak for 80 % of what follows
   }
 }
 
+TEST_CASE("schedule: shapes of the final decay") {
+  ScheduleConfig c = of("wsd");
+  c.stable_steps = 50;  // decay from 60 to 100
+  auto share = [&](const char* shape, int64_t step) {
+    c.wsd_decay = shape;
+    return (learning_rate(c, kLr, step, 100) - 3e-5) / (kLr - 3e-5);
+  };
+  for (const char* shape : {"linear", "cosine", "exponential", "minus_sqrt"}) {
+    CHECK(near(share(shape, 60), 1));
+    CHECK(std::abs(share(shape, 100)) < 1e-12);
+    for (int64_t step = 61; step <= 100; ++step) CHECK(share(shape, step) < share(shape, step - 1));
+  }
+  CHECK(near(share("exponential", 80), 2 / std::numbers::sqrt2 - 1));
+  CHECK(near(share("minus_sqrt", 70), 0.5));
+}
+
 TEST_CASE("schedule: inverse square root never falls below min_lr") {
   ScheduleConfig c = of("inverse_sqrt");
   CHECK(near(learning_rate(c, kLr, 40, 100), kLr / 2));

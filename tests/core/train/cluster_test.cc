@@ -44,6 +44,11 @@ TEST_CASE("the rate that a run's use is a share of: the recipe's, the type's, or
   PeakRate measured = peak_rate(s, "cpu", *backend);
   CHECK(measured.flops > 1e8);
   CHECK(measured.source.find("measured") != std::string::npos);
+  const double roof = measured.flops;
+  CHECK(measured.share(roof / 2) == 0.5);
+  CHECK(measured.share(2 * roof) == 1);  // which shows that the measurement was too low
+  CHECK(measured.share(roof) == 0.5);
+  CHECK(said.share(25e12) == 2);  // the user's number is the user's
 }
 
 }  // namespace mtrain

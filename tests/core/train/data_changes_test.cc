@@ -2,6 +2,8 @@
 
 #include <doctest/doctest.h>
 
+#include "mtrain/base/text.h"
+
 using namespace mtrain;
 using Lines = std::vector<std::string>;
 
@@ -11,6 +13,17 @@ TEST_CASE("only what differs of the data is shown, wherever in the text it is") 
         Lines{"files[0].sha256: aaaa -> bbbb"});
   CHECK(data_changes(R"({"a":1,"b":[1,2]})", R"({"a":1,"b":[1,2]})").empty());
   CHECK(data_changes(R"({"a":1,"b":[1,2]})", R"({"a":2,"b":[1],"c":null})") == Lines{"a: 1 -> 2", "b[1]: 2 -> absent", "c: absent -> null"});
+}
+
+TEST_CASE("a file that changed is named, and its checksums are not") {
+  auto gpt = [](const std::string& file, int bytes, int sum) {
+    return cat(R"({"files":[{"file":")", file, R"(","bin_bytes":)", bytes, R"(,"idx_bytes":66,"idx_crc32c":)", sum, R"(,"bin_crc32c":)", sum, R"(}],"split":"1,0,0"})");
+  };
+  CHECK(data_changes(gpt("corpus", 96, 1), gpt("corpus", 98, 2)) == Lines{"corpus has other contents: corpus.bin had 96 bytes and has 98"});
+  CHECK(data_changes(gpt("corpus", 96, 1), gpt("corpus", 96, 2)) == Lines{"corpus has other contents of the same size"});
+  CHECK(data_changes(gpt("corpus", 96, 1), gpt("books", 96, 1)) == Lines{"corpus -> books"});
+  CHECK(data_changes(R"({"files":["a1 openai",null,"b1 openai"]})", R"({"files":["a2 openai",null,"b2 openai"]})") ==
+        Lines{"the file of dataset.path has other contents", "the file of dataset.test_path has other contents"});
 }
 
 TEST_CASE("of long values the part is shown where they begin to differ") {

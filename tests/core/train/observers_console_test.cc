@@ -162,7 +162,7 @@ TEST_CASE("without a terminal there are plain lines, no escape sequences, and an
         std::string::npos);
   CHECK(text.find("\nstep  500/1000  loss 2.5000  lr 3.0e-04  grad norm 0.5000  41.0k tokens/s  ETA 50s\n") !=
         std::string::npos);  // the mean of the ten losses
-  CHECK(text.ends_with("done: 1,000 steps in 1m45s, last loss 3.0000\n"));
+  CHECK(text.ends_with("done: 1,000 steps in 1m45s, last loss 3.0000 (mean of the last 10 steps 2.5000)\n"));
 }
 
 TEST_CASE("the head line says why a type was taken that the recipe leaves open") {
@@ -203,17 +203,21 @@ TEST_CASE("the live line is one row, redrawn at most ten times a second, and the
     console->on_step(step_metrics(step, 2.0));
     if (step == 500)
       console->on_eval({.step = 500, .split = "valid", .loss = 1.5, .tokens = 131072, .seconds = 1.25});
+    if (step == 501) console->on_eval({.step = 501, .split = "valid", .loss = 145.25, .tokens = 131072, .seconds = 1.25});
+    if (step == 502) console->on_eval({.step = 502, .split = "valid", .loss = 800, .tokens = 131072, .seconds = 1.25});
     if (step == 600) console->on_event("checkpoint of step 600 written");
   }
   std::string text = pipe.text();
   CHECK(count(text, "\x1b[K") >= 90);
-  CHECK(count(text, "\x1b[K") <= 110);  // 10 s at ten a second, and the two erasures
+  CHECK(count(text, "\x1b[K") <= 110);  // 10 s at ten a second, and the four erasures
   auto rows = screen(text);
-  REQUIRE(rows.size() == 7);  // four of the banner, two above, the live one
+  REQUIRE(rows.size() == 9);  // four of the banner, four above, the live one
   CHECK(rows[4] == "step 500: valid loss 1.5000, perplexity 4.48  (131k tokens in 1.25s)");
-  CHECK(rows[5] == "checkpoint of step 600 written");
-  CHECK(rows[6].find("loss 2.0000  lr 3.0e-04  41.0k tokens/s  ETA 10s") != std::string::npos);
-  CHECK(rows[6].size() < 100);
+  CHECK(rows[5] == "step 501: valid loss 145.2500, perplexity 1.21e+63  (131k tokens in 1.25s)");
+  CHECK(rows[6] == "step 502: valid loss 800.0000, perplexity inf  (131k tokens in 1.25s)");
+  CHECK(rows[7] == "checkpoint of step 600 written");
+  CHECK(rows[8].find("loss 2.0000  lr 3.0e-04  41.0k tokens/s  ETA 10s") != std::string::npos);
+  CHECK(rows[8].size() < 100);
   console->on_step(step_metrics(2000, 2.0));  // the last one is drawn whenever it comes
   CHECK(screen(pipe.text()).back().starts_with("100% "));
   console->on_end(2000);

@@ -1,13 +1,11 @@
-// mtrain bench and profiling.type=trace.
-#include <doctest/doctest.h>
+// mtrain bench, profiling.type=trace, and what logger settings report of a run.
+#include <span>
 
-#include <nlohmann/json.hpp>
+#include "mtrain/checkpoint/safetensors.h"
+#include "training_run.h"
 
-#include "../process.h"
-
+using namespace mtrain;
 using namespace mtrain::testing;
-namespace fs = std::filesystem;
-using Json = nlohmann::json;
 
 TEST_CASE("bench shows speed and kernels, asks the system for nothing while it runs, and leaves nothing behind") {
   Scratch scratch("mtrain-bench-test");
@@ -79,4 +77,39 @@ TEST_CASE("profiling.type=trace writes the steps it was asked for") {
   int forwards = 0;
   for (const auto& event : trace["traceEvents"]) forwards += event["name"] == "forward";
   CHECK(forwards == 4);  // two micro-batches in each of two steps, and no validation
+  CHECK_FALSE(fs::exists(scratch / "run" / "trace-3-4-rank1.json"));
+  Outcome both = cli({"train", recipe, "run.dir=" + (scratch / "both").string(), "profiling.type=trace", "dist.nproc=2",
+                      "profiling.start=2", "profiling.end=4", "train.steps=6", "profiling.ranks=[0,1]", "-q"});
+  REQUIRE_MESSAGE(both.status == 0, both.err);
+  for (const char* file : {"trace-3-4.json", "trace-3-4-rank1.json"})
+    CHECK(Json::parse(slurp(scratch / "both" / file))["traceEvents"].size() > 10);
+}
+
+TEST_CASE("logger.params_norm is the norm of the saved parameters under every layout, and logger.memory_interval reports memory") {
+  Scratch scratch("mtrain-norm");
+  const std::string recipe = scratch.write("tiny.yaml", tiny_recipe());
+  const Words base = {"train.steps=4", "logger.params_norm=true", "checkpoint.interval=0"};
+  Outcome out = cli(with({recipe, "run.dir=" + (scratch / "one").string(), "logger.memory_interval=2"}, base));
+  REQUIRE_MESSAGE(out.status == 0, out.err);
+  for (const char* part : {"memory after step 2: ", "memory after step 4: ", "at the peak (", "planned"})
+    CHECK_MESSAGE((out.out + out.err).find(part) != std::string::npos, part);
+  CHECK((out.out + out.err).find("memory after step 3: ") == std::string::npos);
+  double squares = 0;
+  SafetensorsFile saved(scratch / "one" / "checkpoints" / "step-4" / "shard-00000-of-00001.safetensors");
+  for (const TensorInfo& tensor : saved.tensors()) {
+    if (tensor.name.ends_with(".exp_avg") || tensor.name.ends_with(".exp_avg_sq")) continue;
+    REQUIRE(tensor.dtype == DType::f32);
+    std::vector<float> elements(static_cast<size_t>(tensor.shape.numel()));
+    saved.read(tensor, std::as_writable_bytes(std::span(elements)));
+    for (float element : elements) squares += double{element} * element;
+  }
+  const double norm = rows(scratch / "one", "params_norm").back().at("params_norm").get<double>();
+  CHECK(std::fabs(norm / std::sqrt(squares) - 1) < 1e-12);
+  int number = 0;
+  for (const Words& layout : {Words{"dist.nproc=2", "dist.zero=3"}, Words{"dist.nproc=2", "dist.tp=2"}, Words{"dist.nproc=2", "dist.pp=2"}}) {
+    CAPTURE(layout.back());
+    const fs::path folder = scratch / ("layout" + std::to_string(number++));
+    train(recipe, folder, with(base, layout));
+    CHECK(std::fabs(rows(folder, "params_norm").back().at("params_norm").get<double>() / norm - 1) < 1e-5);
+  }
 }

@@ -28,6 +28,7 @@ TEST_CASE("check --data opens tokenizer, data and template; check alone opens no
   CHECK_MESSAGE(good.status == 0, good.err);
   CHECK(has(good.out, "tokenizer byte: 257 ids"));
   CHECK(has(good.out, "train data of gpt"));
+  CHECK(has(good.out, "valid data of gpt"));
   CHECK_FALSE(std::filesystem::exists(scratch / "runs"));
 
   struct Faulty {
@@ -35,11 +36,12 @@ TEST_CASE("check --data opens tokenizer, data and template; check alone opens no
   };
   scratch.write("path.yaml", recipe("{type: gpt, path: nowhere}"));
   scratch.write("split.yaml", recipe("{type: gpt, path: x, split: '100,0,0'}", "validation: {interval: 1, steps: 1}\n"));
+  scratch.write("at_end.yaml", recipe("{type: gpt, path: x, split: '100,0,0'}", "validation: {interval: 0, steps: 1}\n"));
   scratch.write("tokenizer.yaml", recipe("mock", "tokenizer: {type: hf, path: absent}\n"));
   scratch.write("chat.jsonl", "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}, {\"role\": \"assistant\", \"content\": \"b\"}]}\n");
   scratch.write("bad.jinja", "{% for m in messages %}");
   scratch.write("template.yaml", recipe("{type: sft, path: chat.jsonl, template_path: bad.jinja}"));
-  for (const Faulty& row : {Faulty{"path.yaml", "dataset.path"}, Faulty{"split.yaml", "dataset."},
+  for (const Faulty& row : {Faulty{"path.yaml", "dataset.path"}, Faulty{"split.yaml", "dataset."}, Faulty{"at_end.yaml", "dataset."},
                             Faulty{"tokenizer.yaml", "tokenizer.path"}, Faulty{"template.yaml", "dataset.template_path"}}) {
     CAPTURE(std::string(row.recipe));
     Outcome alone = cli_in(scratch.path(), std::string("check ") + row.recipe);
@@ -52,4 +54,29 @@ TEST_CASE("check --data opens tokenizer, data and template; check alone opens no
     CHECK(json.at("errors") == 1);
     CHECK(json.at("diagnostics").at(0).at("path").get<std::string>().starts_with(row.path));
   }
+  // A run whose validation has no steps reads no validation data.
+  Outcome without = cli_in(scratch.path(), "check --data at_end.yaml validation.steps=0");
+  CHECK_MESSAGE(without.status == 0, without.err);
+  CHECK_MESSAGE(has(without.out, "no validation data is read: validation.steps is 0"), without.out);
+}
+
+TEST_CASE("check --data refuses a tokenizer with more ids than model.vocab_size, and tells how many rows have no id") {
+  Scratch scratch("mtrain-check-vocabulary");
+  scratch.write("r.yaml", recipe("mock"));
+  auto check = [&](int rows) { return cli_in(scratch.path(), "check --data r.yaml model.vocab_size=" + std::to_string(rows)); };
+  Outcome fewer = check(256);
+  CHECK(fewer.status == 10);
+  CHECK_MESSAGE(has(fewer.err, "model.vocab_size (256) is smaller than the vocabulary of tokenizer 'byte' (257)"), fewer.err);
+  Outcome same = check(257);
+  CHECK(same.status == 0);
+  CHECK_FALSE(has(same.err, "model.vocab_size"));
+  Outcome padded = check(384);
+  CHECK_MESSAGE(has(padded.err, "model.vocab_size is 384 (command line, argument 4), and tokenizer 'byte' has 257 ids: the last 127 rows are padding"),
+                padded.err);
+  CHECK_FALSE(has(padded.err, "warning"));
+  Outcome foreign = check(386);
+  CHECK(foreign.status == 0);
+  CHECK_MESSAGE(has(foreign.err, "warning"), foreign.err);
+  CHECK_MESSAGE(has(foreign.err, "model.vocab_size is 386 (command line, argument 4), and tokenizer 'byte' has 257 ids: 129 rows belong to no token"),
+                foreign.err);
 }

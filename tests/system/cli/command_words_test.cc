@@ -113,3 +113,23 @@ TEST_CASE("check finds shares of a split that are none, at their place") {
     CHECK_MESSAGE(has(out.err, "command line, argument 3"), out.err);
   }
 }
+
+TEST_CASE("an option that names a setting is answered with how a setting is written") {
+  Scratch scratch("mtrain-dashes");
+  const std::string r = scratch.write("r.yaml", tiny_recipe());
+  for (const auto& [words, wanted] : std::vector<std::pair<std::vector<std::string>, std::string>>{
+           {{"train", r, "--optimizer.lr=1"}, "write optimizer.lr=1: settings have no dashes"},
+           {{r, "--lr=1e-3"}, "write optimizer.lr=1e-3:"},
+           {{r, "--lr", "1e-3"}, "write optimizer.lr=1e-3:"},
+           {{"check", r, "--learning-rate", "1e-3"}, "write optimizer.lr=1e-3:"},
+           {{"--optimizer.lr=1", r}, "write optimizer.lr=1:"},
+           {{r, "--micro-batch-size=2"}, "write train.micro_batch_size=2"},
+           {{r, "--optim=adamw_torch"}, "(adamw_torch and adamw_torch_fused are adamw)"},
+           {{r, "--nprocs", "2"}, "did you mean --nproc?"},
+           {{r, "--bananas"}, "run `mtrain train --help`"},
+           {{"plugins", "ls", "--lr=1"}, "run `mtrain plugins ls --help`"}}) {
+    Outcome out = cli(words);
+    CHECK(out.status == 2);
+    CHECK_MESSAGE(has(out.err, wanted), out.err);
+  }
+}

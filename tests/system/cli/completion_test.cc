@@ -24,6 +24,22 @@ std::string candidates(const fs::path& folder, const std::string& words) {
   return out;
 }
 
+bool installed(const std::string& shell) {
+  const bool there = fs::exists("/usr/bin/" + shell) || fs::exists("/bin/" + shell);
+  if (!there) MESSAGE("skipped: " << shell << " is not installed");
+  return there;
+}
+
+/// What a shell prints that runs a script in a folder, with mtrain in its PATH.
+std::string script_output(const std::string& shell, const Scratch& scratch, const std::string& script) {
+  const fs::path file = scratch.write("ask.script", script);
+  const std::string path = fs::path(mtrain_binary()).parent_path().string();
+  Outcome outcome = run({.arguments = {"/bin/sh", "-c", "cd " + scratch.path().string() + " && PATH=" + path + ":/usr/bin:/bin exec " + shell + " " + file.string()},
+                         .environment = {"HOME=" + scratch.path().string(), "XDG_CONFIG_HOME=" + (scratch / "nobody").string()}});
+  CHECK_MESSAGE(outcome.status == 0, outcome.err);
+  return outcome.out;
+}
+
 void make_project(const Scratch& scratch) {
   write_at(scratch / "recipes/tiny.yaml", "# Tiny.\n" + tiny_recipe());
   write_at(scratch / "recipes/optimizer/fast.yaml", "lr: 1\n");
@@ -73,6 +89,8 @@ TEST_CASE("what is offered where") {
       {"data verify ''", {"data/"}, {}},
       {"data prepare -i data/", {"data/notes.txt"}, {}},
       {"data prepare -t ''", {"hf", "byte"}, {"llama"}},
+      {"data prepare --split-on ''", {"lines", "blank-lines"}, {"jsonl"}},
+      {"data prepare --format j", {"jsonl"}, {"text"}},
       {"data prepare -t hf pa", {"path="}, {}},
       {"data prepare -t hf path=mod", {"path=models/"}, {}},
       {"data pack data/", {"data/notes.txt"}, {}},
@@ -118,9 +136,9 @@ TEST_CASE("a TAB opens no plugin: it is quick however many there are") {
 }
 
 TEST_CASE("the scripts: each is printed; bash completes with the real one") {
-  for (const char* shell : {"zsh", "fish"}) CHECK(has(cli({"completion", shell}).out, "__complete"));
+  for (const char* shell : {"bash", "zsh", "fish"}) CHECK(has(cli({"completion", shell}).out, "__complete"));
   CHECK(cli({"completion", "tcsh"}).status == 2);
-  if (!fs::exists("/bin/bash")) return;
+  if (!installed("bash")) return;
   Scratch scratch("mtrain-bash");
   make_project(scratch);
   scratch.write("with space.yaml", tiny_recipe());
@@ -145,4 +163,52 @@ TEST_CASE("the scripts: each is printed; bash completes with the real one") {
         "<data/web >\n"
         "<with\\ space.yaml >\n"
         "<with\\ space.yaml >\n");
+}
+
+TEST_CASE("zsh offers what the script adds, with blanks escaped") {
+  if (!installed("zsh")) return;
+  Scratch scratch("mtrain-zsh");
+  make_project(scratch);
+  scratch.write("with space.yaml", tiny_recipe());
+  // compadd works inside of a line editor alone: this one prints the words it is given, with what follows them.
+  const std::string out = script_output("zsh -f", scratch,
+                                        "compdef() { }\n"
+                                        "compadd() {\n"
+                                        "  local end=' '\n"
+                                        "  while [[ $1 != -- ]]; do [[ $1 == -S ]] && end=$2; shift; done; shift\n"
+                                        "  local word; for word; do print -rn -- \"<$word$end>\"; done\n"
+                                        "}\n"
+                                        "source <(mtrain completion zsh)\n"
+                                        "ask() { words=(\"$@\"); CURRENT=$#words; _mtrain; print; }\n"
+                                        "ask mtrain che\nask mtrain tiny optimizer.l\nask mtrain tiny model.recompute=f\n"
+                                        "ask mtrain check tiny optimizer=f\nask mtrain check other/\nask mtrain data inspect data/w\n"
+                                        "ask mtrain check with\nask mtrain check 'with\\ s'\n");
+  CHECK(out ==
+        "<check ><checkpoint >\n"
+        "<optimizer.lr=>\n"
+        "<model.recompute=full >\n"
+        "<optimizer=fast >\n"
+        "<other/deep.yaml >\n"
+        "<data/web >\n"
+        "<with\\ space.yaml >\n"
+        "<with\\ space.yaml >\n");
+}
+
+TEST_CASE("fish completes") {
+  if (!installed("fish")) return;
+  Scratch scratch("mtrain-fish");
+  make_project(scratch);
+  scratch.write("with space.yaml", tiny_recipe());
+  std::string script = "mtrain completion fish | source\n";
+  for (const char* line : {"mtrain che", "mtrain tiny optimizer.l", "mtrain tiny model.recompute=f", "mtrain check tiny optimizer=f",
+                           "mtrain check other/", "mtrain data inspect data/w", "mtrain check with"})
+    script += std::string("for word in (complete -C '") + line + "'); echo -n '<'(string split -f1 \\t -- $word)'>'; end; echo\n";
+  CHECK(script_output("fish", scratch, script) ==
+        "<check><checkpoint>\n"
+        "<optimizer.lr=>\n"
+        "<model.recompute=full>\n"
+        "<optimizer=fast>\n"
+        "<other/deep.yaml>\n"
+        "<data/web>\n"
+        "<with space.yaml>\n");
 }

@@ -142,8 +142,11 @@ TEST_CASE("config tree and searchpath") {
   CHECK(answer.at("tree").size() == 3);
   write_at(scratch / "work/recipes/quickstart.yaml", "# mine\n");
   Outcome path = cli_in(scratch / "work", "config searchpath");
-  CHECK_MESSAGE(has(path.out, "project               recipes   1 files"), path.out);
+  CHECK_MESSAGE(has(path.out, "project               recipes   1 file"), path.out);
   CHECK_MESSAGE(has(path.out, "shadowed by folders above: quickstart"), path.out);
+  // The recipe's own folder is the project's: it shadows nothing of itself.
+  const std::string own = cli_in(scratch / "work", "config searchpath recipes/quickstart.yaml").out;
+  CHECK_MESSAGE(!has(own.substr(0, own.find("built-in")), "shadowed"), own);
   CHECK(json::parse(ok({"config", "searchpath", r, "--json"})).at(0).at("kind") == "recipe's own");
 }
 

@@ -88,10 +88,10 @@ TEST_CASE("a model is used without the plugin of its optimizer") {
 
 namespace {
 
-/// A tokenizer.json of 200 ids, one for each character that it knows.
-std::string small_tokenizer() {
+/// A tokenizer.json of so many ids, one for each character that it knows.
+std::string small_tokenizer(size_t ids = 200) {
   nlohmann::ordered_json vocab = {{"<unk>", 0}, {"<s>", 1}, {"</s>", 2}};
-  for (int c = 0x20; vocab.size() < 200; ++c) {
+  for (int c = 0x20; vocab.size() < ids; ++c) {
     if (c >= 0x7F && c < 0xA1) continue;
     std::string text = c < 0x80 ? std::string(1, static_cast<char>(c)) : std::string{static_cast<char>(0xC0 | (c >> 6)), static_cast<char>(0x80 | (c & 0x3F))};
     vocab[text] = vocab.size();
@@ -112,6 +112,32 @@ std::string small_tokenizer() {
 
 }  // namespace
 
+TEST_CASE("a model with more rows than its tokenizer has ids is warned of where it is used, and generates tokens alone") {
+  Scratch scratch("mtrain-hf-rows");
+  const fs::path golden = fs::path(MT_SOURCE_DIR) / "tests/golden/llama_tiny";
+  fs::create_directories(scratch / "model");
+  for (const char* file : {"config.json", "model.safetensors"}) fs::copy(golden / file, scratch / "model" / file);
+  scratch.write("r.yaml", "model: {type: llama, init_from: model, seq_length: 16}\ntokenizer: {type: hf, path: model}\ndataset: mock\n"
+                          "train: {steps: 1}\nlogger: {tensorboard: false}\n");
+  auto warned = [&](const std::string& words) {
+    Outcome outcome = cli_in(scratch.path(), words);
+    CHECK_MESSAGE(outcome.status == 0, outcome.err);
+    CHECK_MESSAGE(has(outcome.err, "model/config.json), and tokenizer 'hf' has 40 ids: 160 rows belong to no token"), outcome.err);
+    const std::string once = "rows belong to no token";
+    CHECK(outcome.err.find(once) == outcome.err.rfind(once));
+  };
+  write_at(scratch / "model/tokenizer.json", small_tokenizer(40));
+  warned("train r.yaml -q run.dir=run");
+  warned("eval --batches 1 --from model dataset=mock model.seq_length=32");
+  // Almost every draw among all rows would be one that has no token.
+  warned("generate --from model --prompt 123 --temperature 50 --max-tokens 24");
+  write_at(scratch / "model/tokenizer.json", small_tokenizer(190));
+  Outcome padded = cli_in(scratch.path(), "train r.yaml run.dir=padded");
+  CHECK_MESSAGE(padded.status == 0, padded.err);
+  CHECK_MESSAGE(has(padded.err, "the last 10 rows are padding"), padded.err);
+  CHECK_FALSE(has(padded.err, "belong to no token"));
+}
+
 TEST_CASE("generate and eval from a Hugging Face folder") {
   Scratch scratch("mtrain-hf-use");
   CHECK(cli_in(scratch.path(), "generate --from . --prompt a").status == 12);
@@ -122,6 +148,22 @@ TEST_CASE("generate and eval from a Hugging Face folder") {
   CHECK(silent.status == 10);
   CHECK(has(silent.err, "tokenizer.json"));
   CHECK(has(silent.err, "tokenizer=byte"));
+  // A fault of the folder's config.json has its place there, not in a recipe that nobody wrote.
+  auto config = nlohmann::ordered_json::parse(std::ifstream(golden / "config.json"));
+  config["mlp_bias"] = true;
+  write_at(scratch / "model/config.json", config.dump(1));
+  Outcome biased = cli_in(scratch.path(), "generate --from model --prompt a tokenizer=byte");
+  CHECK(biased.status == 10);
+  CHECK_MESSAGE(has(biased.err, "--> " + (scratch / "model/config.json").string() + ":"), biased.err);
+  CHECK_MESSAGE(has(biased.err, "\"mlp_bias\": true"), biased.err);
+  CHECK_FALSE(has(biased.err, "init_from: model, "));
+  write_at(scratch / "model/tokenizer.json", "{}");
+  Outcome damaged = cli_in(scratch.path(), "generate --from model --prompt a model.init_ignore=[mlp_bias]");
+  CHECK(damaged.status != 0);
+  CHECK_MESSAGE(has(damaged.err, (scratch / "model/tokenizer.json").string()), damaged.err);
+  CHECK_FALSE(has(damaged.err, "model.init_from is"));
+  fs::remove(scratch / "model/tokenizer.json");
+  fs::copy(golden / "config.json", scratch / "model/config.json", fs::copy_options::overwrite_existing);
   // A tokenizer that is given is used, whether or not the folder has one.
   fs::create_directories(scratch / "words");
   write_at(scratch / "words/tokenizer.json", small_tokenizer());
@@ -150,7 +192,7 @@ TEST_CASE("generate and eval from a Hugging Face folder") {
   CHECK(has(bare.err, "dataset=gpt"));
   Outcome eval = cli_in(scratch.path(), "eval --json --batches 1 --from model dataset=mock model.seq_length=32");
   REQUIRE_MESSAGE(eval.status == 0, eval.err);
-  Outcome same = cli_in(scratch.path(), "eval --json --batches 1 --from run model.seq_length=32");
+  Outcome same = cli_in(scratch.path(), "eval --json --batches 1 --from run model.seq_length=32 mixed_precision.dtype=fp32");
   REQUIRE_MESSAGE(same.status == 0, same.err);
   CHECK(nlohmann::json::parse(eval.out).at("loss") == nlohmann::json::parse(same.out).at("loss"));
 }

@@ -19,6 +19,20 @@ TEST_CASE("mtrain help shows what --help shows") {
   CHECK_FALSE(has(cli({"rerun", "--help"}).out, "a YAML file"));
 }
 
+TEST_CASE("help pages say in words what an option takes") {
+  const std::string page = cli({"generate", "--help"}).out;
+  for (const char* part : {"--top-p NUMBER", "(0 to 1, default ", "--max-tokens N", "(1 to 1048576, default "}) CHECK_MESSAGE(has(page, part), page);
+  CHECK(has(cli({"check", "--help"}).out, "--world-size N"));
+  CHECK(has(cli({"eval", "--help"}).out, "--split {train,valid,test}"));
+  CHECK(has(cli({"help", "--man", "generate"}).out, "(0 to 1, default "));
+  for (const std::vector<std::string>& words : std::vector<std::vector<std::string>>{{"generate"}, {"bench"}, {"verify", "layouts"}, {"data", "prepare"}, {"check"}}) {
+    std::vector<std::string> asked = words;
+    asked.emplace_back("--help");
+    const std::string help = cli(asked).out;
+    for (const char* notation : {" in [", "POSITIVE", "NONNEGATIVE", "FLOAT", "UINT", ":{"}) CHECK_MESSAGE(!has(help, notation), help);
+  }
+}
+
 TEST_CASE("manual pages: one for each command, which roff reads without a complaint") {
   Scratch scratch("mtrain-man");
   Outcome made = cli({"help", "--man", "-o", (scratch / "man1").string()});

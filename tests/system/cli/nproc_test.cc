@@ -102,6 +102,40 @@ TEST_CASE("--nproc: each message comes once") {
   CHECK(count(warned.err, "steps of warmup are cut") == 1);
 }
 
+TEST_CASE("a layout of several ranks: check says for how many it is right, and training how to start them") {
+  Scratch scratch("mtrain-nproc-layout");
+  const std::string job = recipe(scratch), folder = "run.dir=" + (scratch / "run").string();
+  Outcome checked = cli({"check", job, "dist.tp=2"});
+  CHECK_MESSAGE(checked.status == 0, checked.err);
+  CHECK_MESSAGE(has(checked.out, "for 2 ranks: start them with `mtrain --nproc 2 "), checked.out);
+  CHECK(has(cli({"check", job, "dist.tp=2", "dist.nproc=4"}).out, "for 4 ranks\n"));
+  CHECK_FALSE(has(cli({"check", job}).out, "rank"));
+  CHECK(cli({"check", job, "dist.tp=2", "dist.nproc=1"}).status == 10);
+  Outcome alone = cli({job, "dist.tp=2", folder});
+  CHECK(alone.status == 10);
+  for (const char* part : {"the number of ranks, 1, is not a multiple of tp x pp x cp = 2", "mtrain --nproc N", "dist.nproc=2"})
+    CHECK_MESSAGE(has(alone.err, part), alone.err);
+  CHECK_FALSE(fs::exists(scratch / "run"));
+  Outcome three = cli({"--nproc", "3", job, "dist.tp=2", folder});
+  CHECK(three.status == 10);
+  CHECK_MESSAGE(!has(three.err, "dist.nproc=2"), three.err);  // which --nproc would contradict
+  Outcome two = cli({"--nproc", "2", job, "-q", "dist.tp=2", folder}, kBare);
+  CHECK_MESSAGE(two.status == 0, two.err);
+}
+
+TEST_CASE("--nproc: a job that fails before its first step leaves no folder") {
+  Scratch scratch("mtrain-nproc-nothing");
+  const std::string job = recipe(scratch);
+  scratch.write("text.txt", std::string(400, 'a') + "\n");
+  REQUIRE(cli_in(scratch.path(), "data prepare -i text.txt -o data -t byte -q").status == 0);
+  for (int i = 0; i < 3; ++i) {  // which rank fails first is a race
+    Outcome out = cli({"--nproc", "2", job, "-q", "dataset={type: gpt, path: " + (scratch / "data").string() + ", split: '1,0,0'}", "tokenizer=byte",
+                       "validation.steps=1", "run.dir=" + (scratch / "run").string()});
+    CHECK_MESSAGE(out.status == 11, out.err);
+    CHECK_FALSE(fs::exists(scratch / "run"));
+  }
+}
+
 TEST_CASE("--nproc hands signals on: the ranks save and stop, and the same command goes on") {
   Scratch scratch("mtrain-nproc-signals");
   const std::string job = recipe(scratch);

@@ -31,7 +31,7 @@ TEST_CASE("a shorter run of any recipe just runs") {
   Outcome share = cli({scratch.write("s.yaml", recipe("steps: 100")), "train.steps=10", "run.dir=" + (scratch / "share").string()});
   CHECK_MESSAGE(share.status == 0, share.err);
   CHECK_FALSE(has(share.err, "warning"));
-  CHECK(setting((scratch / "share").string(), "scheduler.warmup_steps") == "2");
+  CHECK(setting((scratch / "share").string(), "scheduler.warmup_steps") == "20%");
   Outcome shipped = cli({"check", "quickstart", "train.steps=50"});
   CHECK_MESSAGE(shipped.status == 0, shipped.err);
   CHECK_FALSE(has(shipped.err, "warning"));
@@ -46,7 +46,7 @@ TEST_CASE("train.epochs: the steps are counted from the data") {
   CHECK(has(out.err, "train.epochs=3: 8 steps, an epoch is 10 samples"));  // 30 samples in steps of 4
   CHECK(rows(run).size() == 8);
   CHECK(setting(run, "train.steps") == "8");
-  CHECK(setting(run, "scheduler.warmup_steps") == "2");  // 20 % of them
+  CHECK(setting(run, "scheduler.warmup_steps") == "20%");
   // As if the same number had been written.
   train(file, same, {"train.steps=8"});
   CHECK(digest(run) == digest(same));
@@ -73,6 +73,14 @@ TEST_CASE("train.epochs stands in the place of train.steps") {
   CHECK_FALSE(has(shown.out, "  steps: 0\n  micro"));
   const std::string reloaded = scratch.write("again.yaml", shown.out);
   CHECK(cli({"check", reloaded, "--resolved"}).out == shown.out);
+  // A share of steps that are not counted yet is not shown as none.
+  const Outcome share = cli({"check", epochs, "scheduler.warmup_steps=5%", "--resolved"});
+  CHECK_MESSAGE(has(share.out, "warmup_steps: 5%\n"), share.out);
+  CHECK(cli({"check", scratch.write("share.yaml", share.out), "--resolved"}).out == share.out);
+  CHECK(cli({"config", "show", "scheduler.warmup_steps", epochs, "scheduler.warmup_steps=5%"}).out == "5%\n");
+  CHECK(has(cli({"check", steps, "scheduler.warmup_steps=5%", "--resolved"}).out, "warmup_steps: 5%\n"));
+  CHECK(has(cli({"config", "show", "--minimal", epochs, "scheduler.warmup_steps=5%"}).out, "warmup_steps: 5%\n"));
+  CHECK(has(cli({"config", "why", "scheduler.warmup_steps", steps, "scheduler.warmup_steps=5%"}).out, "= 1 "));
   CHECK(has(cli({"check", epochs}).out, "2 epochs in steps of 1 x 8 tokens"));
   CHECK(has(cli({"check", steps, "train.epochs=1"}).out, "1 epoch in"));
   CHECK(has(cli({"check", steps, "train.epochs=1"}).out, "in place of train.steps=20 (" + steps + ":"));

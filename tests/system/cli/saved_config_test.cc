@@ -97,13 +97,13 @@ TEST_CASE("rerun: data that have changed are refused in the words of a resume, u
   }
   Outcome resumed = cli_in(scratch.path(), "rerun a train.steps=4");
   CHECK(resumed.status == 12);
-  CHECK_MESSAGE(has(resumed.err, "data: files[0]."), resumed.err);
+  CHECK_MESSAGE(has(resumed.err, "data: data has other contents: data.bin had "), resumed.err);
   CHECK(has(resumed.err, "dataset.path="));
   CHECK_FALSE(has(resumed.err, "{"));
   CHECK_FALSE(fs::exists(scratch / "a-rerun-2"));
   Outcome wanted = cli_in(scratch.path(), "rerun a dataset.path=data");
   CHECK_MESSAGE(wanted.status == 0, wanted.err);
-  CHECK_MESSAGE(has(wanted.err, "not as in a: data: files[0]."), wanted.err);
+  CHECK_MESSAGE(has(wanted.err, "not as in a: data: data has other contents"), wanted.err);
 }
 
 TEST_CASE("runs/latest means the newest run, and rerun follows it") {
@@ -130,7 +130,7 @@ TEST_CASE("resuming tells every change by its class, and who made it") {
   CHECK(refused.status == 12);
   CHECK_MESSAGE(has(refused.err, "model.hidden_size: 32 -> 64"), refused.err);
   CHECK_MESSAGE(has(refused.err, "command line, argument 4"), refused.err);
-  CHECK_MESSAGE(has(refused.err, "optimizer.lr: 0.002 -> 0.001"), refused.err);
+  CHECK_FALSE(has(refused.err, "optimizer.lr"));  // what may change is no reason
   Outcome changed = cli({r, run_dir, "train.steps=6", "optimizer.lr=1e-3", "checkpoint.keep=5"});
   CHECK_MESSAGE(changed.status == 0, changed.err);
   CHECK_MESSAGE(has(changed.err, "optimizer.lr: 0.002 -> 0.001   (command line, argument 4; before: " + r),

@@ -91,6 +91,7 @@ TEST_CASE("ranks that are processes: all get the signal, one says so, and the ch
   Outcome out = job.get();
   CHECK_MESSAGE(out.status == 128 + SIGINT, out.err);
   CHECK_MESSAGE(count(out.err, kTold) == 1, out.err);
+  CHECK_MESSAGE(has(out.err, "Interrupt: stopping after this step with a checkpoint; a second Ctrl-C (SIGINT)"), out.err);
   CHECK(cli({"checkpoint", "verify", folder.string()}).status == 0);
 }
 
@@ -105,5 +106,6 @@ TEST_CASE("ranks of --nproc: the message comes however quick the end is") {
                      .signal = SIGINT});
   CHECK_MESSAGE(out.status == 128 + SIGINT, out.err);
   CHECK_MESSAGE(count(out.err, kTold) == 1, out.err);
+  CHECK_MESSAGE(has(out.err, "Interrupt: stopping after this step with a checkpoint; a second Ctrl-C (SIGINT)"), out.err);
   CHECK(cli({"checkpoint", "verify", folder.string()}).status == 0);
 }

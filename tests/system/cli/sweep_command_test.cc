@@ -203,6 +203,26 @@ TEST_CASE("a sweep does not take the run of another configuration for a trial's"
   CHECK(has(slurp(scratch / "s/sweep.csv"), "3e-3"));
 }
 
+TEST_CASE("a sweep of one value says what it ran with") {
+  Scratch scratch("mtrain-sweep-one");
+  Outcome out = cli({scratch.write("r.yaml", tiny_recipe()), "-m", "train.steps=2", "optimizer.lr=1e-3", "run.dir=" + (scratch / "s").string()});
+  REQUIRE_MESSAGE(out.status == 0, out.err);
+  CHECK_MESSAGE(has(out.out, "optimizer.lr=1e-3"), out.out);
+  auto rows = csv(scratch / "s/sweep.csv");
+  REQUIRE(rows.size() == 2);
+  CHECK(rows[0][2] == "optimizer.lr");
+  CHECK(rows[1][2] == "1e-3");
+}
+
+TEST_CASE("each trial of a sweep has checkpoints of its own, also where checkpoint.dir is set") {
+  Scratch scratch("mtrain-sweep-checkpoints");
+  const std::string r = scratch.write("r.yaml", tiny_recipe());
+  Outcome out = cli({r, "-m", "-q", "train.steps=4", "rng.seed=1,2", "run.dir=" + (scratch / "s").string(), "checkpoint.dir=" + (scratch / "c").string()});
+  REQUIRE_MESSAGE(out.status == 0, out.err);
+  for (const char* trial : {"0", "1"}) CHECK(fs::exists(scratch / "c" / trial / "step-4"));
+  for (const char* trial : {"s/0", "s/1"}) CHECK(std::filesystem::exists(scratch / trial / "metrics.jsonl"));
+}
+
 TEST_CASE("a setting that a sweep varies and that is given plainly, too, has one column: the last value counts") {
   Scratch scratch("mtrain-sweep-twice");
   std::string r = scratch.write("r.yaml", tiny_recipe());

@@ -138,7 +138,7 @@ TEST_CASE("prepare reads standard input, names the fields' pairs, and tells of b
                  {}, "x.jsonl");
   CHECK_MESSAGE(got.err.empty(), got.err);
   CHECK(got.out.find(
-            "wrote o_a_sentence.bin and .idx, o_b_sentence.bin and .idx: 1 documents, 3 sentences") == 0);
+            "wrote o_a_sentence.bin and .idx, o_b_sentence.bin and .idx: 1 document, 3 sentences") == 0);
   CHECK(got.out.find("standard input:2: has no field 'b'") != std::string::npos);
   CHECK(IndexedFile(scratch / "o_b_sentence").num_sequences() == 2);
   CHECK(run(scratch, "data prepare -i - -o p -t byte").status == 10);
@@ -238,8 +238,11 @@ TEST_CASE("each kind of failure has its status and one message") {
                         {"data prepare", "--input", 2},
                         {"data prepare -i x.txt -o o -t byte --split-on words", "words", 2},
                         {"data prepare -i x.txt -o o -t byte --max-bad many", "many", 2},
+                        {"data prepare -i x.jsonl -o o -t byte --split-on lines", "each JSON line is a document", 10},
+                        {"data prepare -i x.jsonl -o o -t byte --document-bytes 9", "each JSON line is a document", 10},
                         {"data prepare -i x.jsonl -o o -t byte", "x.jsonl:2: has no field 'text'", 11},
-                        {"data prepare -i nowhere.txt -o o -t byte", "nowhere.txt", 18},
+                        {"data prepare -i nowhere.txt -o o -t byte", "--input nowhere.txt: there is no such file or folder", 18},
+                        {"data prepare -i nowhere/x.txt -o o -t byte", "there is no folder nowhere", 18},
                         {"data prepare -i x.txt -o o -t bite", "did you mean 'byte'", 13},
                         {"data prepare -i x.txt -o o -t byte size=3", "tokenizer.size", 10},
                         {"data prepare -i x.txt -o taken -t byte", "--force", 18},

@@ -147,7 +147,7 @@ TEST_CASE("gpt blends by weight, and by size when there are no weights") {
   auto all = by_size->split(Split::train, Dataset::kOneEpoch);
   CHECK(all->size() == (30 * 11 - 1) / 10 + (60 * 11 - 1) / 10);
   CHECK(by_size->split(Split::train, 50)->size() == 50);
-  expect_error(ErrorClass::data, {"97 samples", "98 are wanted", "dataset.weights"},
+  expect_error(ErrorClass::data, {"97 samples", "98 that are wanted", "dataset.weights"},
                [&] { by_size->split(Split::train, 98); });
 }
 
@@ -270,8 +270,8 @@ TEST_CASE("gpt tells what is wrong and what to do") {
   for (const Fault& fault : {
            Fault{"", ErrorClass::config, {"dataset.path is not set"}},
            {"{path: x, paths: [x]}", ErrorClass::config, {"both set"}},
-           {"{path: x, weights: [1]}", ErrorClass::config, {"1 values for 0"}},
-           {"{paths: [x, x], weights: [1]}", ErrorClass::config, {"1 values for 2"}},
+           {"{path: x, weights: [1]}", ErrorClass::config, {"1 value for 0"}},
+           {"{paths: [x, x], weights: [1]}", ErrorClass::config, {"1 value for 2"}},
            {"{paths: [x], weights: [0]}", ErrorClass::config, {"add up to 0"}},
            {"{path: x, split: abc}", ErrorClass::config, {"'abc' is not a share"}},
            {"{path: x, splits: '1'}", ErrorClass::config, {"splits"}},
@@ -287,6 +287,16 @@ TEST_CASE("gpt tells what is wrong and what to do") {
   expect_error(ErrorClass::data,
                {"valid split", "is empty", "5 documents", "4 to train", "0 to valid", "1 to test"},
                [&] { made("{path: x, split: '8,1,1'}")->split(Split::valid, 1); });  // 4.5 rounds to 4
+  write_documents(scratch / "one", 1, 40);
+  try {  // one document can be divided by no split
+    (void)made("{path: one, split: '90,10,0'}")->split(Split::valid, 1);
+    FAIL_CHECK("no error");
+  } catch (const Error& error) {
+    CHECK(error.message().find("its 1 document at the shares 90,10,0 gives 1 to train") != std::string::npos);
+    CHECK(error.hint().find("change dataset.split") == std::string::npos);
+    for (const char* remedy : {"--split-on lines", "--document-bytes", "dataset.valid_path", "validation.steps=0"})
+      CHECK_MESSAGE(error.hint().find(remedy) != std::string::npos, error.hint());
+  }
   context.seq_length = 200;
   expect_error(ErrorClass::data, {"train split", "100 tokens", "201"},
                [&] { made("{path: x, split: '1'}")->split(Split::train, 1); });

@@ -141,8 +141,9 @@ TEST_CASE("what does not fit or teaches nothing is cut or left out, and told") {
   auto shown = mtrain_in(scratch, "data show x.jsonl -t byte --seq-length 16 -d 0:9");
   CHECK(shown.status == 0);
   CHECK_MESSAGE(has(shown.out,
-                    "x.jsonl (prompt_completion): 4 of 5 records, 22 of 35 tokens are learnt; 1 cut to 17 tokens; "
-                    "1 left out because nothing in them is learnt"),
+                    "x.jsonl (prompt_completion): 4 of 5 records, 22 of 35 tokens are learnt; 1 cut to 17 tokens, without 5 of the "
+                    "tokens that should be learnt (first: x.jsonl:4); 1 left out because all that should be learnt of them is behind "
+                    "their first 17 tokens (first: x.jsonl:5)\n"),
                 shown.out);
   CHECK(has(shown.out, "x.jsonl:1, 5 tokens, 2 learnt:\n0|0|0|[a]|[<|endoftext|>]\n"));
   shown = mtrain_in(scratch, "data show x.jsonl -t byte --seq-length 16 -d 0 --ids");
@@ -158,6 +159,43 @@ TEST_CASE("what does not fit or teaches nothing is cut or left out, and told") {
   CHECK(count(", format: prompt_completion, on_bad: skip") == 3);
   expect_error(ErrorClass::data, {"x.jsonl:5", "more than 1"},
                [&] { count(", format: prompt_completion, on_bad: skip, max_bad: 1"); });
+}
+
+TEST_CASE("check --data and training warn of answers that a sample's length cuts off, and name the first record") {
+  ScratchFolder scratch;
+  auto record = [](int prompt, int answer) {
+    return cat("{\"prompt\": \"", std::string(static_cast<size_t>(prompt), '0'), "\", \"completion\": \"",
+               std::string(static_cast<size_t>(answer), 'a'), "\"}\n");
+  };
+  put(scratch / "r.yaml",
+      "model: {type: llama, layers: 1, hidden_size: 16, heads: 2, ffn_hidden_size: 32, seq_length: 16}\n"
+      "tokenizer: byte\ndataset: {type: sft, path: x.jsonl, split: '1'}\ntrain: {steps: 1}\nvalidation: {steps: 0}\n"
+      "logger: {tensorboard: false}\n");
+  // A text that is learnt to its end, a prompt that fills the sample, and an answer of which 4 of 10 letters and the end do not fit.
+  put(scratch / "x.jsonl", record(3, 9) + record(40, 2) + record(11, 10));
+  for (const char* command : {"check --data r.yaml", "train r.yaml -q run.dir=out"}) {
+    CAPTURE(command);
+    Outcome warned = mtrain_in(scratch, command);
+    CHECK(warned.status == 0);
+    CHECK_MESSAGE(has(warned.err, "warning"), warned.err);
+    CHECK_MESSAGE(has(warned.err, "1 cut to 17 tokens, without 5 of the tokens that should be learnt (first: "), warned.err);
+    CHECK_MESSAGE(has(warned.err, "x.jsonl:3)"), warned.err);
+    CHECK_MESSAGE(has(warned.err, "1 left out because all that should be learnt of them is behind their first 17 tokens (first: "), warned.err);
+    CHECK_MESSAGE(has(warned.err, "x.jsonl:2)"), warned.err);
+    CHECK_MESSAGE(has(warned.err, "model.seq_length"), warned.err);
+  }
+  // Whole answers, or a cut through what is not learnt: no warning.
+  put(scratch / "x.jsonl", record(3, 9) + record(4, 8));
+  CHECK_FALSE(has(mtrain_in(scratch, "check --data r.yaml").err, "warning"));
+  put(scratch / "x.jsonl", R"({"segments": [{"text": "ab", "label": true}, {"text": "00000000000000000000", "label": false}]})");
+  Outcome question = mtrain_in(scratch, "check --data r.yaml");
+  CHECK_MESSAGE(has(question.err, "1 cut to 17 tokens\n"), question.err);
+  CHECK_FALSE(has(question.err, "warning"));
+  put(scratch / "x.jsonl", record(40, 2));
+  Outcome none = mtrain_in(scratch, "check --data r.yaml");
+  CHECK(none.status == 11);
+  CHECK_MESSAGE(has(none.err, "nothing to learn is left of"), none.err);
+  CHECK_MESSAGE(has(none.err, "raise model.seq_length"), none.err);
 }
 
 TEST_CASE("sft tells what is wrong and what to do") {

@@ -171,7 +171,7 @@ TEST_CASE("t5 blends pairs and divides documents as gpt does") {
   CHECK(from_y <= 10);
   expect_error(ErrorClass::data, {"valid split", "is empty"},
                [&] { spans.make("{path: x, split: '1'}")->split(Split::valid, 4); });
-  expect_error(ErrorClass::data, {"train split of", "hold 3000 tokens, but one sample takes"},
+  expect_error(ErrorClass::data, {"train split of", "with 3000 tokens, but one sample takes"},
                [&] { spans.make("{path: x, split: '1', mean_span: 32}", 4000)->split(Split::train, 4); });
 }
 

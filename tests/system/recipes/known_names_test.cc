@@ -52,7 +52,6 @@ const Row kDense[] = {
     {"tokenizer.tokenizer_model", "tokenizer.path"},
     {"checkpoint.save", "checkpoint.dir"},
     {"checkpoint.save_interval", "checkpoint.interval"},
-    {"checkpoint.ckpt_step", "checkpoint.step"},
     {"checkpoint.pretrained_checkpoint", "model.init_from"},
     {"checkpoint.async_save", "checkpoint.async"},
     {"checkpoint.most_recent_k", "checkpoint.keep"},

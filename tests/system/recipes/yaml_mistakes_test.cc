@@ -1,7 +1,10 @@
 // The mistakes that people make in their first YAML files: each is reported at its place, with what to write instead.
 #include <doctest/doctest.h>
 
+#include <set>
+
 #include "mtrain/base/text.h"
+#include "mtrain/config/meant_values.h"
 #include "mtrain/plugin/plugin_host.h"
 #include "mtrain/train/recipe.h"
 
@@ -115,8 +118,8 @@ TEST_CASE("values of the wrong type, and names that are misspelled") {
          {"train: {steps: 5}\nrun: {deterministic: yes}\n", "5:22", "wanted true or false", "write true"},
          {"train: {steps: 5}\nrun: {deterministic: no}\n", "5:22", "wanted true or false", "write false"},
          {"train: {steps: 5}\noptimizer: {lr: '1e-3'}\n", "5:17", "wanted a number, got the quoted string", "write 1e-3 without quotes"},
-         {"train: {steps: 5}\noptimizer: {lr: 0,001}\n", "5:19", "", ""},
-         {"train:\n  steps: 5# five\n", "5:10", "'# five' is neither a magnitude nor a unit", "write a space before the '#'"},
+         {"train: {steps: 5}\noptimizer: {lr: 0,001}\n", "5:19", "no such setting", "in { } a ',' begins the next setting"},
+         {"train:\n  steps: 5# five\n", "5:10", "wanted an integer, got the text \"5# five\"", "write 5 ('# five' is a part of the value: in YAML a comment starts with ' #'"},
          {"train: {steps: 5}\nddp: {bucket_size: 64MB}\n", "5:20", "64MB is a number of bytes; the unit here is parameters", ""}});
   CHECK(report_of(std::string(kRest) + "train: {steps: 1e3}\noptimizer: {lr: 1e-3}\n").ok());
 }
@@ -148,6 +151,77 @@ TEST_CASE("a plugin that is not found may be one's own, and what is not built is
   const std::string text = report_of(std::string(kRest) + "train: {steps: 5}\noptimizer: {type: sgdm}\n").text();
   CHECK(text.find("did you mean") == std::string::npos);
   CHECK(text.find("muon") == std::string::npos);
+}
+
+TEST_CASE("comments, quotes, blanks and sections of other languages") {
+  const std::string help = "write '#' in its place, with a space before it";
+  check({{"// the loop\ntrain: {steps: 5}\n", "4:1", "'//' starts no comment in YAML", help},
+         {"train: // the loop\n  steps: 5\n", "4:8", "'//' starts no comment in YAML", help},
+         {"train:\n  steps: 5 // five\n", "5:12", "'//' starts no comment in YAML", help},
+         {"/* the loop */\ntrain: {steps: 5}\n", "4:1", "'/*' starts no comment in YAML", help},
+         {"-- the loop\ntrain: {steps: 5}\n", "4:1", "this line has no ': '", "or '#' before a comment"},
+         {"train:\n  steps: \u201c5\u201d\n", "5:10", "is no quote in YAML", "write \"5\""},
+         {"train:\n  steps:\u00a05\n", "5:9", "a no-break space (U+00A0)", "replace it with a space"},
+         {"train:\n  steps\uff1a5\n", "5:3", "wanted a map of settings", "write `steps: 5`"},
+         {"train:\n  steps: 5\n  skip_steps:\n    \u2013 1\n", "7:5", "starts no item of a list", "start each item with '-' and a space"},
+         {"<<<<<<< HEAD\ntrain: {steps: 5}\n=======\ntrain: {steps: 6}\n>>>>>>> x\n", "4:1", "a mark of a merge conflict", "keep one"},
+         {"```\ntrain: {steps: 5}\n", "4:1", "a block in Markdown", "remove this line"},
+         {"train: {steps: {{ steps }}}\n", "4:17", "a list or map as a key", "write ${section.key}"}});
+  CHECK(report_of(std::string(kRest) + "train: {steps: 5}\nrun:\n  name: \"a // b\"\n  # a // b\n").ok());
+  CHECK(report_of(std::string(kRest) + "train:\n  steps: ${= 10 // 2}\nrun: {name: s3://x}\n").ok());
+}
+
+TEST_CASE("files that are no recipes") {
+  auto only = [](const std::string& text) {
+    const Report report = report_of(text);
+    CHECK_MESSAGE(report.errors() == 1, report.text());
+    return report.text();
+  };
+  auto has = [](const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; };
+  CHECK(has(only("# mtrain\n\nTrains models.\n\nRun `cmake`:\n\n    cmake --build x\n\n| a | b |\n|---|---|\n"), "is it a recipe?"));
+  CHECK(has(only("Trains models.\nOn one machine.\n"), "if this file is to be a recipe"));
+  CHECK(has(only("train.steps=5\nmodel.type=llama\n"), "given with -f"));
+  CHECK(has(only("[train]\nsteps = 5\n"), "write `train:`, and its settings below"));
+  CHECK(has(only("- train: {steps: 5}\n"), "without '-' or '[ ]'"));
+  CHECK(has(only(std::string("\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0", 18)), "the file is binary"));
+  CHECK(has(only(std::string("\x40\0\0\0\0\0\0\0{\"__metadata__\":{}}", 27)), "the file is binary"));
+}
+
+TEST_CASE("choices by the names that other trainers have for them") {
+  static const SchemaCatalog catalog = schema_catalog(PluginHost({MT_BINARY_DIR "/lib/mtrain/plugins"}));
+  std::set<std::string> ours;  // all choices and all names of components
+  for (const Schema& section : catalog.sections())
+    for (const Schema* owner : catalog.all_owners(section.name))
+      for (const FieldSpec& spec : owner->fields) {
+        ours.insert(spec.choices.begin(), spec.choices.end());
+        if (spec.plugin_kind.empty()) continue;
+        for (const std::string& name : catalog.components(spec.plugin_kind)) ours.insert(name);
+      }
+  for (const ForeignChoice& row : foreign_choices()) CHECK_MESSAGE(ours.contains(std::string(row.ours)), row.name, " leads to ", row.ours);
+  const std::string train = "train: {steps: 5}\n";
+  check({{train + "mixed_precision: {dtype: torch.bfloat16}\n", "5:26", "got torch.bfloat16", "write bf16 (torch.bfloat16 is its name in PyTorch)"},
+         {train + "mixed_precision: {dtype: float32}\n", "5:26", "got float32", "write fp32"},
+         {train + "mixed_precision: {dtype: half}\n", "5:26", "got half", "write fp16"},
+         {train + "mixed_precision: {dtype: BF16}\n", "5:26", "got BF16", "write bf16"},
+         {train + "mixed_precision: {dtype: bf16#fast}\n", "5:26", "got bf16#fast", "write bf16"},
+         {train + "optimizer: adamw_torch\n", "5:12", "no optimizer 'adamw_torch'", "write adamw (adamw_torch is its name in transformers)"},
+         {train + "optimizer:\n  type: |\n    adamw\n", "6:9", "no optimizer", "write adamw"},
+         {train + "scheduler: {type: cosine_with_warmup}\n", "5:19", "got cosine_with_warmup", "write cosine"},
+         {train + "dist: {comm: gloo}\n", "5:14", "no comm 'gloo'", "write tcp (gloo is its name in PyTorch)"},
+         {train + "checkpoint: {resume: true}\n", "5:22", "got true", "write auto (this setting is no switch)"}});
+}
+
+TEST_CASE("an option of a group, given as a recipe") {
+  static const SchemaCatalog catalog = schema_catalog(PluginHost({MT_BINARY_DIR "/lib/mtrain/plugins"}));
+  Report report;
+  ConfigContainer::load({.recipe = "recipes/optimizer/fast.yaml", .text = "type: adamw\nlr: 1e-3\n"}, catalog, report);
+  const std::string text = report.text();
+  CHECK_MESSAGE(text.find("this file is an option of the group 'optimizer': choose it in a recipe, optimizer=fast") != std::string::npos, text);
+}
+
+TEST_CASE("a component's name as the key of its settings") {
+  check({{"train: {steps: 5}\noptimizer:\n  adamw:\n    lr: 1e-3\n", "6:3", "no such setting",
+          "write `optimizer: {type: adamw}`: its settings go into the same map"}});
 }
 
 TEST_CASE("two colons on a line") {

@@ -1,0 +1,84 @@
+#include "mtrain/config/component_names.h"
+
+#include <algorithm>
+
+#include "mtrain/base/text.h"
+#include "mtrain/config/interpolate.h"
+#include "mtrain/config/meant_values.h"
+#include "mtrain/config/yaml_load.h"
+#include "mtrain/config/yaml_write.h"
+
+namespace mtrain {
+namespace {
+
+void no_such_plugin(const std::string& kind, const std::string& path, const std::string& wanted,
+                    const Location& where, const SchemaCatalog& catalog, Report& report) {
+  if (const auto* bad = catalog.unusable(kind, wanted)) {
+    report.error("plugin", path, where, bad->reason).fix(bad->remedy);
+    return;
+  }
+  auto names = built_components(catalog, kind);
+  auto& fault =
+      report.error("unknown-plugin", path, where, cat("there is no ", kind, " '", visible(wanted, 60), "'"));
+  fault.note(names.empty() ? cat("no ", kind, " is installed") : "there are: " + join(names, ", "));
+  if (!catalog.note_of(kind).empty()) fault.note(catalog.note_of(kind));
+  fault.fix(meant_help(wanted, [&](const std::string& name) { return std::find(names.begin(), names.end(), name) != names.end(); }));
+  auto near = nearest(wanted, names, 1);
+  if (fault.help.empty() && !near.empty()) fault.fix(cat("did you mean ", near[0], "?"));
+}
+
+}  // namespace
+
+std::string wanted_component(const Schema& section, const Node* given) {
+  const Node* type = given ? given->get("type") : nullptr;
+  if (type && !type->is_null()) {
+    bool usable =
+        type->is_scalar() && !type->is_missing() && !type->faulty() && !has_interpolation(type->as_text());
+    return usable ? type->as_text() : "";
+  }
+  for (const auto& spec : section.fields)
+    if (spec.path == "type" && resolve_scalar(spec.default_value) == NodeKind::string)
+      return parse_yaml(spec.default_value).as_text();
+  return "";
+}
+
+std::vector<std::string> built_components(const SchemaCatalog& catalog, const std::string& kind) {
+  std::vector<std::string> out;
+  for (auto& name : catalog.components(kind))
+    if (catalog.component(kind, name)->needs.empty()) out.push_back(std::move(name));
+  return out;
+}
+
+const Schema* component_of(const Schema& section, const Node& given, const SchemaCatalog& catalog,
+                           Report& report) {
+  std::string kind = catalog.kind_of(section.name);
+  std::string wanted = kind.empty() ? "" : wanted_component(section, &given);
+  if (wanted.empty()) return nullptr;
+  if (const Schema* found = catalog.component(kind, wanted)) return found;
+  const Node* type = given.get("type");
+  no_such_plugin(kind, section.name + ".type", wanted, type ? type->loc() : Location(), catalog, report);
+  return nullptr;
+}
+
+void check_plugin_names(const Schema& schema, const Node& values, const std::string& path,
+                        const SchemaCatalog& catalog, Report& report) {
+  for (const auto& spec : schema.fields) {
+    if (spec.plugin_kind.empty() || spec.path == "type") continue;
+    const Node* value = values.find(spec.path);
+    if (!value || value->is_null() || catalog.component(spec.plugin_kind, value->as_text())) continue;
+    no_such_plugin(spec.plugin_kind, path + "." + spec.path, value->as_text(), value->loc(), catalog, report);
+  }
+}
+
+std::string component_as_key(std::string_view path, const SchemaCatalog& catalog) {
+  const auto parts = parse_path(path);
+  if (!parts || parts->size() < 2) return {};
+  const std::string &section = (*parts)[0], &name = (*parts)[1], kind = catalog.kind_of(section);
+  if (kind.empty() || !catalog.component(kind, name)) return {};
+  for (const Schema* owner : catalog.all_owners(section))  // model.moe is a plugin and a group of settings, too
+    for (const FieldSpec& spec : owner->fields)
+      if (spec.path == name || spec.path.starts_with(name + ".")) return {};
+  return cat("write `", section, ": {type: ", name, "}`: its settings go into the same map");
+}
+
+}  // namespace mtrain

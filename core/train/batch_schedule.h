@@ -1,0 +1,42 @@
+// BatchSchedule: train.batch_schedule, the global batch size as a function of the step. A value.
+#pragma once
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "mtrain/base/export.h"
+
+namespace mtrain {
+
+class MT_API BatchSchedule {
+ public:
+  struct Stage {
+    int64_t first_step;  // steps finished before the first one with this size
+    int64_t samples;     // of one step, over all ranks
+  };
+  /// The same size at every step.
+  static BatchSchedule constant(int64_t samples) { return BatchSchedule({{0, samples}}); }
+  /// Reads items "first_step:samples": the first begins at step 0, and first steps ascend. Where one is wrong, `fault` says which and
+  /// why, and the result has size 1.
+  static BatchSchedule parse(std::span<const std::string> items, std::string& fault);
+
+  const std::vector<Stage>& stages() const { return stages_; }
+  /// Samples of the step that follows after `finished` steps.
+  int64_t samples_at(int64_t finished) const;
+  /// Samples of the first `steps` steps together.
+  int64_t samples_until(int64_t steps) const;
+  /// The fewest steps that take at least so many samples.
+  double steps_for(double samples) const;
+  int64_t largest() const;
+  /// What divides all sizes: their greatest common divisor.
+  int64_t common_divisor() const;
+  /// "256", or "256, from step 2001 on 1024".
+  std::string text() const;
+
+ private:
+  explicit BatchSchedule(std::vector<Stage> stages) : stages_(std::move(stages)) {}
+  std::vector<Stage> stages_;  // not empty
+};
+
+}  // namespace mtrain
