@@ -299,6 +299,7 @@ TEST_CASE("tcp: a rank that has proven itself waits for the answer longer than f
   }
   // A silent connection to the rank's own port is dropped after the same limit, which began later.
   Place door = place_of(0, 3);
+  door.address = address_of(socket, ::getpeername).text();
   door.port = greeting.hello().port;
   Socket silent = visit(door);
   CHECK(hear(silent, 41).size() == 40);
