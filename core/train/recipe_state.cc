@@ -29,7 +29,7 @@ RecipeState judge_recipe(const Report& report) {
     if (d.severity != Severity::error) continue;
     // Which data a recipe trains on is for its user to say; that it must be said is a rule, as there are
     // several ways.
-    if (d.code == "missing" || d.code == "rule data-source")
+    if (d.code == "missing" || d.code == "rule data-source" || d.code == "rule records-source")
       add(missing, d.path);
     else if (d.code == "not-built")
       add(parts, part_of(d.message));
