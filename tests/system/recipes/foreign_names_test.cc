@@ -98,7 +98,7 @@ TEST_CASE("on the command line and by `config explain`, too") {
       testing::cli({"check", recipe.write("r.yaml", testing::tiny_recipe()), "gradient_accumulation_steps=4"});
   CHECK(outcome.status == 10);
   CHECK_MESSAGE(has(outcome.err, "help: use train.global_batch_size: "), outcome.err);
-  for (const auto& [word, wanted] : {std::pair{"device=cuda", "help: use dist.backend: cpu or cuda"}, {"optimizer=adamw_torch", "help: write +optimizer=adamw (adamw_torch is its name in transformers)"},
+  for (const auto& [word, wanted] : {std::pair{"device=cuda", "help: use dist.backend: cpu or cuda"}, {"optimizer=adamw_torch", "help: write optimizer=adamw (adamw_torch is its name in transformers)"},
                                      {"optimizer.type=adamw_torch", "help: write adamw (adamw_torch is its name in transformers)"}, {"device=gpu", "help: write +device=gpu to add it"}}) {
     outcome = testing::cli({"check", (recipe.path() / "r.yaml").string(), word});
     CHECK(outcome.status == 10);
