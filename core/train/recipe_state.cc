@@ -22,7 +22,7 @@ void add(std::vector<std::string>& list, std::string item) {
 
 }  // namespace
 
-RecipeState judge_recipe(const Report& report) {
+RecipeState judge_recipe(const Report& report, const std::vector<InputPath>& inputs) {
   RecipeState state;
   std::vector<std::string> missing, parts;
   for (const auto& d : report.diagnostics()) {
@@ -36,6 +36,8 @@ RecipeState judge_recipe(const Report& report) {
     else
       ++state.errors;
   }
+  for (const InputPath& input : inputs)
+    if (!input.is_there()) add(missing, cat("the file ", printable(input.given), " (", input.setting, ")"));
   using enum RecipeState::Kind;
   state.kind = state.errors > 0 ? faulty : !parts.empty() ? not_built : !missing.empty() ? incomplete : ready;
   state.needs = state.kind == not_built ? std::move(parts) : std::move(missing);
