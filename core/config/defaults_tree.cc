@@ -422,7 +422,7 @@ void DefaultsTree::report_replaced() {
       const Node* section = at == package ? &config->body : at.empty() ? config->body.find(package) : nullptr;
       for (const auto& entry : section && section->is_map() ? added.file->body.entries() : std::vector<Node::Entry>{}) {
         const Node* said = section->get(entry.key);
-        if (said && &entry.value == type) other = !said->same_value(*type);
+        if (said && entry.key == "type") other = !said->same_value(*type);
         else if (said && !said->same_value(entry.value)) replaced.push_back(cat(package, ".", entry.key, "=", brief(*said, 40)));
       }
     }
