@@ -71,9 +71,13 @@ Changes compare(const Recipe& now, const SchemaCatalog& catalog, const Recipe& b
 
 void add(std::vector<std::string>& lines, const std::vector<std::string>& more) { lines.insert(lines.end(), more.begin(), more.end()); }
 
-/// Settings of the data are refused where they make other samples. One of another section may change something else as well.
-void judge_data(const std::string& before, const std::string& now, Changes& changes) {
-  if (before == now) return add(changes.changes_result, changes.shared_data);
+/// Settings of the data are refused where the samples that were read would be others. One of another section may change something
+/// else as well. `later`: those that are still to come are others.
+void judge_data(const std::string& before, const std::string& now, bool later, Changes& changes) {
+  if (before == now) {
+    add(changes.changes_result, changes.shared_data);
+    return later ? add(changes.changes_result, changes.data) : void();
+  }
   std::vector<std::string> reasons = changes.shared_data;
   add(reasons, changes.data);
   if (const auto files = data_file_changes(before, now); !files.empty()) add(reasons, changes.data_paths.empty() ? files : changes.data_paths);
@@ -120,13 +124,15 @@ void check_resume(const Recipe& recipe, const PluginHost& plugins, const Checkpo
   Recipe old = recipe_from_text(before.config, where, before.directory, {}, plugins);
   SavedConfig saved;
   if (before.saved != "{}") saved = saved_config_from_json(before.saved, where);
+  const SavedConfig now_saved = saved_config_from_json(now.saved, "this run");
   const auto origins = origins_of(saved);
   Changes changes = compare(recipe, schema_catalog(plugins), old, origins, before.state.step);
   if (before.tokenizer != now.tokenizer)
     changes.impossible.push_back(cat("tokenizer: ", before.tokenizer, " -> ", now.tokenizer));
-  judge_data(before.data, now.data, changes);
+  const std::string whole = identity_of(saved).data, whole_now = identity_of(now_saved).data;
+  judge_data(before.data, now.data, !whole.empty() && whole != whole_now, changes);
   judge_order(before, now, old, recipe, origins, changes);
-  const std::string arithmetic = identity_of(saved).arithmetic, here = identity_of(saved_config_from_json(now.saved, "this run")).arithmetic;
+  const std::string arithmetic = identity_of(saved).arithmetic, here = identity_of(now_saved).arithmetic;
   // The checkpoint has rank 0's arithmetic, which other machines of the job need not share.
   if (!quiet && !arithmetic.empty() && arithmetic != here) {
     if (recipe.settings.run.deterministic) refuse_arithmetic(checkpoint, arithmetic, here);
@@ -140,8 +146,8 @@ void check_resume(const Recipe& recipe, const PluginHost& plugins, const Checkpo
     log_warn("resuming with other settings, which changes the result:", lines(changes.changes_result));
   if (!changes.start.empty())
     log_warn("settings that count when a run begins have other values, which changes nothing:", lines(changes.start));
-  if (before.saved != "{}" && now.saved != "{}")
-    for (const std::string& change : changed_programs(saved, saved_config_from_json(now.saved, where))) log_warn("resuming with ", change);
+  if (before.saved != "{}")
+    for (const std::string& change : changed_programs(saved, now_saved)) log_warn("resuming with ", change);
 }
 
 bool continues_run(const Recipe& recipe) {
