@@ -13,6 +13,8 @@
 namespace mtrain {
 namespace {
 
+constexpr const char* kSteps = "train.steps";
+
 // The changes of each class, as lines of a report.
 struct Changes {
   std::vector<std::string> impossible, changes_result, start;
@@ -91,10 +93,15 @@ void judge_order(const CheckpointMeta& before, const CheckpointMeta& now, const 
   if (!reads_on || before.data != now.data || before.order.empty() || before.order == now.order) return;
   const std::string why = cat("dataset.order=megatron would put all samples in another order, as it does for each number of epochs: the run began with ",
                               before.order, ", this is ", now.order);
+  const Node* epochs = recipe.config.composition().tree.find("train.epochs");
   size_t told = 0;
   for (const auto& d : differences(old.config.root(), recipe.config.root()))
-    for (const char* length : {"train.epochs", "train.steps", "train.global_batch_size", "train.micro_batch_size", "train.batch_schedule"})
-      if (d.after && d.path == length) changes.impossible.push_back(describe(d, origins)), ++told;
+    for (const char* length : {kSteps, "train.global_batch_size", "train.micro_batch_size", "train.batch_schedule"}) {
+      if (!d.after || d.path != length) continue;
+      const bool counted = length == kSteps && epochs && epochs->loc().text() == d.after->loc().text();
+      changes.impossible.push_back(cat(counted ? cat("train.epochs=", brief(*epochs), " makes ") : "", describe(d, origins)));
+      ++told;
+    }
   if (told == 0) return changes.impossible.push_back(why);
   changes.impossible.back() += cat("\n    ", why);
   changes.advice = "; a run with dataset.order=open can become longer or shorter";
