@@ -66,12 +66,12 @@ std::string rows_text(const std::vector<Row>& rows) {
   std::vector<std::string> descriptions;
   size_t name_width = 0, description_width = 0;
   for (const auto& row : rows) {
-    descriptions.push_back(visible(row.description, kDescription));
+    descriptions.push_back(visible(row.description, row.group ? row.description.size() : kDescription));
     name_width = std::max(name_width, characters(row.name));
-    description_width = std::max(description_width, characters(descriptions.back()));
+    if (!row.group) description_width = std::max(description_width, characters(descriptions.back()));
   }
   auto column = [](const std::string& text, size_t width) {
-    return width == 0 ? "" : text + std::string(width + 2 - characters(text), ' ');
+    return text + std::string(width == 0 ? 0 : std::max(width, characters(text)) + 2 - characters(text), ' ');
   };
   std::string out;
   for (size_t i = 0; i < rows.size(); ++i) {
