@@ -59,8 +59,9 @@ class Tree:
 class Program:
     """The commands of the executable."""
 
-    def __init__(self, binary):
+    def __init__(self, binary, root):
         self.binary = binary
+        self.recipes = {path.stem for path in (root / "recipes").rglob("*.yaml")}
 
     @functools.cache
     def help(self, *command):
@@ -79,8 +80,8 @@ class Program:
                 break
             command.append(names[0])
             text += longer
-        if not command and words[1] != "help":
-            return f"mtrain has no command '{words[1]}'"
+        if not command and words[1] != "help" and words[1] not in self.recipes:
+            return f"mtrain has no command or recipe '{words[1]}'"
         for option in re.findall(r"(?<!\S)--?[a-z][\w-]*", line):
             if not re.search(rf"(?<![\w-]){option}(?![\w-])", text):
                 return f"mtrain {' '.join(command)} has no option {option}"
@@ -111,7 +112,7 @@ def code_faults(tree, page, code):
     if CAMEL.match(code) and code not in FOREIGN and names[0] not in tree.words:
         yield f"no such symbol in the sources: {code}"
     for setting in SETTING.findall(code):
-        if setting.split(".")[0] not in tree.sections or setting.split(".")[-1] in FILE_ENDINGS:
+        if page.name == "CHANGELOG.md" or setting.split(".")[0] not in tree.sections or setting.split(".")[-1] in FILE_ENDINGS:
             continue
         if setting not in tree.settings and not any(known.startswith(setting + ".") for known in tree.settings):
             yield f"no such setting: {setting}"
@@ -138,9 +139,9 @@ def page_faults(tree, program, page):
 
 def main():
     root = pathlib.Path(sys.argv[1]).resolve()
-    tree, program = Tree(root), Program(sys.argv[2])
+    tree, program = Tree(root), Program(sys.argv[2], root)
     faults = [f"{page.relative_to(root)}:{number}: {fault}" for page in tree.pages for number, fault in page_faults(tree, program, page) if fault]
-    print(*faults, sep="\n")
+    print(*faults, sep="\n", end="\n" if faults else "")
     print(f"{len(tree.pages)} pages, {len(faults)} faults")
     sys.exit(bool(faults))
 
