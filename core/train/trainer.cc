@@ -193,7 +193,7 @@ void Trainer::run() {
   require_agreement();
   if (s.validation.steps > 0 && state_.step < s.train.steps)  // data that is not there is told now, not after the last step
     with_path_origins(recipe_.inputs, [&] {
-      call_plugin(*dataset_, "split()", [&] { dataset_->split(Split::valid, s.validation.steps * s.global_batch()); });
+      call_plugin(*dataset_, "split()", [&] { dataset_->split(Split::valid, s.validation.steps * s.eval_global_batch()); });
     });
   auto due = [&](int64_t interval) { return interval > 0 && state_.step % interval == 0; };
   if (!observers_.empty())  // who else would look at it; it takes a while
@@ -463,30 +463,6 @@ void Trainer::tell(Call&& call) {
 
 void Trainer::event(const std::string& text) {
   tell([&](Observer& o) { o.on_event(text); });
-}
-
-EvalMetrics evaluate_split(Session& session, Interpreter& interpreter, const Dataset& dataset, Split split,
-                           int64_t batches, const RankMesh* mesh) {
-  auto start = std::chrono::steady_clock::now();
-  const Settings& s = session.recipe.settings;
-  auto source = call_plugin(dataset, "split()", [&] { return dataset.split(split, batches * s.global_batch()); });
-  Loader loader(*source, loader_config(s, s.global_batch(), mesh ? mesh->data().index() : 0, mesh ? mesh->data().size() : 1));
-  double sum = 0;
-  int64_t tokens = 0;
-  for (int64_t i = 0; i < batches; ++i) {
-    std::span<const Batch> micro_batches = loader.next();
-    auto input_of = [&](int64_t micro) {
-      const Batch& batch = micro_batches[static_cast<size_t>(micro)];
-      return mesh ? own_part(*session.run, batch, mesh->parallel()) : to_device(*session.run, batch);
-    };
-    for (double loss : interpreter.evaluate(static_cast<int64_t>(micro_batches.size()), input_of).micro_batches) sum += loss;
-    tokens += num_targets(micro_batches);
-  }
-  if (mesh) sum = mesh->replicas().all_reduce_value(sum), tokens = mesh->data().comm().all_reduce_value(tokens);
-  return {.split = name(split),
-          .loss = tokens > 0 ? sum / static_cast<double>(tokens) : 0,
-          .tokens = tokens,
-          .seconds = seconds_since(start)};
 }
 
 }  // namespace mtrain
