@@ -7,6 +7,7 @@
 #include "cli.h"
 #include "mtrain/base/error.h"
 #include "mtrain/base/text_stream.h"
+#include "mtrain/train/run_history.h"
 #include "mtrain/train/search_path.h"
 
 namespace mtrain {
@@ -140,13 +141,6 @@ std::optional<SavedConfig> open_run(const Cli& cli, RecipeRequest& request) {
   if (!identity.name.empty()) own.push_back({cat("run.name=", override_value_text(Node::string(identity.name))), 0, written});
   request.overrides.insert(request.overrides.begin(), own.begin(), own.end());
   return saved;
-}
-
-fs::path run_of(fs::path path) {
-  path = path.lexically_normal();
-  if (!path.has_filename()) path = path.parent_path();
-  if (path.filename().string().starts_with("step-")) path = path.parent_path();
-  return path.filename() == "checkpoints" ? path.parent_path() : path;
 }
 
 RecipeRequest recipe_request(const Cli& cli, const RecipeWords& said, const PluginHost& plugins,
