@@ -135,8 +135,7 @@ void Trainer::build() {
   MT_USER_CHECK(dataset_->objective() == Dataset::kNextToken || dataset_->objective() == Dataset::kMaskedToken, ErrorClass::config,
                 cat("dataset.type=", s.dataset.type, " is to be trained by ", dataset_->objective(), ", which this build does not support"),
                 "models here learn the next token or masked ones: choose such a dataset, gpt, sft, bert, t5 or mock");
-  auto train_split = [&] { return dataset_->split(Split::train, batches_.samples_until(std::max<int64_t>(1, s.train.steps))); };
-  train_source_ = with_path_origins(recipe_.inputs, [&] { return call_plugin(*dataset_, "split()", train_split); });
+  open_training_data(batches_.samples_until(std::max<int64_t>(1, s.train.steps)));
 
   OptimizerContext context{*session_.run};
   optimizer_ = plugins.make<Optimizer>(s.optimizer.type, recipe_.component("optimizer"), context);
@@ -154,6 +153,12 @@ void Trainer::build() {
   resume();
   follow_batch_schedule();
   fill_info();
+}
+
+void Trainer::open_training_data(int64_t samples) {
+  train_samples_ = samples;
+  auto train_split = [&] { return dataset_->split(Split::train, samples); };
+  train_source_ = with_path_origins(recipe_.inputs, [&] { return call_plugin(*dataset_, "split()", train_split); });
 }
 
 void Trainer::follow_batch_schedule() {
@@ -180,7 +185,7 @@ void Trainer::fill_info() {
            .first_step = state_.step,
            .global_batch_size = batch_now(),
            .batch_sizes = batches_.text(),
-           .total_tokens = batches_.samples_until(s.train.steps) * s.model.seq_length,
+           .total_tokens = train_samples_ * s.model.seq_length,
            .seq_length = s.model.seq_length,
            .flops_per_token = session_.model->flops_per_token(s.model.seq_length),
            .planned_memory = planned_.at_peak,
