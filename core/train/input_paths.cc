@@ -19,12 +19,6 @@ fs::path plain(const fs::path& path) {
 
 bool from_file(const Location& where) { return where && where.source->kind() == SourceKind::file; }
 
-/// A file or folder, or the prefix of a prepared pair.
-bool is_there(const fs::path& path) {
-  std::error_code ignored;
-  return fs::exists(path, ignored) || fs::exists(fs::path(path) += ".idx", ignored);
-}
-
 class Resolver {
  public:
   Resolver(ConfigContainer& config, const PathBases& bases) : config_(config), bases_(bases) {}
@@ -52,7 +46,7 @@ class Resolver {
       input.base = bases_.of(where);
       input.result = input.base / given;
     }
-    if (!input.base.empty() && bases_.may_be_shared(where) && !is_there(input.result) && is_there(shared_folder(given))) {
+    if (!input.base.empty() && bases_.may_be_shared(where) && !input_exists(input.result) && input_exists(shared_folder(given))) {
       input.base = shared_folder("");
       input.result = input.base / given;
       input.shared = true;
@@ -75,6 +69,11 @@ class Resolver {
 };
 
 }  // namespace
+
+bool input_exists(const fs::path& path) {
+  std::error_code ignored;
+  return fs::exists(path, ignored) || fs::exists(fs::path(path) += ".idx", ignored);
+}
 
 std::string InputPath::text() const {
   std::string out = cat(setting, " is '", printable(given), "'");
