@@ -128,6 +128,16 @@ TEST_CASE("config explain") {
   CHECK(typo.status == 10);
   CHECK(has(typo.err, "did you mean optimizer.lr"));
   CHECK(has(cli({"config", "explain", "micro_batch_size"}).err, "train.micro_batch_size"));
+  const std::string ruled = ok({"config", "explain", "train.micro_batch_size"});
+  CHECK_MESSAGE(!has(ruled, " \n"), ruled);
+  CHECK_FALSE(has(ruled, "{"));
+  Scratch scratch("mtrain-why-hint");
+  const std::string r = project(scratch);
+  for (const char* command : {"why", "show"}) {
+    CHECK(has(cli({"config", command, "lr", r}).err, "use optimizer.lr"));
+    CHECK(has(cli({"config", command, "optimizer.l", r}).err, "did you mean optimizer.lr"));
+    CHECK(has(cli({"config", command, "dataset.columns", r}).err, "it belongs to dataset/"));
+  }
 }
 
 TEST_CASE("config tree and searchpath") {
