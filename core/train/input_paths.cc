@@ -85,6 +85,8 @@ std::string InputPath::text() const {
                    printable(result.string()));
 }
 
+bool InputPath::is_there() const { return input_exists(result); }
+
 PathBases::PathBases(std::string recipe_file, fs::path directory, std::vector<SearchFolder> folders)
     : recipe_file_(std::move(recipe_file)), directory_(plain(directory)), folders_(std::move(folders)) {}
 
