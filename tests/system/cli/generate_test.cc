@@ -37,6 +37,29 @@ TEST_CASE("each line of standard input is a prompt") {
                                                          " generate --from run --prompt -" + kGreedy + " < prompts"}});
   CHECK_MESSAGE(both.status == 0, both.err);
   CHECK(both.out == one + two);
+  CHECK_FALSE(has(both.err, "standard input"));
+  auto with_input = [&](const std::string& words, const std::string& input) {
+    scratch.write("input", input);
+    return run({.arguments = {"/bin/sh", "-c", "cd " + scratch.path().string() + " && " + mtrain_binary() + " generate --from run " + words + kGreedy + " < input"}});
+  };
+  CHECK(with_input("--prompt -", "one\r\ntwo\r\n").out == one + two);
+  Outcome unread = with_input("", "one\n");
+  CHECK(unread.status == 0);
+  CHECK_MESSAGE(has(unread.err, "the text on standard input is not read: --prompt -"), unread.err);
+  CHECK_FALSE(has(with_input("--prompt one", "two\n").err, "standard input"));
+}
+
+TEST_CASE("wrong words of generate: a second prompt, and numbers out of their range") {
+  for (const auto& [words, wanted] : std::vector<std::pair<std::string, std::string>>{
+           {"--prompt a b", "'b' is no setting: those are written key=value"},
+           {"--top-k -1", "--top-k: wanted a number at least 0, got -1"},
+           {"--top-p 1.5", "--top-p: wanted a number from 0 to 1, got 1.5"},
+           {"--temperature -1", "--temperature: wanted a number from 0 to 100, got -1"}}) {
+    Outcome out = cli_in("/", "generate --from nowhere " + words);
+    CHECK(out.status == 2);
+    CHECK_MESSAGE(has(out.err, wanted), out.err);
+  }
+  CHECK(has(cli({"bench", "r.yaml", "--steps", "0"}).err, "--steps: wanted a number above 0, got 0"));
 }
 
 TEST_CASE("--chat: turns of one conversation, by the template of the run") {
