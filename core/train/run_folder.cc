@@ -92,8 +92,10 @@ void NewRunFolders::remove() {
 
 bool is_saved_run(const fs::path& path) {
   std::error_code ignored;
-  fs::path checkpoints = step_of(path.has_filename() ? path : path.parent_path()) >= 0 ? path : path / "checkpoints";
-  return fs::is_directory(checkpoints, ignored) && !fs::exists(path / "config.json", ignored);
+  if (!fs::is_directory(path, ignored) || fs::exists(path / "config.json", ignored)) return false;
+  const bool step = step_of(path.has_filename() ? path : path.parent_path()) >= 0;
+  return step || fs::exists(path / "config" / "resolved.yaml", ignored) || fs::is_directory(path / "checkpoints", ignored) ||
+         !CheckpointStore(path).list().empty();
 }
 
 SavedStep find_saved_step(const fs::path& given, const std::string& asked_by) {
@@ -101,15 +103,12 @@ SavedStep find_saved_step(const fs::path& given, const std::string& asked_by) {
   if (!path.has_filename()) path = path.parent_path();
   MT_USER_CHECK(fs::is_directory(path), ErrorClass::checkpoint, cat(given.string(), " is not a folder"),
                 cat("point ", asked_by, " at a run's folder or at one of its checkpoints"));
-  const int64_t step = step_of(path);
-  fs::path folder = step >= 0                                ? path.parent_path()
-                    : fs::is_directory(path / "checkpoints") ? path / "checkpoints"
-                                                             : path;
+  const auto [folder, step] = checkpoints_of(path);
   CheckpointStore store(folder);
-  if (step >= 0) {
-    std::string problem = store.problem(step);
+  if (step) {
+    std::string problem = store.problem(*step);
     MT_USER_CHECK(problem.empty(), ErrorClass::checkpoint, problem, "use another checkpoint of this run");
-    return {folder, step};
+    return {folder, *step};
   }
   LatestCheckpoint latest = store.latest_valid();
   for (const auto& refused : latest.refused) log_warn("checkpoint of step ", refused.step, " is refused: ", refused.reason);
@@ -127,6 +126,7 @@ SavedRun open_saved_run(const fs::path& given, const std::vector<std::string>& o
   for (const auto& text : overrides) request.overrides.push_back({text, static_cast<int>(request.overrides.size()) + 2});
   SavedRun run{recipe_without_optimizer(std::move(request), plugins), folder, step, {}};
   run.recipe.name = meta.name;
+  run.tokenizer = meta.tokenizer;
   if (meta.saved != "{}") run.config = saved_config_from_json(meta.saved, store.step_folder(step).string());
   return run;
 }

@@ -11,6 +11,7 @@
 #include "mtrain/base/failpoint.h"
 #include "mtrain/base/log.h"
 #include "mtrain/plugin/stamp.h"
+#include "mtrain/train/train_state.h"
 
 namespace mtrain {
 namespace {
@@ -47,6 +48,7 @@ std::string facts(const Invocation& invocation) {
                {"last_step", nullptr},
                {"steps", invocation.steps}};
   if (invocation.last_step) json["last_step"] = *invocation.last_step;
+  if (invocation.rewound_to) json["rewound_to"] = *invocation.rewound_to;
   return json.dump(2) + "\n";
 }
 
@@ -87,7 +89,7 @@ void point_names_at(const fs::path& config, const std::string& record) {
 }
 
 Invocation read_facts(const fs::path& folder, int number) {
-  Invocation out{.number = number, .folder = folder, .version = {}, .started = {}, .last_step = {}};
+  Invocation out{.number = number, .folder = folder, .version = {}, .started = {}, .last_step = {}, .rewound_to = {}};
   std::error_code ignored;
   if (number == 0 && !fs::exists(folder / kFacts, ignored)) return out;
   try {
@@ -97,10 +99,27 @@ Invocation read_facts(const fs::path& folder, int number) {
     out.first_step = json.at("first_step").get<int64_t>();
     out.steps = json.at("steps").get<int64_t>();
     if (!json.at("last_step").is_null()) out.last_step = json.at("last_step").get<int64_t>();
+    if (json.contains("rewound_to")) out.rewound_to = json["rewound_to"].get<int64_t>();
     return out;
   } catch (const nlohmann::json::exception& error) {
     throw Error(ErrorClass::checkpoint, cat((folder / kFacts).string(), " cannot be read: ", printable(error.what())),
                 "remove that folder to do without the record");
+  }
+}
+
+/// The run that a folder of checkpoints says it belongs to; empty where none of them says.
+fs::path run_named_in(const fs::path& checkpoints) {
+  std::error_code ignored;
+  if (!fs::is_directory(checkpoints, ignored)) return {};
+  const CheckpointStore store(checkpoints);
+  const std::vector<CheckpointInfo> all = store.list();
+  auto newest = std::find_if(all.rbegin(), all.rend(), [](const CheckpointInfo& info) { return info.problem.empty(); });
+  if (newest == all.rend()) return {};
+  const std::string where = newest->path.string();
+  try {
+    return identity_of(saved_config_from_json(meta_from_json(store.meta(newest->step), where).saved, where)).run;
+  } catch (const Error&) {  // of an older version
+    return {};
   }
 }
 
@@ -117,7 +136,8 @@ Invocation begin_invocation(const SavedConfig& saved, const fs::path& run, int64
                  .started = fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr))),
                  .first_step = first_step,
                  .steps = steps,
-                 .last_step = {}};
+                 .last_step = {},
+                 .rewound_to = {}};
   out.folder = config / name_of(out.number);
   const fs::path temporary = config / ".new";
   std::error_code ignored;
@@ -141,6 +161,17 @@ void end_invocation(const Invocation& invocation, int64_t last_step) {
   }
 }
 
+void note_rewind(const fs::path& run, int64_t step) {
+  std::vector<Invocation> history = run_history(run);
+  if (history.empty() || (history.back().last_step && *history.back().last_step <= step)) return;
+  history.back().rewound_to = step;
+  write_facts(history.back(), history.back().folder);
+}
+
+std::optional<int64_t> rewound_to(const std::vector<Invocation>& history) {
+  return history.empty() ? std::nullopt : history.back().rewound_to;
+}
+
 std::vector<Invocation> run_history(const fs::path& run) {
   std::vector<Invocation> out;
   for (int number : numbers(run / "config")) out.push_back(read_facts(run / "config" / name_of(number), number));
@@ -154,6 +185,10 @@ std::vector<HistoryPart> parts_of_history(const std::vector<Invocation>& history
     if (!out.empty()) out.back().last = invocation.first_step;
     out.push_back({invocation, invocation.first_step, {}});
   }
+  if (const auto step = rewound_to(history)) {
+    while (out.size() > 1 && out.back().first >= *step) out.pop_back();
+    out.back().last.reset();
+  }
   return out;
 }
 
@@ -161,7 +196,34 @@ fs::path run_of(fs::path path) {
   path = path.lexically_normal();
   if (!path.has_filename()) path = path.parent_path();
   if (path.filename().string().starts_with("step-")) path = path.parent_path();
-  return path.filename() == "checkpoints" ? path.parent_path() : path;
+  const fs::path named = path.filename() == "checkpoints" ? path.parent_path() : path;
+  if (!numbers(named / "config").empty()) return named;
+  const fs::path run = run_named_in(path);
+  std::error_code absent;
+  return !run.empty() && fs::equivalent(checkpoint_folder_of(run), path, absent) ? run : named;
+}
+
+fs::path checkpoint_folder_of(const fs::path& run) {
+  const std::vector<int> records = numbers(run / "config");
+  if (records.empty()) return run / "checkpoints";
+  const fs::path environment = run / "config" / name_of(records.back()) / "environment.json";
+  std::error_code ignored;
+  SavedConfig texts;
+  if (fs::exists(environment, ignored)) texts.environment = read_file(environment);
+  const SavedIdentity saved = identity_of(texts);
+  const fs::path within = fs::path(saved.checkpoints).lexically_relative(saved.run);  // the run's folder may have been moved
+  if (saved.checkpoints.empty()) return run / "checkpoints";
+  return within.empty() || *within.begin() == ".." ? fs::path(saved.checkpoints) : run / within;
+}
+
+CheckpointPlace checkpoints_of(const fs::path& path) {
+  std::error_code ignored;
+  const fs::path folder = checkpoint_folder_of(path);
+  if (folder == path / "checkpoints" || !fs::is_directory(path, ignored)) return locate_checkpoints(path);
+  MT_USER_CHECK(fs::is_directory(folder, ignored), ErrorClass::checkpoint,
+                cat(printable(path.string()), ": its checkpoints are in ", printable(folder.string()), " (checkpoint.dir), and there is no such folder"),
+                "give the folder that holds them now");
+  return {folder, std::nullopt};
 }
 
 }  // namespace mtrain

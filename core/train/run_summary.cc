@@ -21,6 +21,9 @@ struct Losses {
     auto found = of.find(step);
     return found == of.end() ? std::nullopt : std::optional(found->second);
   }
+  void forget_after(int64_t step) {
+    for (auto* of : {&train, &valid}) of->erase(of->upper_bound(step), of->end());
+  }
   static std::optional<double> last(const std::map<int64_t, double>& of) {
     return of.empty() ? std::nullopt : std::optional(of.rbegin()->second);
   }
@@ -55,7 +58,8 @@ void count_steps(RunSummary& run, const std::vector<Invocation>& history, int64_
     auto of = std::find_if(run.invocations.begin(), run.invocations.end(),
                            [&](const InvocationSummary& i) { return i.invocation.number == part.invocation.number; });
     of->first = part.first;
-    of->last = part.last ? *part.last : part.invocation.last_step.value_or(std::max(reached, part.first));
+    const int64_t end = part.last.value_or(part.invocation.last_step.value_or(std::max(reached, part.first)));
+    of->last = run.rewound_to ? std::min(end, std::max(*run.rewound_to, part.first)) : end;
     of->loss = Losses::at(losses.train, *of->last);
   }
 }
@@ -71,16 +75,18 @@ bool is_run_folder(const fs::path& folder) {
 RunSummary summarize_run(const fs::path& folder) {
   MT_USER_CHECK(is_run_folder(folder), ErrorClass::checkpoint, cat(printable(folder.string()), " is no run's folder"),
                 "list the runs of a folder: mtrain runs ls DIR");
-  RunSummary out{.folder = folder, .loss = {}, .valid_loss = {}, .invocations = {}, .checkpoints = {}};
-  const Losses losses = read_losses(folder / "metrics.jsonl");
+  RunSummary out{.folder = folder, .rewound_to = {}, .loss = {}, .valid_loss = {}, .invocations = {}, .checkpoints = {}};
+  const std::vector<Invocation> history = run_history(folder);
+  Losses losses = read_losses(folder / "metrics.jsonl");
+  out.rewound_to = rewound_to(history);
+  if (out.rewound_to) losses.forget_after(*out.rewound_to);  // they stay in the file until the run continues
   std::error_code ignored;
-  if (fs::is_directory(folder / "checkpoints", ignored)) out.checkpoints = CheckpointStore(folder / "checkpoints").list();
+  if (const fs::path checkpoints = checkpoint_folder_of(folder); fs::is_directory(checkpoints, ignored)) out.checkpoints = CheckpointStore(checkpoints).list();
   for (const auto& checkpoint : out.checkpoints)
     if (checkpoint.problem.empty()) out.step = std::max(out.step, checkpoint.step);
   if (!losses.train.empty()) out.step = std::max(out.step, losses.train.rbegin()->first);
   out.loss = Losses::last(losses.train);
   out.valid_loss = Losses::last(losses.valid);
-  const std::vector<Invocation> history = run_history(folder);
   std::optional<SavedConfig> before;
   for (const auto& invocation : history) {
     SavedConfig texts = read_config_folder(invocation.folder);

@@ -20,7 +20,7 @@ struct InvocationSummary {
   Invocation invocation;
   std::vector<std::string> overrides;
   std::vector<SettingChange> changes;  // against the invocation before
-  /// The steps that it trained and that count; none where a later one began before them.
+  /// The steps that it trained and that count; none where a later one began before them, or the run was taken back.
   std::optional<int64_t> first, last;
   std::optional<double> loss;  // at `last`
 };
@@ -28,7 +28,8 @@ struct InvocationSummary {
 struct RunSummary {
   fs::path folder;
   int64_t step = 0, steps = 0;              // done; of train.steps, 0 when not known
-  std::optional<double> loss, valid_loss;  // the last ones
+  std::optional<int64_t> rewound_to;       // `checkpoint rewind` took it back to this step, and it has not been continued since
+  std::optional<double> loss, valid_loss;  // the last ones that count
   std::vector<InvocationSummary> invocations;
   std::vector<CheckpointInfo> checkpoints;
 };

@@ -67,6 +67,8 @@ Json environment_of(const Recipe& recipe, const PluginHost& plugins, const std::
           {"name", recipe.name},
           {"recipe", recipe.config.composition().file},
           {"directory", fs::absolute(recipe.directory).lexically_normal().string()},
+          {"run", fs::absolute(recipe.run_directory()).lexically_normal().string()},
+          {"checkpoints", fs::absolute(recipe.checkpoint_directory()).lexically_normal().string()},
           {"host", system.nodename},
           {"system", cat(system.sysname, " ", system.release, " ", system.machine)},
           {"cpu", processor()},
@@ -194,7 +196,7 @@ void write_saved_config(const SavedConfig& config, const fs::path& folder) {
 
 SavedConfig read_saved_config(const fs::path& path) {
   std::error_code ignored;
-  if (auto history = run_history(path); !history.empty()) return read_config_folder(history.back().folder);
+  if (auto parts = parts_of_history(run_history(path)); !parts.empty()) return read_config_folder(parts.back().invocation.folder);
   if (fs::exists(path / "config" / "resolved.yaml", ignored)) return read_config_folder(path / "config");
   CheckpointPlace place = locate_checkpoints(path);
   CheckpointStore store(place.folder);
@@ -218,7 +220,7 @@ SavedIdentity identity_of(const SavedConfig& config) {
     return json.is_object() && found != json.end() && found->is_string() ? found->get<std::string>()
                                                                          : std::string();
   };
-  return {text("name"), text("directory"), text("data"), text("tokenizer"), text("arithmetic")};
+  return {text("name"), text("directory"), text("data"), text("tokenizer"), text("run"), text("checkpoints"), text("arithmetic")};
 }
 
 std::map<std::string, std::string> origins_of(const SavedConfig& config) {

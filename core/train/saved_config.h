@@ -17,8 +17,8 @@ struct MT_API SavedConfig {
   std::vector<std::string> overrides;
   std::string resolved;    // YAML
   std::string provenance;  // JSON, see provenance.h
-  std::string environment;  // JSON: {"mtrain", "host", …, "name", "directory", "binaries", "plugins", "data",
-                            // "tokenizer", "arithmetic"}
+  std::string environment;  // JSON: {"mtrain", "host", …, "name", "directory", "run", "checkpoints", "binaries", "plugins",
+                            // "data", "tokenizer", "arithmetic"}
 };
 
 /// `data` and `tokenizer`: the identities of what the run reads; `arithmetic`: what its bits depend on besides, as SavedIdentity says.
@@ -34,13 +34,14 @@ MT_API SavedConfig saved_config_from_json(const std::string& text, const std::st
 MT_API void write_saved_config(const SavedConfig& config, const fs::path& folder);
 /// Reads them back. Error(io) when there are none.
 MT_API SavedConfig read_config_folder(const fs::path& folder);
-/// Reads what a run's folder (the newest record of its history counts), a folder of checkpoints (the newest valid one) or one step-N
+/// Reads what a run's folder (the newest record of its history whose steps count), a folder of checkpoints (the newest valid one) or one step-N
 /// folder keeps. Error(checkpoint) when it keeps nothing of the kind.
 MT_API SavedConfig read_saved_config(const fs::path& path);
 
 /// What a saved run says about itself.
 struct SavedIdentity {
   std::string name, directory, data, tokenizer;
+  std::string run, checkpoints;  // their folders, absolute; empty: an older version, which wrote checkpoints into the run's folder or did not say
   std::string arithmetic;  // "cpu, level v4", or the device: the same steps give the same bits where it is the same; empty: unknown
 };
 MT_API SavedIdentity identity_of(const SavedConfig& config);

@@ -12,6 +12,7 @@
 #include "mtrain/base/text.h"
 #include "mtrain/checkpoint/digest.h"
 #include "mtrain/checkpoint/store.h"
+#include "mtrain/train/run_history.h"
 
 namespace mtrain {
 namespace {
@@ -20,7 +21,7 @@ constexpr const char* kFolderHelp = "a run's folder, its checkpoints folder, or 
 
 /// The checkpoints that a path means: one step's folder means that step.
 std::vector<CheckpointInfo> checkpoints_at(const fs::path& path) {
-  CheckpointPlace place = locate_checkpoints(path);
+  CheckpointPlace place = checkpoints_of(path);
   std::vector<CheckpointInfo> out;
   for (auto& info : CheckpointStore(place.folder).list())
     if (!place.step || info.step == *place.step) out.push_back(std::move(info));
@@ -103,9 +104,10 @@ void print_digest(const fs::path& path, std::optional<int64_t> step) {
 }
 
 void rewind(const fs::path& path, int64_t step) {
-  const CheckpointPlace place = locate_checkpoints(path);
-  CheckpointStore store(place.folder, StoreOptions{});
+  const fs::path run = run_of(path);  // before anything is moved
+  CheckpointStore store(checkpoints_of(path).folder, StoreOptions{});
   const std::vector<fs::path> moved = store.rewind(step);
+  note_rewind(run, step);
   for (const fs::path& folder : moved) std::cout << "moved to " << printable(folder.string()) << '\n';
   std::cout << (moved.empty() ? "nothing to move: the newest checkpoint is of step " : "the run continues from step ") << step << '\n';
 }

@@ -138,7 +138,9 @@ void copy(const Cli& cli, const std::string& said, const std::string& to) {
   SchemaCatalog catalog = schema_catalog(plugins);
   auto source = std::make_shared<Source>(SourceKind::file, file.string(), read_file(file, kMaxRecipe));
   Report report;
-  CopiedRecipe copied = copy_recipe(source, package_of(file, catalog), paths_start(file, folders), paths_start(to, folders), catalog, report);
+  std::vector<fs::path> from = {paths_start(file, folders)};
+  if (is_installed(fs::absolute(file), folders)) from.push_back(shared_folder(""));
+  CopiedRecipe copied = copy_recipe(source, package_of(file, catalog), from, paths_start(to, folders), catalog, report);
   report.throw_if_errors();
   create(cli, to, copied.text);
   for (const Location& where : copied.by_hand)
@@ -196,10 +198,10 @@ void add_copy(CLI::App& recipes, Cli& cli) {
 void add_new(CLI::App& recipes, Cli& cli) {
   auto* command = recipes.add_subcommand("new", "write a recipe with every setting that must be said");
   auto file = std::make_shared<std::string>(), model = std::make_shared<std::string>("llama"),
-       dataset = std::make_shared<std::string>("gpt");
+       dataset = std::make_shared<std::string>();
   command->add_option("file", *file, "the new file")->required()->type_name("FILE");
   command->add_option("--model", *model, "the model plugin")->capture_default_str()->type_name("NAME");
-  command->add_option("--dataset", *dataset, "the dataset plugin")->capture_default_str()->type_name("NAME");
+  command->add_option("--dataset", *dataset, "the dataset plugin; without it, one that the model can learn from")->type_name("NAME");
   command->footer("Example:\n  mtrain recipes new recipes/mine.yaml --model gpt2 --dataset mock");
   command->callback([&cli, file, model, dataset] {
     create(cli, *file, new_recipe(schema_catalog(plugin_host(cli)), *model, *dataset));

@@ -27,6 +27,7 @@ Json row(const RunSummary& run) {
   return {{"run", run.folder.lexically_normal().string()},
           {"step", run.step},
           {"steps", run.steps},
+          {"rewound", run.rewound_to.has_value()},
           {"loss", or_null(run.loss)},
           {"val_loss", or_null(run.valid_loss)},
           {"started", run.invocations.empty() ? Json() : Json(run.invocations.front().invocation.started)}};
@@ -91,7 +92,7 @@ void show_invocation(const InvocationSummary& item) {
     std::cout << "  000  settings of an older version, which kept no history\n";
     return;
   }
-  const std::string steps = !item.first                ? "no steps that count: a later one began before them"
+  const std::string steps = !item.first                ? "no steps that count: the run went back before them"
                             : *item.last <= *item.first ? "no step"
                                                         : cat("steps ", *item.first + 1, " to ", *item.last);
   std::cout << fmt::format("  {:03}  {}, {}; mtrain {}{}{}\n", invocation.number, invocation.started, steps, invocation.version,
@@ -105,7 +106,8 @@ void show_invocation(const InvocationSummary& item) {
 void show(const fs::path& folder, bool json) {
   const RunSummary run = summarize_run(run_of(folder));
   if (json) return print(show_json(run));
-  std::cout << fmt::format("{}: step {}, loss {}, valid loss {}\n", run.folder.string(), steps_text(run), loss_text(run.loss), loss_text(run.valid_loss));
+  std::cout << fmt::format("{}: step {}{}, loss {}, valid loss {}\n", run.folder.string(), steps_text(run), run.rewound_to ? " (taken back by checkpoint rewind)" : "",
+                           loss_text(run.loss), loss_text(run.valid_loss));
   std::cout << "invocations" << (run.invocations.empty() ? ": none recorded\n" : "\n");
   for (const auto& item : run.invocations) show_invocation(item);
   std::cout << "checkpoints" << (run.checkpoints.empty() ? ": none\n" : "\n");

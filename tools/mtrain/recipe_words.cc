@@ -7,6 +7,7 @@
 #include "cli.h"
 #include "mtrain/base/error.h"
 #include "mtrain/base/text_stream.h"
+#include "mtrain/train/run_history.h"
 #include "mtrain/train/search_path.h"
 
 namespace mtrain {
@@ -43,6 +44,9 @@ bool is_file(const std::string& word) {
   return fs::is_regular_file(word, ignored);
 }
 
+/// A file, or the name of one that is not there.
+bool is_recipe_file(const std::string& word) { return is_file(word) || word.ends_with(".yaml") || word.ends_with(".yml"); }
+
 }  // namespace
 
 std::shared_ptr<RecipeWords> add_recipe_words(CLI::App& command, const std::string& first, const std::string& doc) {
@@ -72,6 +76,9 @@ RecipeRequest sorted_words(const Cli& cli, const RecipeWords& said, size_t most,
       others.push_back(word);
       continue;
     }
+    MT_USER_CHECK(looks_like_override(word) || !is_recipe_file(word), ErrorClass::usage,
+                  cat(printable(word, 200), " is one recipe too many; there is ", printable(others.front(), 200), " already"),
+                  "name it in a command of its own; a file of settings key=value is given by -f FILE");
     int at = positions.next([&](const std::string& w) { return w == word; });
     overrides.emplace(at, OverrideText{word, at});
   }
@@ -140,13 +147,6 @@ std::optional<SavedConfig> open_run(const Cli& cli, RecipeRequest& request) {
   if (!identity.name.empty()) own.push_back({cat("run.name=", override_value_text(Node::string(identity.name))), 0, written});
   request.overrides.insert(request.overrides.begin(), own.begin(), own.end());
   return saved;
-}
-
-fs::path run_of(fs::path path) {
-  path = path.lexically_normal();
-  if (!path.has_filename()) path = path.parent_path();
-  if (path.filename().string().starts_with("step-")) path = path.parent_path();
-  return path.filename() == "checkpoints" ? path.parent_path() : path;
 }
 
 RecipeRequest recipe_request(const Cli& cli, const RecipeWords& said, const PluginHost& plugins,

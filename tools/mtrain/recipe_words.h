@@ -48,8 +48,6 @@ std::optional<SavedConfig> open_run(const Cli& cli, RecipeRequest& request);
 RecipeRequest recipe_request(const Cli& cli, const RecipeWords& words, const PluginHost& plugins,
                              std::string& key);
 
-/// The run that a path belongs to: its folder, its checkpoints' folder or one of them.
-fs::path run_of(fs::path path);
 
 /// Reads a recipe to look at it. One with faults is shown as far as it goes: its report goes to standard
 /// error and the status becomes that of a faulty configuration. Throws Error(config) when nothing of it can

@@ -1,6 +1,8 @@
 // What a run's folder keeps of each invocation, how it is shown, and that rerun repeats all of it.
 #include <doctest/doctest.h>
 
+#include <set>
+
 #include "shell.h"
 #include "training_run.h"
 
@@ -76,6 +78,32 @@ TEST_CASE("rerun: a setting that changed on a resume changes at the same step") 
   Outcome once_more = cli({"rerun", a.string(), "run.dir=" + (scratch / "a-rerun").string(), "-q"});
   CHECK_MESSAGE(once_more.status == 0, once_more.err);
   CHECK(digest(scratch / "a-rerun") == digest(a));
+}
+
+TEST_CASE("rerun of a run that train.max_minutes ended makes its steps, not its minutes, and goes into no other run's folder") {
+  Scratch scratch("mtrain-rerun-minutes");
+  const std::string r = scratch.write("r.yaml", tiny_recipe());
+  const fs::path a = scratch / "a";
+  auto part = [&](const char* lr) { return cli({r, "-q", "run.dir=" + a.string(), "train.steps=1000", lr, "train.max_minutes=1e-9"}); };
+  for (const char* lr : {"optimizer.lr=1e-3", "optimizer.lr=1e-3", "optimizer.lr=3e-3"}) REQUIRE(part(lr).status == 0);
+  REQUIRE(losses(a).size() == 3);  // one step each
+  Outcome again = cli({"rerun", a.string(), "-q"});
+  REQUIRE_MESSAGE(again.status == 0, again.err);
+  CHECK(losses(scratch / "a-rerun") == losses(a));
+  CHECK(digest(scratch / "a-rerun") == digest(a));
+  REQUIRE(cli({"rerun", a.string(), "-q", "train.steps=5", "run.dir=" + (scratch / "longer").string()}).status == 0);
+  CHECK(losses(scratch / "longer").size() == 5);
+  const std::string own = digest(a);
+  Outcome into_itself = cli({"rerun", a.string(), "run.dir=" + a.string()});
+  CHECK(into_itself.status == 12);
+  CHECK_MESSAGE(has(into_itself.err, "is the run that is to be repeated"), into_itself.err);
+  REQUIRE(cli({r, "-q", "run.dir=" + (scratch / "b").string(), "train.steps=2"}).status == 0);
+  const std::string other = digest(scratch / "b");
+  Outcome into_other = cli({"rerun", a.string(), "run.dir=" + (scratch / "b").string()});
+  CHECK(into_other.status == 12);
+  CHECK_MESSAGE(has(into_other.err, "holds a run of another configuration"), into_other.err);
+  CHECK(digest(a) == own);
+  CHECK(digest(scratch / "b") == other);
 }
 
 TEST_CASE("rerun of a run that was killed and went on is one part, and of one from an older version says what it repeats") {
@@ -170,4 +198,76 @@ TEST_CASE("runs ls and show: steps, losses, changes and checkpoints") {
   CHECK_MESSAGE(has(shown.out, "optimizer.lr: 0.002 -> 0.001   (command line, argument 4)"), shown.out);
   CHECK(cli_in(scratch.path(), "runs show nowhere").status == 12);
   CHECK(cli_in(scratch.path(), "runs ls nowhere").status == 2);
+}
+
+TEST_CASE("runs show, runs ls and rerun after checkpoint rewind: the run is what it was at that step") {
+  Scratch scratch("mtrain-runs-rewound");
+  scratch.write("r.yaml", tiny_recipe());
+  REQUIRE(cli_in(scratch.path(), "r.yaml run.dir=runs/a train.steps=10 -q").status == 0);
+  REQUIRE(cli_in(scratch.path(), "r.yaml run.dir=runs/a train.steps=20 optimizer.lr=1e-3 -q").status == 0);
+  const std::vector<Json> whole = rows(scratch / "runs/a");
+  REQUIRE(cli_in(scratch.path(), "checkpoint rewind runs/a --step 5").status == 0);
+  auto shown = [&](const char* words) { return Json::parse(cli_in(scratch.path(), words).out); };
+  Json run = shown("runs show runs/a --json");
+  CHECK(run.at("step") == 5);
+  CHECK(run.at("rewound") == true);
+  CHECK(run.at("loss") == whole[4].at("loss"));
+  CHECK(run.at("invocations")[0].at("last_step") == 5);
+  CHECK(run.at("invocations")[0].at("loss") == whole[4].at("loss"));
+  CHECK(run.at("invocations")[1].at("first_step").is_null());
+  CHECK(shown("runs ls --json")[0].at("step") == 5);
+  Outcome text = cli_in(scratch.path(), "runs show runs/a");
+  CHECK_MESSAGE(has(text.out, "step 5/20 (taken back by checkpoint rewind)"), text.out);
+  CHECK_MESSAGE(has(text.out, "the run went back before them"), text.out);
+  // What is repeated is what led to that step, not what was given up.
+  CHECK(cli_in(scratch.path(), "config show runs/a optimizer.lr").out == "0.002\n");
+  Outcome again = cli_in(scratch.path(), "rerun runs/a -q");
+  CHECK_MESSAGE(again.status == 0, again.err);
+  CHECK(rows(scratch / "runs/a-rerun").size() == 10);
+  CHECK(digest(scratch / "runs/a-rerun/checkpoints/step-5") == digest(scratch / "runs/a"));
+  REQUIRE(cli_in(scratch.path(), "r.yaml run.dir=runs/a train.steps=10 -q").status == 0);
+  run = shown("runs show runs/a --json");
+  CHECK(run.at("step") == 10);
+  CHECK(run.at("rewound") == false);
+  CHECK(run.at("loss") == whole[9].at("loss"));
+  CHECK(run.at("invocations")[2].at("first_step") == 5);
+}
+
+TEST_CASE("the checkpoints of a run are found where checkpoint.dir put them, from any folder") {
+  Scratch scratch("mtrain-checkpoints-elsewhere");
+  scratch.write("r.yaml", tiny_recipe());
+  write_at(scratch / "other/empty", "");
+  REQUIRE(cli_in(scratch.path(), "r.yaml run.dir=runs/a checkpoint.dir=ckpt/a train.steps=10 -q").status == 0);
+  auto there = [&](const std::string& words) {
+    Outcome out = cli_in(scratch / "other", words);
+    CHECK_MESSAGE(out.status == 0, out.err);
+    return out.out;
+  };
+  CHECK(Json::parse(there("checkpoint ls ../runs/a --json")).back().at("step") == 10);
+  CHECK(there("checkpoint digest ../runs/a") == there("checkpoint digest ../ckpt/a"));
+  CHECK(has(there("eval --from ../runs/a --batches 1"), "step 10"));
+  CHECK(Json::parse(there("runs show ../runs/a --json")).at("checkpoints").back().at("step") == 10);
+  CHECK(has(there("runs show ../ckpt/a/step-10"), "runs/a: step 10/10"));
+  std::set<std::string> first_losses = {losses(scratch / "runs/a")[0]};
+  for (const char* from : {"../runs/a", "../ckpt/a", "../ckpt/a/step-10"}) {
+    there(std::string("../r.yaml -q train.steps=1 scheduler.warmup_steps=0 run.dir=b model.init_from=") + from);
+    first_losses.insert(losses(scratch / "other/b")[0]);
+    fs::remove_all(scratch / "other/b");
+  }
+  CHECK(first_losses.size() == 2);  // that of random values, and that of the run's
+  there("checkpoint rewind ../runs/a --step 5");
+  CHECK(fs::exists(scratch / "ckpt/a/set-aside-1/step-10"));
+  CHECK(Json::parse(there("runs ls .. --json"))[0].at("step") == 5);
+  // By the folder of checkpoints, too; the run continues where it was taken back to.
+  REQUIRE(cli_in(scratch.path(), "r.yaml run.dir=runs/a checkpoint.dir=ckpt/a train.steps=10 -q").status == 0);
+  there("checkpoint rewind ../ckpt/a --step 5");
+  CHECK(Json::parse(there("runs show ../runs/a --json")).at("step") == 5);
+  fs::rename(scratch / "ckpt", scratch / "moved");
+  Outcome gone = cli_in(scratch / "other", "checkpoint ls ../runs/a");
+  CHECK(gone.status == 12);
+  CHECK_MESSAGE(has(gone.err, "ckpt/a (checkpoint.dir), and there is no such folder"), gone.err);
+  // Checkpoints within the run's folder move with it.
+  REQUIRE(cli_in(scratch.path(), "r.yaml run.dir=runs/c checkpoint.dir=runs/c/ck train.steps=10 -q").status == 0);
+  fs::rename(scratch / "runs/c", scratch / "runs/d");
+  CHECK(Json::parse(there("checkpoint ls ../runs/d --json")).back().at("step") == 10);
 }
