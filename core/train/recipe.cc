@@ -8,6 +8,7 @@
 #include "mtrain/base/error.h"
 #include "mtrain/checkpoint/hf_dir.h"
 #include "mtrain/plugin/sidecar.h"
+#include "mtrain/train/epochs.h"
 #include "mtrain/train/foreign_names.h"
 #include "mtrain/train/hf_config.h"
 #include "mtrain/train/launcher.h"
@@ -283,6 +284,7 @@ Recipe read_recipe(const RecipeRequest& wanted, const PluginHost& plugins) {
   const Cluster cluster = apply_ranks(request, wanted, catalog, plugins, *asked, recipe);
   apply_hf_settings(request, catalog, plugins, recipe);
   read_settings(recipe.config, recipe.settings);
+  check_length(recipe);
   check_rules(recipe.config, catalog, cluster, recipe.report);
   recipe.config.add_shadows(recipe.report);
   check_schedule_file(recipe);

@@ -204,8 +204,12 @@ void Trainer::run() {
   if (state_.step == 0 && saved_step_ < 0 && s.train.steps == 0) save();
   bool stopped = false;
   while (state_.step < s.train.steps && !(stopped = told_to_stop())) {
-    if (std::ranges::find(s.train.skip_steps, state_.step + 1) != s.train.skip_steps.end()) pass_over_step();
-    else train_step();
+    if (std::ranges::find(s.train.skip_steps, state_.step + 1) != s.train.skip_steps.end()) {
+      pass_over_step();
+      tell([&](Observer& o) { o.on_passed_step(state_.step, state_.consumed_tokens); });
+    } else {
+      train_step();
+    }
     bool last = state_.step == s.train.steps;
     if (due(s.train.weight_hash_interval)) require_equal_replicas(session_.parameters, mesh_, state_.step);
     if (due(s.validation.interval) && !last) evaluate();
@@ -231,17 +235,6 @@ void Trainer::train_step() {
   if (activity) activity->end_step(state_.step, metrics.step_seconds);
   const int64_t interval = recipe_.settings.logger.memory_interval;
   if (interval > 0 && state_.step % interval == 0) report_memory();
-}
-
-void Trainer::pass_over_step() {
-  const Settings& s = recipe_.settings;
-  const int64_t first = state_.consumed_samples;
-  finish_copy();  // a save that is under way may still read the state
-  loader_->seek(first + batch_now());
-  state_.consumed_samples = loader_->consumed_samples();
-  state_.consumed_tokens += batch_now() * s.model.seq_length;
-  ++state_.step;
-  event(cat("step ", state_.step, ": no update, as train.skip_steps says (samples ", first, " to ", state_.consumed_samples - 1, ")"));
 }
 
 void Trainer::require_agreement() {
@@ -408,43 +401,19 @@ bool Trainer::update(const StepLoss& loss, double grad_norm, double lr) {
   return finite && small;
 }
 
-void Trainer::skip_large(double grad_norm) {
-  const Settings& s = recipe_.settings;
-  if (skips_++ < s.train.max_skips) return;
-  end_save();
-  throw Error(ErrorClass::numeric,
-              cat("the gradient norm ", grad_norm, " at step ", state_.step + 1, " is above optimizer.skip_grad_norm=",
-                  *s.optimizer.skip_grad_norm, ", and the ", s.train.max_skips,
-                  " updates before it were skipped, too: train.max_skips allows no more"),
-              cat("lower optimizer.lr, or raise optimizer.skip_grad_norm or train.max_skips; ", newest_saved()));
-}
-
-void Trainer::skip_or_stop(const StepLoss& loss, double grad_norm) {
-  const Settings& s = recipe_.settings;
-  const bool skips = s.train.on_nonfinite == "skip", loss_is_finite = std::isfinite(loss.loss_sum);
-  const std::string what = cat("not a finite ", loss_is_finite ? "gradient norm " : "loss ", loss_is_finite ? grad_norm : loss.mean(),
-                               " at step ", state_.step + 1, " (samples ", state_.consumed_samples, " to ",
-                               state_.consumed_samples + batch_now() - 1, ")");
-  if (skips && skips_ < s.train.max_skips) {
-    ++skips_;
-    return event(cat("warning: ", what, "; skipped"));
-  }
-  end_save();
-  throw Error(ErrorClass::numeric,
-              skips ? cat(what, ", and the ", counted(skips_, "update"), " before it ", skips_ == 1 ? "was" : "were", " skipped for the same: train.max_skips allows no more")
-                    : cat(what, "; nothing was updated"),
-              cat("lower optimizer.lr, raise scheduler.warmup_steps, ",
-                  skips ? "or look at those samples; " : "look at those samples, or set train.on_nonfinite=skip; ", newest_saved()));
-}
-
 std::optional<EvalMetrics> Trainer::evaluate() {
   const ValidationSection& v = recipe_.settings.validation;
   if (v.steps == 0) return std::nullopt;
   LongOperation evaluating(ranks_.activity(), "evaluating");
-  EvalMetrics metrics = evaluate_split(session_, *interpreter_, *dataset_, Split::valid, v.steps, &mesh_);
+  auto stop = [&] { return interrupted_ && ranks_.all_reduce_value<int32_t>(interrupted_() ? 1 : 0, ReduceOp::max) != 0; };
+  std::optional<EvalMetrics> metrics = evaluate_split(session_, *interpreter_, *dataset_, Split::valid, v.steps, &mesh_, stop);
   buckets_->release_values();
-  metrics.step = state_.step;
-  tell([&](Observer& o) { o.on_eval(metrics); });
+  if (!metrics) {
+    event(cat("the validation after step ", state_.step, " is left before its end: the run is told to stop"));
+    return std::nullopt;
+  }
+  metrics->step = state_.step;
+  tell([&](Observer& o) { o.on_eval(*metrics); });
   return metrics;
 }
 
@@ -465,8 +434,8 @@ void Trainer::event(const std::string& text) {
   tell([&](Observer& o) { o.on_event(text); });
 }
 
-EvalMetrics evaluate_split(Session& session, Interpreter& interpreter, const Dataset& dataset, Split split,
-                           int64_t batches, const RankMesh* mesh) {
+std::optional<EvalMetrics> evaluate_split(Session& session, Interpreter& interpreter, const Dataset& dataset, Split split,
+                                          int64_t batches, const RankMesh* mesh, const std::function<bool()>& stop) {
   auto start = std::chrono::steady_clock::now();
   const Settings& s = session.recipe.settings;
   auto source = call_plugin(dataset, "split()", [&] { return dataset.split(split, batches * s.global_batch()); });
@@ -474,6 +443,7 @@ EvalMetrics evaluate_split(Session& session, Interpreter& interpreter, const Dat
   double sum = 0;
   int64_t tokens = 0;
   for (int64_t i = 0; i < batches; ++i) {
+    if (stop && stop()) return std::nullopt;
     std::span<const Batch> micro_batches = loader.next();
     auto input_of = [&](int64_t micro) {
       const Batch& batch = micro_batches[static_cast<size_t>(micro)];
@@ -481,12 +451,13 @@ EvalMetrics evaluate_split(Session& session, Interpreter& interpreter, const Dat
     };
     for (double loss : interpreter.evaluate(static_cast<int64_t>(micro_batches.size()), input_of).micro_batches) sum += loss;
     tokens += num_targets(micro_batches);
+    failpoint("eval.batch");
   }
   if (mesh) sum = mesh->replicas().all_reduce_value(sum), tokens = mesh->data().comm().all_reduce_value(tokens);
-  return {.split = name(split),
-          .loss = tokens > 0 ? sum / static_cast<double>(tokens) : 0,
-          .tokens = tokens,
-          .seconds = seconds_since(start)};
+  return EvalMetrics{.split = name(split),
+                     .loss = tokens > 0 ? sum / static_cast<double>(tokens) : 0,
+                     .tokens = tokens,
+                     .seconds = seconds_since(start)};
 }
 
 }  // namespace mtrain

@@ -41,7 +41,7 @@ void evaluate(const Cli& cli, const EvalOptions& options) {
   Interpreter interpreter(*session.run, session.place(), session.parameters);
   Split split = options.split == "train" ? Split::train : options.split == "test" ? Split::test : Split::valid;
   int64_t batches = options.batches > 0 ? options.batches : std::max<int64_t>(1, s.validation.steps);
-  EvalMetrics m = evaluate_split(session, interpreter, *dataset, split, batches, nullptr);
+  EvalMetrics m = evaluate_split(session, interpreter, *dataset, split, batches, nullptr).value();
   if (options.json) {
     std::cout << nlohmann::ordered_json{{"step", saved.step}, {"split", options.split}, {"loss", m.loss},
                                         {"perplexity", std::exp(m.loss)}, {"tokens", m.tokens}, {"seconds", m.seconds}}
