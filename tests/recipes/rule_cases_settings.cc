@@ -148,7 +148,7 @@ constexpr RuleCase kSettings[] = {
     {"records-source", "llama", "dataset={type:sft}", "dataset={type:sft,path:x}"},
     {"fim-tokens", "llama", "dataset={type:gpt,path:x,fim:{rate:0.5,prefix:a,middle:b}}",
      "dataset={type:gpt,path:x,fim:{rate:0.5,prefix:a,middle:b,suffix:c}}"},
-    {"fim-tokenizer", "llama", "dataset={type:gpt,path:x,fim:{rate:0.5,prefix:a,middle:b,suffix:c}} tokenizer='"null"'",
+    {"fim-tokenizer", "llama", "dataset={type:gpt,path:x,fim:{rate:0.5,prefix:a,middle:b,suffix:c}} tokenizer='null'",
      "dataset={type:gpt,path:x,fim:{rate:0.5,prefix:a,middle:b,suffix:c}}"},
 };
 
