@@ -42,7 +42,7 @@ void print_tokens(std::span<const int32_t> ids, std::span<const uint8_t> trained
   const auto special = tokenizer.special_tokens();
   const size_t count = std::min(ids.size(), static_cast<size_t>(shown.most));
   for (size_t i = 0; i < count; ++i) {
-    std::string text = printable(tokenizer.decode(ids.subspan(i, 1)), 400);
+    std::string text = printable(token_text(ids, i, tokenizer), 400);
     for (const auto& token : special)
       if (token.id == ids[i]) text = token.text;
     if (text.empty())
@@ -113,7 +113,8 @@ void pack(const Cli& cli, const PackArguments& arguments) {
   for (int64_t i = 0; i < file.examples->size(); ++i) all.push_back(static_cast<int32_t>(i));
   const Packs packs = make_packs(*file.examples, all, settings, a.seq_length);
   if (!arguments.output.empty()) {
-    PackedOrigin origin = packed_origin(encoder, opened.context);
+    PackedOrigin origin = packed_origin(settings, encoder, opened.context);
+    origin.settings = packed_settings(settings, file, a.seq_length);
     origin.source = file.path, origin.source_sha256 = file.digest;
     write_packed(arguments.output, *file.examples, packs, origin, arguments.force);
   }
@@ -181,6 +182,14 @@ std::vector<std::string> RecordArguments::dataset_settings() const {
   for (const auto& word : settings)
     if (word.starts_with(kOfDataset)) out.push_back(word.substr(kOfDataset.size()));
   return out;
+}
+
+std::string token_text(std::span<const int32_t> ids, size_t at, const Tokenizer& tokenizer) {
+  constexpr size_t kBefore = 8;  // tokens that may decide how this one is spaced
+  const auto context = ids.subspan(at - std::min(at, kBefore), std::min(at, kBefore) + 1);
+  const std::string before = tokenizer.decode(context.first(context.size() - 1)), with = tokenizer.decode(context);
+  if (with.size() > before.size() && with.starts_with(before)) return with.substr(before.size());
+  return tokenizer.decode(ids.subspan(at, 1));
 }
 
 void show_records(const Cli& cli, const RecordArguments& arguments,

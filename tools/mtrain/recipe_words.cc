@@ -44,6 +44,9 @@ bool is_file(const std::string& word) {
   return fs::is_regular_file(word, ignored);
 }
 
+/// A file, or the name of one that is not there.
+bool is_recipe_file(const std::string& word) { return is_file(word) || word.ends_with(".yaml") || word.ends_with(".yml"); }
+
 }  // namespace
 
 std::shared_ptr<RecipeWords> add_recipe_words(CLI::App& command, const std::string& first, const std::string& doc) {
@@ -73,6 +76,9 @@ RecipeRequest sorted_words(const Cli& cli, const RecipeWords& said, size_t most,
       others.push_back(word);
       continue;
     }
+    MT_USER_CHECK(looks_like_override(word) || !is_recipe_file(word), ErrorClass::usage,
+                  cat(printable(word, 200), " is one recipe too many; there is ", printable(others.front(), 200), " already"),
+                  "name it in a command of its own; a file of settings key=value is given by -f FILE");
     int at = positions.next([&](const std::string& w) { return w == word; });
     overrides.emplace(at, OverrideText{word, at});
   }

@@ -2,6 +2,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "shell.h"
@@ -121,13 +122,36 @@ TEST_CASE("config explain") {
   CHECK_MESSAGE(has(old, "train.train_iters is another name for train.steps"), old);
   CHECK_MESSAGE(has(ok({"config", "explain", "scheduler.min_lr"}), "rule        min-lr: "), text);
   json answer = json::parse(ok({"config", "explain", "model.seq_length", "--json"}));
-  CHECK(answer.at("settings").at(0).at("resume") == "changes_result");
+  CHECK(answer.at("settings").at(0).at("resume") == "data");
+  for (const auto& [setting, words] : std::map<std::string, std::string>{
+           {"rng.seed", "cannot change when a run continues, where the samples"},
+           {"dataset.path", "cannot change when a run continues, where the samples"},
+           {"dataset.order", "cannot change when a run continues, where the samples"},
+           {"dataset.eod_mask_loss", "cannot change when a run continues, where the samples"},
+           {"dataset.drop_last", "may change when a run continues"},
+           {"model.hidden_size", "cannot change when a run continues\n"},
+           {"model.init_from", "counts when a run begins"},
+           {"train.skip_steps", "the steps that are still to come"},
+           {"optimizer.lr", "changes the result from there on"}}) {
+    const std::string told = ok({"config", "explain", setting});
+    CHECK_MESSAGE(has(told, words), told);
+  }
   CHECK(answer.at("recipes").at(0).contains("value"));
   CHECK(json::parse(ok({"config", "explain", "optimizer", "--json"})).at("sections").size() >= 2);
   Outcome typo = cli({"config", "explain", "optimzer.lr"});
   CHECK(typo.status == 10);
   CHECK(has(typo.err, "did you mean optimizer.lr"));
   CHECK(has(cli({"config", "explain", "micro_batch_size"}).err, "train.micro_batch_size"));
+  const std::string ruled = ok({"config", "explain", "train.micro_batch_size"});
+  CHECK_MESSAGE(!has(ruled, " \n"), ruled);
+  CHECK_FALSE(has(ruled, "{"));
+  Scratch scratch("mtrain-why-hint");
+  const std::string r = project(scratch);
+  for (const char* command : {"why", "show"}) {
+    CHECK(has(cli({"config", command, "lr", r}).err, "use optimizer.lr"));
+    CHECK(has(cli({"config", command, "optimizer.l", r}).err, "did you mean optimizer.lr"));
+    CHECK(has(cli({"config", command, "dataset.columns", r}).err, "it belongs to dataset/"));
+  }
 }
 
 TEST_CASE("config tree and searchpath") {
@@ -198,6 +222,20 @@ TEST_CASE("config migrate changes names and nothing else") {
   CHECK(has(hand.err, "to be moved by hand"));
 }
 
+TEST_CASE("config migrate reports names of other trainers, which no rename mends, with their places") {
+  Scratch scratch("mtrain-migrate-foreign");
+  const std::string text =
+      "model: {type: llama, rope: {theta: 1e4}}\ntrain: {gradient_accumulation_steps: 2}\noptimizer: {betas: [0.9, 0.95]}\n"
+      "learning_rate: 1e-3\ndataset: {type: sft, columns: {batch_size: question}}\n";
+  Outcome found = cli({"config", "migrate", scratch.write("r.yaml", text)});
+  CHECK(found.status == 10);
+  CHECK(found.out == text);
+  for (const char* part : {"train.gradient_accumulation_steps: no such setting", "r.yaml:2:9", "use train.global_batch_size", "optimizer.betas",
+                           "r.yaml:3:13", "error[unknown-key] learning_rate", "use optimizer.lr", "3 errors"})
+    CHECK_MESSAGE(has(found.err, part), part, found.err);
+  CHECK_FALSE(has(found.err, "nothing to change"));
+}
+
 TEST_CASE("Hydra's names for looking") {
   Scratch scratch("mtrain-hydra");
   std::string r = project(scratch);
@@ -233,4 +271,20 @@ TEST_CASE("check in JSON; looking writes nothing") {
         "r.yaml --cfg job", "check r.yaml", "config schema", "__complete r.yaml optimizer."})
     CHECK_MESSAGE(cli_in(scratch.path(), words).status == 0, words);
   CHECK(files_below(scratch.path()) == before);
+}
+
+TEST_CASE("a setting that is a text keeps its letters, whatever they look like") {
+  Scratch scratch("mtrain-texts");
+  for (const char* text : {"nan", "NaN", ".nan", "inf", "-INF", ".inf", "1e3", "0x10", "1_000", "+5", "007", "yes", "True", "off"}) {
+    CAPTURE(text);
+    const std::string shown = cli({"config", "show", scratch.write("plain.yaml", tiny_recipe()), "run.dir", std::string("run.dir=") + text}).out;
+    const std::string yaml = tiny_recipe() + "run: {dir: " + text + "}\n", path = scratch.write("r.yaml", yaml);
+    CHECK(cli({"config", "show", path, "run.dir"}).out == shown);
+    CHECK(has(cli({"check", path}).out, std::string("run folder ") + text + "\n"));
+    CHECK(has(cli({"check", scratch / "plain.yaml", std::string("run.dir=") + text}).out, std::string("run folder ") + text + "\n"));
+    // What is shown is read back as the same.
+    const std::string again = scratch.write("again.yaml", cli({"config", "show", path, "--resolved"}).out);
+    CHECK(has(cli({"check", again}).out, std::string("run folder ") + text + "\n"));
+  }
+  CHECK(cli({"check", scratch / "plain.yaml", "run.dir=null"}).status == 10);
 }
