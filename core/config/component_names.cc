@@ -23,6 +23,7 @@ void no_such_plugin(const std::string& kind, const std::string& path, const std:
   fault.note(names.empty() ? cat("no ", kind, " is installed") : "there are: " + join(names, ", "));
   if (!catalog.note_of(kind).empty()) fault.note(catalog.note_of(kind));
   fault.fix(meant_help(wanted, [&](const std::string& name) { return std::find(names.begin(), names.end(), name) != names.end(); }));
+  if (fault.help.empty()) fault.fix(catalog.component_advice(kind, wanted));
   auto near = nearest(wanted, names, 1);
   if (fault.help.empty() && !near.empty()) fault.fix(cat("did you mean ", near[0], "?"));
 }

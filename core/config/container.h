@@ -40,6 +40,11 @@ class MT_API SchemaCatalog {
   void set_advisor(Advisor advisor) { advisor_ = std::move(advisor); }
   std::string advice(std::string_view path) const { return advisor_ ? advisor_(path, *this) : std::string(); }
 
+  /// The same for components: the kind and the name.
+  using ComponentAdvisor = std::function<std::string(std::string_view kind, std::string_view name)>;
+  void set_component_advisor(ComponentAdvisor advisor) { component_advisor_ = std::move(advisor); }
+  std::string component_advice(std::string_view kind, std::string_view name) const { return component_advisor_ ? component_advisor_(kind, name) : std::string(); }
+
   /// A component whose plugin is there but cannot be used. A recipe that names it is at fault.
   void add_unusable(const std::string& kind, const std::string& name, std::string reason, std::string remedy);
   /// Why and what to do about it; null for any other component.
@@ -73,6 +78,7 @@ class MT_API SchemaCatalog {
   std::map<std::string, std::string> notes_;
   std::map<std::pair<std::string, std::string>, Unusable> unusable_;
   Advisor advisor_;
+  ComponentAdvisor component_advisor_;
 };
 
 struct ConfigRequest {

@@ -111,6 +111,7 @@ void DefaultsTree::build(const ConfigFile* recipe) {
   read_list(*root_);
   expand_pending();
   report_unused();
+  report_replaced();
 }
 
 DefaultsNode& DefaultsTree::add_child(DefaultsNode& node, const DefaultsEntry& entry) {
@@ -356,10 +357,11 @@ void DefaultsTree::no_option(Diagnostic& fault, const std::string& group, const 
   const auto options = repository_.options(group);
   if (!options.empty()) fault.note(cat("options of ", group, ": ", join(options, ", ")));
   const std::string chooses = sign.empty() ? "" : cat(sign, group, "=");
+  const bool is_value = !sign.empty() && root_->file->body.find(group);  // the recipe has the section itself
   const auto near = nearest(wanted, options, 1);
   const std::string meant = meant_help(wanted, [&](const std::string& name) { return std::find(options.begin(), options.end(), name) != options.end(); });
   std::string advice = near.empty() && advice_ ? advice_(group) : "";
-  if (!meant.empty()) fault.fix(cat("write ", chooses, meant.substr(std::string_view("write ").size())));
+  if (!meant.empty()) fault.fix(cat("write ", is_value ? chooses.substr(sign.size()) : chooses, meant.substr(std::string_view("write ").size())));
   else if (!near.empty()) fault.fix(cat("did you mean ", chooses, near[0], "?"));
   else if (!advice.empty()) fault.fix(std::move(advice));
   else if (!options.empty() && !group.empty()) fault.fix(cat("choose one of them, e.g. ", chooses, options.front()));
@@ -401,6 +403,32 @@ void DefaultsTree::report_unused() {
       fault.fix(cat("write +", key, "=", choice.option.name.value_or("null"), " to add it"));
     else if (auto near = nearest(key, group_keys_, 1); !near.empty())
       fault.fix("did you mean " + near[0] + "?");
+  }
+}
+
+/// An added option of a component, where the files before it say settings of the same one, would replace these without a word.
+void DefaultsTree::report_replaced() {
+  const auto merged = files();
+  for (size_t i = root_->children.size() - std::min(appended_.size(), root_->children.size()); i < root_->children.size(); ++i) {
+    const DefaultsNode& added = *root_->children[i];
+    const Node* type = added.file && !added.dropped ? added.file->body.get("type") : nullptr;
+    if (!type) continue;
+    const std::string package = added.package();
+    std::vector<std::string> replaced;
+    bool other = false;  // the files name another component
+    for (const auto& [config, at] : merged) {
+      if (config == added.file) break;
+      const Node* section = at == package ? &config->body : at.empty() ? config->body.find(package) : nullptr;
+      for (const auto& entry : section && section->is_map() ? added.file->body.entries() : std::vector<Node::Entry>{}) {
+        const Node* said = section->get(entry.key);
+        if (said && &entry.value == type) other = !said->same_value(*type);
+        else if (said && !said->same_value(entry.value)) replaced.push_back(cat(package, ".", entry.key, "=", brief(*said, 40)));
+      }
+    }
+    if (other || replaced.empty()) continue;
+    report_.error("override", added.key(), added.entry.where, cat("would replace what is set already: ", join(replaced, ", ")))
+        .fix(cat("change single settings, ", package, ".KEY=VALUE; or write '- ", added.key(), ": ", *added.entry.name,
+                 "' into the recipe's defaults list: its own values then stay"));
   }
 }
 

@@ -78,6 +78,7 @@ class DefaultsTree {
   void no_option(Diagnostic& fault, const std::string& group, const std::string& wanted, const std::string& sign);
   void must_choose(const DefaultsNode& node);
   void report_unused();
+  void report_replaced();
   void collect(const DefaultsNode& node, std::vector<std::pair<const ConfigFile*, std::string>>& out) const;
 
   ConfigRepository& repository_;

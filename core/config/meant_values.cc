@@ -34,9 +34,7 @@ constexpr ForeignChoice kForeignChoices[] = {
     {"cosineannealinglr", "cosine", "PyTorch"}, {"warmupcosinelr", "cosine", "DeepSpeed"}, {"cosinedecay", "cosine", "JAX"},
     {"linearwithwarmup", "linear", "transformers"}, {"warmupdecaylr", "linear", "DeepSpeed"}, {"linearlr", "linear", "PyTorch"},
     {"warmupstabledecay", "wsd", "transformers"}, {"inversesquareroot", "inverse_sqrt", "Megatron-LM"}, {"rsqrt", "inverse_sqrt", "JAX"},
-    // models, activations, tokenizers, datasets
-    {"llamaforcausallm", "llama", "transformers"}, {"gpt2lmheadmodel", "gpt2", "transformers"}, {"bertformaskedlm", "bert", "transformers"},
-    {"mixtral", "moe", "transformers"}, {"mixtralforcausallm", "moe", "transformers"},
+    // activations, tokenizers, datasets
     {"gelupytorchtanh", "gelu_new", "transformers"}, {"gelutanh", "gelu_new", "PyTorch"}, {"gelufast", "gelu_new", "transformers"},
     {"gelupython", "gelu", "transformers"}, {"gelunone", "gelu", "PyTorch"},
     {"huggingface", "hf", "Hugging Face"}, {"huggingfacetokenizer", "hf", "Megatron-LM"}, {"autotokenizer", "hf", "transformers"},

@@ -82,6 +82,8 @@ class ScalarReader {
       return std::nullopt;
     }
     if (!chosen(node, node.as_text())) return std::nullopt;
+    const bool own_text = node.is(NodeKind::string) && !node.quoted() && !node.is_verbatim() && node.expression().empty();
+    if (own_text && spec_.choices.empty() && spec_.plugin_kind.empty() && node.as_text().ends_with(',')) return comma_fault(node), std::nullopt;
     return node.as_text();
   }
 
@@ -138,6 +140,14 @@ class ScalarReader {
     if (node.is_list() && items.size() == node.size()) fault.fix(cat("write \"", visible(join(items, ","), 60), "\""));
   }
 
+  /// "name: x," as in JSON, where the comma is none of the value.
+  void comma_fault(const Node& node) const {
+    const std::string& text = node.as_text();
+    add("wrong-type", node, cat(visible(text, 60), " ends with a ','"))
+        .fix(cat("write ", visible(trim(std::string_view(text).substr(0, text.size() - 1)), 60), " without it, or \"", visible(text, 60),
+                 "\" in quotes where it belongs to the text"));
+  }
+
   void integer_fault(const Node& node) const {
     if (node.is(NodeKind::integer)) return range(node, "does not fit 64 bits");
     auto& fault = wrong(node, "an integer");
@@ -169,11 +179,17 @@ class ScalarReader {
     else if (!meant.empty()) fault.fix(std::move(meant));
     else if (spec_.nullable && text == kPythonNone) fault.fix("write null");
     else if (text.ends_with('%') && parse_share(text)) fault.fix("write the number itself: this setting is no share of another one");
+    else if (wants_integer() && is_decimal_comma(text)) fault.fix("write a whole number: a ',' neither begins decimals nor groups digits");
     else if (is_product(text)) fault.fix(cat("write \"${= ", text, "}\" to compute it"));
     else if (!text.starts_with('$') && !spec_.doc.empty()) fault.note(spec_.doc);
     else if (is_shell_variable(text)) fault.fix(cat("write \"${oc.env:", text.substr(1), "}\" for a variable of the environment"));
   }
 
+  /// "0,001"
+  static bool is_decimal_comma(std::string_view text) {
+    const size_t comma = text.find(',');
+    return comma != std::string_view::npos && parse_number(cat(text.substr(0, comma), ".", text.substr(comma + 1)));
+  }
   /// "2 * 8", "1/1000"
   static bool is_product(std::string_view text) {
     return text.find_first_not_of("0123456789.+-*/() eE") == std::string_view::npos && text.find_first_of("*/") != std::string_view::npos &&
@@ -226,6 +242,20 @@ std::string_view without_parentheses(std::string_view text) {
   return text.starts_with('(') && text.ends_with(')') ? text.substr(1, text.size() - 2) : text;
 }
 
+/// "1, 2" for the text "1 2" where an item cannot be both and can be each; else empty.
+template <class Read>
+std::string parted_items(const Node& node, const FieldSpec& spec, const std::string& path, Read read) {
+  if (!node.is(NodeKind::string) || node.quoted() || spec.secret || node.confidential()) return {};
+  auto fits = [&](const std::string& text) {
+    Report ignored;
+    return read(ScalarReader(spec, path, ignored, false), Node::plain(text)).has_value();
+  };
+  std::vector<std::string> words = split(node.as_text(), ' ');
+  std::erase(words, "");
+  const bool all_fit = words.size() > 1 && std::all_of(words.begin(), words.end(), fits);
+  return all_fit && !fits(node.as_text()) ? join(words, ", ") : "";
+}
+
 template <class T, class Read>
 std::optional<FieldValue> read_list(const Node& node, const FieldSpec& spec, const std::string& path,
                                     Report& report, Read read) {
@@ -235,6 +265,7 @@ std::optional<FieldValue> read_list(const Node& node, const FieldSpec& spec, con
     const bool commas = node.is(NodeKind::string) && !node.quoted() && node.as_text().find(',') != std::string::npos;
     if (dashes) fault.fix("start each item with '-' and a space");
     else if (commas) fault.fix(cat("write [", visible(without_parentheses(node.as_text()), 60), "]"));
+    else if (const std::string items = parted_items(node, spec, path, read); !items.empty()) fault.fix(cat("write [", visible(items, 60), "]"));
     else if (node.is_scalar() && !node.is_null()) fault.fix(cat("write [", brief(node), "]"));
     return std::nullopt;
   }
@@ -247,6 +278,11 @@ std::optional<FieldValue> read_list(const Node& node, const FieldSpec& spec, con
   bool good = true;
   for (size_t i = 0; i < node.size(); ++i) {
     std::string item_path = cat(path, "[", i, "]");
+    if (const std::string items = parted_items(node.items()[i], spec, item_path, read); !items.empty()) {
+      ScalarReader(spec, item_path, report).wrong(node.items()[i], "a ',' between items").fix(cat("write ", visible(items, 60)));
+      good = false;
+      continue;
+    }
     auto value = read(ScalarReader(spec, item_path, report), node.items()[i]);
     good = good && value;
     if (value) out.push_back(std::move(*value));

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "mtrain/base/text.h"
+#include "mtrain/train/hf_families.h"
 
 namespace mtrain {
 namespace {
@@ -181,6 +182,7 @@ constexpr ForeignName kNames[] = {
     {"use_tensorboard", "axolotl", "logger.tensorboard", ""},
     {"enable_tensorboard", "torchtitan", "logger.tensorboard", ""},
     {"report_to", "transformers", "logger.tensorboard", "true for tensorboard; `wandb sync --sync-tensorboard` takes its files"},
+    {"wandb", "Composer, LitGPT", "", "nothing is sent to Weights & Biases; `wandb sync --sync-tensorboard` takes the run's TensorBoard files"},
     {"wandb_project", "axolotl, Megatron-LM", "", "nothing is sent to Weights & Biases; `wandb sync --sync-tensorboard` takes the run's TensorBoard files"},
     {"load_optim", "Megatron-LM", "", "`model.init_from=RUN` starts a new run from the weights alone"},
     {"no_load_optim", "Megatron-LM", "", "`model.init_from=RUN` starts a new run from the weights alone"},
@@ -382,6 +384,29 @@ std::string plain(std::string_view name) {
   return out;
 }
 
+/// mistral-7B and MistralForCausalLM as mistral7b and mistralforcausallm.
+std::string folded(std::string_view name) {
+  std::string out;
+  for (char c : name)
+    if (std::isalnum(static_cast<unsigned char>(c))) out += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return out;
+}
+
+/// The family of models that a name means: its own, that of a model of it (mistral7b), or the first one that begins so (qwen).
+const HfFamily* meant_family(const std::string& name) {
+  const HfFamily* found = nullptr;
+  size_t longest = 0;
+  for (const HfFamily& family : hf_families()) {
+    const std::string type = folded(family.model_type);
+    if (type == name) return &family;
+    for (std::string_view architecture : family.architectures)
+      if (folded(architecture) == name) return &family;
+    const size_t common = name.starts_with(type) ? type.size() : name.size() >= 3 && type.starts_with(name) ? 1 : 0;
+    if (common > longest) found = &family, longest = common;
+  }
+  return found;
+}
+
 std::string help_of(const ForeignName& row, const SchemaCatalog& catalog) {
   const std::string origin = cat(" (", row.name, " is a name of ", row.trainers, ")");
   if (row.setting.empty()) return cat("leave it out: ", row.how, origin);
@@ -410,6 +435,14 @@ std::string foreign_name_help(std::string_view path, const SchemaCatalog& catalo
     if (dot == std::string_view::npos) return {};
     path = path.substr(0, dot);
   }
+}
+
+std::string foreign_component_help(std::string_view kind, std::string_view name) {
+  const HfFamily* family = kind == "model" ? meant_family(folded(name)) : nullptr;
+  if (!family) return {};
+  const std::string type(family->model_type), plugin(family->plugin);
+  if (plugin.empty()) return cat(type, " is not supported; not built: ", std::string(family->lacks));
+  return cat("write ", plugin, type == plugin ? "" : cat(", which computes ", type), "; for trained weights model.init_from=DIR, a Hugging Face folder");
 }
 
 }  // namespace mtrain

@@ -25,4 +25,7 @@ MT_API const ForeignName* find_foreign_name(std::string_view name);
 /// What to do about a setting that does not exist, where a part of its path is such a name; empty otherwise.
 std::string foreign_name_help(std::string_view path, const SchemaCatalog& catalog);
 
+/// What to do about a component that does not exist, where it is a family of Hugging Face models; empty otherwise.
+std::string foreign_component_help(std::string_view kind, std::string_view name);
+
 }  // namespace mtrain

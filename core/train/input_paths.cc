@@ -20,7 +20,7 @@ fs::path plain(const fs::path& path) {
 bool from_file(const Location& where) { return where && where.source->kind() == SourceKind::file; }
 
 /// A file or folder, or the prefix of a prepared pair.
-bool is_there(const fs::path& path) {
+bool leads_to_file(const fs::path& path) {
   std::error_code ignored;
   return fs::exists(path, ignored) || fs::exists(fs::path(path) += ".idx", ignored);
 }
@@ -52,7 +52,7 @@ class Resolver {
       input.base = bases_.of(where);
       input.result = input.base / given;
     }
-    if (!input.base.empty() && bases_.may_be_shared(where) && !is_there(input.result) && is_there(shared_folder(given))) {
+    if (!input.base.empty() && bases_.may_be_shared(where) && !leads_to_file(input.result) && leads_to_file(shared_folder(given))) {
       input.base = shared_folder("");
       input.result = input.base / given;
       input.shared = true;
@@ -85,6 +85,8 @@ std::string InputPath::text() const {
   return out + cat(", relative to ", of, printable(base.string()), ": ",
                    printable(result.string()));
 }
+
+bool InputPath::is_there() const { return leads_to_file(result); }
 
 PathBases::PathBases(std::string recipe_file, fs::path directory, std::vector<SearchFolder> folders)
     : recipe_file_(std::move(recipe_file)), directory_(plain(directory)), folders_(std::move(folders)) {}

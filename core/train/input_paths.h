@@ -29,6 +29,8 @@ struct MT_API InputPath {
   bool shared = false;  // it came with the program
   /// "dataset.path is 'x' (a.yaml:3:9), relative to that file's folder /home/me/proj: /home/me/proj/x".
   std::string text() const;
+  /// Whether there is such a file or folder, or a prepared pair of this prefix.
+  bool is_there() const;
 };
 
 /// Where relative paths of one recipe start.

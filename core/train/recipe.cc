@@ -263,6 +263,7 @@ SchemaCatalog schema_catalog(const PluginHost& plugins) {
   add_components(plugins, catalog);
   add_planned(catalog);
   catalog.set_advisor(foreign_name_help);
+  catalog.set_component_advisor(foreign_component_help);
   return catalog;
 }
 

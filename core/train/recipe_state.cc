@@ -22,20 +22,22 @@ void add(std::vector<std::string>& list, std::string item) {
 
 }  // namespace
 
-RecipeState judge_recipe(const Report& report) {
+RecipeState judge_recipe(const Report& report, const std::vector<InputPath>& inputs) {
   RecipeState state;
   std::vector<std::string> missing, parts;
   for (const auto& d : report.diagnostics()) {
     if (d.severity != Severity::error) continue;
     // Which data a recipe trains on is for its user to say; that it must be said is a rule, as there are
     // several ways.
-    if (d.code == "missing" || d.code == "rule data-source")
+    if (d.code == "missing" || d.code == "rule data-source" || d.code == "rule records-source")
       add(missing, d.path);
     else if (d.code == "not-built")
       add(parts, part_of(d.message));
     else
       ++state.errors;
   }
+  for (const InputPath& input : inputs)
+    if (!input.is_there()) add(missing, cat("the file ", printable(input.given), " (", input.setting, ")"));
   using enum RecipeState::Kind;
   state.kind = state.errors > 0 ? faulty : !parts.empty() ? not_built : !missing.empty() ? incomplete : ready;
   state.needs = state.kind == not_built ? std::move(parts) : std::move(missing);

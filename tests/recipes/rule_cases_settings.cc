@@ -137,6 +137,13 @@ constexpr RuleCase kSettings[] = {
      "dataset={type:sft,path:x,packing:offline,packed_length:4096}"},
     {"chat-template", "llama", "dataset={type:sft,path:x,format:openai} tokenizer={type:byte}",
      "dataset={type:sft,path:x,format:openai,chat_template:chatml} tokenizer={type:byte}"},
+    {"one-chat-template", "llama", "dataset={type:sft,path:x,chat_template:chatml,template_path:y}",
+     "dataset={type:sft,path:x,template_path:y}"},
+    {"records-source", "llama", "dataset={type:sft}", "dataset={type:sft,path:x}"},
+    {"fim-tokens", "llama", "dataset={type:gpt,path:x,fim:{rate:0.5,prefix:a,middle:b}}",
+     "dataset={type:gpt,path:x,fim:{rate:0.5,prefix:a,middle:b,suffix:c}}"},
+    {"fim-tokenizer", "llama", "dataset={type:gpt,path:x,fim:{rate:0.5,prefix:a,middle:b,suffix:c}} tokenizer='"null"'",
+     "dataset={type:gpt,path:x,fim:{rate:0.5,prefix:a,middle:b,suffix:c}}"},
 };
 
 }  // namespace

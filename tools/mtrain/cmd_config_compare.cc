@@ -123,7 +123,7 @@ void add_config_diff(CLI::App& config, Cli& cli) {
       "Examples:\n"
       "  mtrain config diff runs/first runs/second\n"
       "  mtrain config diff runs/first/checkpoints/step-100 recipes/quickstart.yaml optimizer.lr=1e-3\n"
-      "  mtrain config diff recipes/quickstart.yaml +optimizer=adamw");
+      "  mtrain config diff recipes/quickstart.yaml optimizer.lr=1e-3 train.steps=500");
   command->callback([&cli, words, json] { diff(cli, *words, *json); });
 }
 

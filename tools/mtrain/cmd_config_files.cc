@@ -110,7 +110,7 @@ void add_config_tree(CLI::App& config, Cli& cli) {
       config.add_subcommand("tree", "show the files of a recipe, what each brings and which shadows which");
   auto words = add_recipe_words(*command);
   auto json = add_json_flag(*command);
-  command->footer("Example:\n  mtrain config tree recipes/quickstart.yaml +optimizer=adamw");
+  command->footer("Example:\n  mtrain config tree recipes/quickstart.yaml +device=cpu");
   command->callback([&cli, words, json] { print_tree(cli, recipe_request(cli, *words), *json, false); });
 }
 

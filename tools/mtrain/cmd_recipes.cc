@@ -7,6 +7,7 @@
 #include "mtrain/base/log.h"
 #include "mtrain/config/json_write.h"
 #include "mtrain/config/repository.h"
+#include "mtrain/config/yaml_write.h"
 #include "mtrain/train/copy_recipe.h"
 #include "mtrain/train/new_recipe.h"
 #include "mtrain/train/recipe_list.h"
@@ -30,7 +31,7 @@ RecipeState state_of(const std::string& file, const PluginHost& plugins, Report*
   try {
     Recipe recipe = read_recipe(request, plugins);
     if (report) *report = recipe.report;
-    return judge_recipe(recipe.report);
+    return judge_recipe(recipe.report, recipe.inputs);
   } catch (const Error& error) {
     if (report) report->error("recipe", "", {}, error.message()).fix(error.hint());
     return {.kind = RecipeState::Kind::faulty, .needs = {}, .errors = 1};
@@ -55,18 +56,30 @@ Node rows_node(const std::vector<Row>& rows) {
   return out;
 }
 
+size_t characters(const std::string& text) {
+  return static_cast<size_t>(std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; }));
+}
+
+/// One line for each: the name, the description and the state, in columns.
 std::string rows_text(const std::vector<Row>& rows) {
-  size_t width = 0;
-  for (const auto& row : rows) width = std::max(width, row.name.size());
-  std::string out;
+  constexpr size_t kDescription = 60;  // bytes
+  std::vector<std::string> descriptions;
+  size_t name_width = 0, description_width = 0;
   for (const auto& row : rows) {
-    std::string padded = row.name;
-    padded.resize(width + 2, ' ');
-    out += padded + row.description;
-    if (!row.group) out += cat("\n", std::string(width + 2, ' '), describe(row.state));
-    if (row.shadowed)
-      out += cat("\n", std::string(width + 2, ' '), "not used: an earlier folder has one of this name");
-    out += '\n';
+    descriptions.push_back(visible(row.description, kDescription));
+    name_width = std::max(name_width, characters(row.name));
+    description_width = std::max(description_width, characters(descriptions.back()));
+  }
+  auto column = [](const std::string& text, size_t width) {
+    return width == 0 ? "" : text + std::string(width + 2 - characters(text), ' ');
+  };
+  std::string out;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    std::string state = rows[i].group ? "" : describe(rows[i].state);
+    if (rows[i].shadowed) state += cat(state.empty() ? "" : "; ", "not used: an earlier folder has one of this name");
+    std::string line = column(rows[i].name, name_width) + column(descriptions[i], description_width) + state;
+    line.resize(line.find_last_not_of(' ') + 1);
+    out += line + '\n';
   }
   return out.empty() ? "no recipes; see `mtrain config searchpath`\n" : out;
 }

@@ -102,6 +102,16 @@ std::vector<Candidate> options(const CLI::App* command) {
   return out;
 }
 
+/// Behind "--format=", the option's values.
+std::vector<Candidate> joined_values(const CLI::App* command, const std::string& word, const Cli& cli) {
+  const size_t begin = word.find('=') + 1;
+  const auto* option = option_of(command, word.substr(0, begin - 1));
+  if (!option || option->get_expected_min() == 0) return {};
+  std::vector<Candidate> out = option_values(*option, word.substr(begin), cli);
+  for (auto& candidate : out) candidate.text = word.substr(0, begin) + candidate.text;
+  return out;
+}
+
 std::vector<Candidate> plugin_names(const PluginHost& plugins) {
   std::vector<Candidate> out;
   for (const auto& file : plugins.list())
@@ -254,7 +264,7 @@ std::vector<Candidate> candidates(const CLI::App& app, Cli& cli, const std::vect
   const std::string& word = words.back();
   Typed typed = read_words(app, words, cli);
   if (typed.option) return option_values(*typed.option, word, cli);
-  if (word.size() > 0 && word[0] == '-') return options(typed.command);
+  if (word.starts_with('-')) return word.find('=') == std::string::npos ? options(typed.command) : joined_values(typed.command, word, cli);
   std::vector<Candidate> out;
   if (typed.spelled == "help") return commands_below(app, typed.words);
   if (typed.words.empty())

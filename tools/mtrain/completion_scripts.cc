@@ -34,23 +34,23 @@ complete -o nospace -F _mtrain mtrain
 constexpr const char* kZsh = R"script(#compdef mtrain
 # zsh completion of mtrain. To use it now:  source <(mtrain completion zsh)
 # For every shell:  mtrain completion zsh > a folder of $fpath, as _mtrain
+# zsh takes a ~ at the start of a word for a folder: write \~section.key or '~section.key'.
 _mtrain() {
   local -a lines open_words open_docs done_words done_docs
   local line word doc
-  lines=("${(@f)$(${words[1]} __complete -- "${(@Q)words[2,CURRENT]}" 2>/dev/null)}")
+  lines=("${(@f)$(${words[1]} __complete -- "${(@Q)words[2,CURRENT-1]}" "${(Q)PREFIX}" 2>/dev/null)}")
   for line in $lines; do
     word="${line%%$'\t'*}"
     doc="${line#*$'\t'}"
     [[ -z "$word" ]] && continue
-    word="${word// /\\ }"
     if [[ "$word" == *[=./] ]]; then
       open_words+=("$word"); open_docs+=("$word  $doc")
     else
       done_words+=("$word"); done_docs+=("$word  $doc")
     fi
   done
-  (( $#open_words )) && compadd -Q -l -S '' -d open_docs -- $open_words
-  (( $#done_words )) && compadd -Q -l -d done_docs -- $done_words
+  (( $#open_words )) && compadd -l -S '' -d open_docs -- $open_words
+  (( $#done_words )) && compadd -l -d done_docs -- $done_words
 }
 if [[ "$funcstack[1]" == "_mtrain" ]]; then
   _mtrain "$@"

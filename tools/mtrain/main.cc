@@ -12,7 +12,7 @@
 int main(int argc, char** argv) {
   if (argc == 3 && std::string_view(argv[1]) == mtrain::kProbeCommand) mtrain::answer_probe(argv[2]);
   mtrain::Cli cli;
-  CLI::App app("mtrain trains language models from YAML recipes.", "mtrain");
+  CLI::App app("train language models from YAML recipes", "mtrain");
   app.formatter(mtrain::help_formatter());
   app.set_help_flag("-h,--help", "show this help");
   app.set_version_flag("--version", std::string("mtrain ") + MT_VERSION, "show the version");

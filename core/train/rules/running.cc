@@ -62,6 +62,20 @@ constexpr Rule kRules[] = {
      "dataset.chat_template != '' or dataset.template_path != ''",
      "{dataset.format} records are conversations, and the tokenizer {tokenizer.type} brings no chat template",
      "one that comes with mtrain by name, or a file: dataset.template_path", "dataset.chat_template='vicuna'"},
+    {"one-chat-template", "dataset.template_path", "dataset.template_path != ''", "dataset.chat_template == ''",
+     "dataset.chat_template ({dataset.chat_template}) is set too",
+     "chat_template names a template that comes with mtrain, template_path a file of your own",
+     "dataset.template_path=''; dataset.chat_template=''"},
+    {"records-source", "dataset.path", "dataset.type in ['sft', 'preference']", "dataset.path != ''", "no records are named",
+     "e.g. dataset.path=data/chats.jsonl, a file of JSON lines", ""},
+    {"fim-tokens", "dataset.fim.rate", "dataset.fim.rate > 0",
+     "dataset.fim.prefix != '' and dataset.fim.middle != '' and dataset.fim.suffix != ''",
+     "dataset.fim.prefix, dataset.fim.middle and dataset.fim.suffix are not all set",
+     "fill in the middle marks the three parts of a document with special tokens of the tokenizer, e.g. dataset.fim.prefix='<|fim_prefix|>'",
+     "dataset.fim.rate=0"},
+    {"fim-tokenizer", "dataset.fim.rate", "dataset.fim.rate > 0", "tokenizer.type != 'null'",
+     "the tokenizer {tokenizer.type} has no special tokens", "fill in the middle marks the three parts of a document with special tokens",
+     "dataset.fim.rate=0"},
 };
 
 }  // namespace

@@ -91,6 +91,9 @@ TEST_CASE("what is offered where") {
       {"data prepare -t ''", {"hf", "byte"}, {"llama"}},
       {"data prepare --split-on ''", {"lines", "blank-lines"}, {"jsonl"}},
       {"data prepare --format j", {"jsonl"}, {"text"}},
+      {"data prepare --split-on=li", {"--split-on=lines"}, {"--split-on=blank-lines"}},
+      {"data prepare --tokenizer=by", {"--tokenizer=byte"}, {"--tokenizer=hf"}},
+      {"config show tiny --json=", {}, {"--json="}},
       {"data prepare -t hf pa", {"path="}, {}},
       {"data prepare -t hf path=mod", {"path=models/"}, {}},
       {"data pack data/", {"data/notes.txt"}, {}},
@@ -165,7 +168,7 @@ TEST_CASE("the scripts: each is printed; bash completes with the real one") {
         "<with\\ space.yaml >\n");
 }
 
-TEST_CASE("zsh offers what the script adds, with blanks escaped") {
+TEST_CASE("zsh offers what the script adds") {
   if (!installed("zsh")) return;
   Scratch scratch("mtrain-zsh");
   make_project(scratch);
@@ -179,7 +182,7 @@ TEST_CASE("zsh offers what the script adds, with blanks escaped") {
                                         "  local word; for word; do print -rn -- \"<$word$end>\"; done\n"
                                         "}\n"
                                         "source <(mtrain completion zsh)\n"
-                                        "ask() { words=(\"$@\"); CURRENT=$#words; _mtrain; print; }\n"
+                                        "ask() { words=(\"$@\"); CURRENT=$#words; PREFIX=${words[CURRENT]}; _mtrain; print; }\n"
                                         "ask mtrain che\nask mtrain tiny optimizer.l\nask mtrain tiny model.recompute=f\n"
                                         "ask mtrain check tiny optimizer=f\nask mtrain check other/\nask mtrain data inspect data/w\n"
                                         "ask mtrain check with\nask mtrain check 'with\\ s'\n");
@@ -190,8 +193,35 @@ TEST_CASE("zsh offers what the script adds, with blanks escaped") {
         "<optimizer=fast >\n"
         "<other/deep.yaml >\n"
         "<data/web >\n"
-        "<with\\ space.yaml >\n"
-        "<with\\ space.yaml >\n");
+        "<with space.yaml >\n"
+        "<with space.yaml >\n");
+}
+
+TEST_CASE("zsh's line editor quotes what is completed") {
+  if (!installed("zsh")) return;
+  Scratch scratch("mtrain-zsh-editor");
+  make_project(scratch);
+  scratch.write("with space.yaml", tiny_recipe());
+  // Each line is typed with a TAB at its end, then printed by the shell as the words that it became.
+  const std::string out = script_output("zsh -f", scratch,
+                                        "zmodload zsh/zpty\n"
+                                        "zpty z zsh -f -i\n"
+                                        "zpty -w z \"unsetopt zle_bracketed_paste; bindkey -e; autoload -Uz compinit; compinit -u -D; "
+                                        "source <(mtrain completion zsh); PS1='RE''ADY> '\"\n"
+                                        "zpty -r z seen '*READY> *'\n"
+                                        "ask() {\n"
+                                        "  zpty -w -n z \"$1\"$'\\t\\C-aprint -r -- DONE \\C-e'\"$2\"$'\\n'\n"
+                                        "  zpty -r z seen $'*\\nDONE *READY> *'\n"
+                                        "  seen=${seen##*$'\\n'DONE }; print -r -- ${seen%%$'\\r'*}\n"
+                                        "}\n"
+                                        "ask 'mtrain tiny optimizer.l'\nask 'mtrain tiny \\~optimizer.l'\nask \"mtrain tiny '~optimizer.l\"\n"
+                                        "ask 'mtrain check with'\nask 'mtrain data prepare --split-on=li'\n");
+  CHECK(out ==
+        "mtrain tiny optimizer.lr=\n"
+        "mtrain tiny ~optimizer.lr\n"
+        "mtrain tiny ~optimizer.lr\n"
+        "mtrain check with space.yaml\n"
+        "mtrain data prepare --split-on=lines\n");
 }
 
 TEST_CASE("fish completes") {

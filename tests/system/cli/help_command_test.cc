@@ -49,6 +49,7 @@ TEST_CASE("manual pages: one for each command, which roff reads without a compla
   CHECK(page == cli({"help", "--man", "data", "prepare"}).out);
   for (const char* part : {"mtrain\\-data\\-prepare \\- ", "\\fB\\-\\-tokenizer\\fR \\fINAME\\fR", ".SH EXAMPLES\n.nf\n"}) CHECK_MESSAGE(has(page, part), page);
   CHECK(has(slurp(scratch / "man1/mtrain.1"), ".BR mtrain\\-train (1)"));
+  CHECK(has(slurp(scratch / "man1/mtrain.1"), ".SH NAME\nmtrain \\- train language models from YAML recipes\n"));
   if (!fs::exists("/usr/bin/groff")) {
     MESSAGE("groff is not here: pages are not rendered");
     return;

@@ -18,6 +18,9 @@ TEST_CASE("recipes ls says what each is and whether it runs here") {
            "# Wants a length.\nmodel: gpt2\ndataset: mock\ntrain: {steps: ???}\n");
   write_at(scratch / "recipes/planned.yaml", "# Not yet.\n" + tiny_recipe() + "offload: {modules: [core_attn]}\n");
   write_at(scratch / "recipes/optimizer/mine.yaml", "# An option.\nlr: 1\n");
+  const std::string records = "model: {type: llama}\ntokenizer: byte\ntrain: {steps: 1}\ndataset: {type: sft, path: ";
+  write_at(scratch / "recipes/absent.yaml", "# Its data are not here, which takes a description of more than sixty bytes to tell.\n" + records + "chats.jsonl}\n");
+  write_at(scratch / "recipes/there.yaml", records + "open.yaml}\n");
   json rows = json::parse(cli_in(scratch.path(), "recipes ls --json --groups").out);
   std::map<std::string, json> by_name;
   for (const auto& row : rows)
@@ -27,12 +30,27 @@ TEST_CASE("recipes ls says what each is and whether it runs here") {
   CHECK(by_name.at("bad").at("state") == "faulty");
   CHECK(by_name.at("open").at("state") == "incomplete");
   CHECK(by_name.at("open").at("needs").at(0) == "train.steps");
+  CHECK(by_name.at("absent").at("state") == "incomplete");
+  CHECK(by_name.at("absent").at("needs").at(0) == "the file chats.jsonl (dataset.path)");
+  CHECK(by_name.at("there").at("state") == "ready");
   CHECK(by_name.at("planned").at("state") == "not_built");
   CHECK(by_name.at("optimizer/mine").at("description") == "An option.");
   CHECK(by_name.count("quickstart") == 1);
   Outcome text = cli_in(scratch.path(), "recipes ls");
   CHECK(has(text.out, "needs train.steps"));
   CHECK_FALSE(has(text.out, "An option."));
+  // One line each; the states stand in one column.
+  CHECK(std::count(text.out.begin(), text.out.end(), '\n') == std::count_if(rows.begin(), rows.end(), [](const json& row) {
+    return row.at("name").get<std::string>().find('/') == std::string::npos;
+  }));
+  auto column_of = [&](const std::string& name, const std::string& state) {
+    const size_t line = ("\n" + text.out).find("\n" + name + " "), at = text.out.find(state, line);
+    REQUIRE_MESSAGE(at < text.out.find('\n', line), text.out);
+    const std::string before = text.out.substr(line, at - line);
+    return std::count_if(before.begin(), before.end(), [](char c) { return (c & 0xC0) != 0x80; });
+  };
+  CHECK(column_of("good", "ready") == column_of("absent", "needs the file chats.jsonl (dataset.path)"));
+  CHECK(column_of("good", "ready") == column_of("planned", "not built: "));
 }
 
 TEST_CASE("recipes cp and new: a modeline, nothing overwritten, a recipe that is right") {

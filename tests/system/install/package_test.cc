@@ -35,14 +35,34 @@ fs::path packed(const Scratch& scratch, const std::string& kind, const std::stri
   return found[0];
 }
 
+/// Every link of the installed documentation leads to a file or folder of the installation, and its README is the project's.
+void check_links(const fs::path& folder) {
+  int links = 0;
+  for (const auto& entry : fs::recursive_directory_iterator(folder)) {
+    if (entry.path().extension() != ".md") continue;
+    const std::string text = testing::slurp(entry.path());
+    for (size_t at = text.find("]("); at != std::string::npos; at = text.find("](", at + 1)) {
+      const std::string whole = text.substr(at + 2, text.find(')', at) - at - 2), target = whole.substr(0, whole.find('#'));
+      if (target.empty() || target.starts_with("http")) continue;
+      ++links;
+      const fs::path file = entry.path().parent_path() / target;
+      CHECK_MESSAGE(fs::exists(file), entry.path().string(), ": ", target);
+      CHECK_MESSAGE(file.lexically_normal().string().starts_with(folder.string()), entry.path().string(), ": ", target);
+    }
+  }
+  CHECK(links > 50);
+  CHECK(testing::slurp(folder / "README.md") == testing::slurp(MT_SOURCE_DIR "/README.md"));
+}
+
 /// An installed tree has what users of the program and of the library need, and works in an empty folder.
 void check_tree(const fs::path& prefix, const Scratch& scratch) {
   for (const char* part :
        {"bin/mtrain", "lib/libmtrain_core.so", "lib/mtrain/plugins/model_llama.so", "lib/mtrain/plugins/model_llama.json",
         "include/mtrain/plugin/plugin.h", "include/mtrain/plugin/abi_hash.h", "lib/cmake/mtrain/mtrainConfig.cmake",
         "share/mtrain/recipes/quickstart.yaml", "share/mtrain/schemas/recipe.schema.json", "share/mtrain/data/quickstart/corpus.idx",
-        "share/doc/mtrain/README.md", "share/doc/mtrain/data.md", "share/doc/mtrain/examples/slurm.sh", "share/man/man5/mtrain-recipe.5"})
+        "share/doc/mtrain/docs/data.md", "share/doc/mtrain/docs/man/mtrain-recipe.5", "share/doc/mtrain/examples/slurm.sh", "share/man/man5/mtrain-recipe.5"})
     CHECK_MESSAGE(fs::exists(prefix / part), part);
+  check_links(prefix / "share/doc/mtrain");
   const std::string mtrain = (prefix / "bin/mtrain").string();
   CHECK(must({mtrain, "plugins", "ls"}).out.find("unusable") == std::string::npos);
   fs::create_directories(scratch / "empty");

@@ -88,8 +88,30 @@ TEST_CASE("an unknown setting is answered with ours, wherever it is written") {
   CHECK(help_for("optimzer.lr") == "did you mean optimizer.lr?");
   CHECK(has(help_for("training.local_batch_size"), "use train.micro_batch_size"));
   CHECK(has(help_for("deepspeed_config.fp16.enabled"), "use mixed_precision.dtype"));
+  CHECK(has(help_for("wandb.project"), "leave it out: nothing is sent to Weights & Biases"));
   CHECK(has(help_for("lora_r"), "peft.rank; it needs low-rank adapters, not built yet"));
   CHECK(has(help_for("push_to_hub"), "leave it out: "));
+}
+
+TEST_CASE("a family of models is answered with the model that computes it, or with what is lacking") {
+  const std::string folder = "; for trained weights model.init_from=DIR, a Hugging Face folder";
+  for (const auto& [name, wanted] : {std::pair<std::string, std::string>{"mistral", "write llama, which computes mistral" + folder},
+                                     {"Mistral-7B", "write llama, which computes mistral" + folder},
+                                     {"mixtral", "write moe, which computes mixtral" + folder},
+                                     {"LlamaForCausalLM", "write llama" + folder},
+                                     {"llama3", "write llama" + folder},
+                                     {"qwen", "qwen2 is not supported; not built: biases of queries, keys and values"},
+                                     {"qwen3", "qwen3 is not supported; not built: norms of queries and keys"},
+                                     {"gemma", "gemma is not supported; not built: its norms and MLP"},
+                                     {"phi", "phi3 is not supported; not built: its rotary positions"},
+                                     {"lama", "did you mean llama?"},
+                                     {"falcon", ""}}) {
+    ConfigRequest request{.recipe = "r.yaml", .text = cat("model: {type: ", name, "}\ntokenizer: byte\ndataset: mock\ntrain: {steps: 1}\n"), .overrides = {}};
+    Report report;
+    ConfigContainer::load(request, catalog(), report);
+    REQUIRE(report.errors() == 1);
+    CHECK(report.diagnostics().front().help == wanted);
+  }
 }
 
 TEST_CASE("on the command line and by `config explain`, too") {
@@ -98,7 +120,7 @@ TEST_CASE("on the command line and by `config explain`, too") {
       testing::cli({"check", recipe.write("r.yaml", testing::tiny_recipe()), "gradient_accumulation_steps=4"});
   CHECK(outcome.status == 10);
   CHECK_MESSAGE(has(outcome.err, "help: use train.global_batch_size: "), outcome.err);
-  for (const auto& [word, wanted] : {std::pair{"device=cuda", "help: use dist.backend: cpu or cuda"}, {"optimizer=adamw_torch", "help: write +optimizer=adamw (adamw_torch is its name in transformers)"},
+  for (const auto& [word, wanted] : {std::pair{"device=cuda", "help: use dist.backend: cpu or cuda"}, {"optimizer=adamw_torch", "help: write optimizer=adamw (adamw_torch is its name in transformers)"},
                                      {"optimizer.type=adamw_torch", "help: write adamw (adamw_torch is its name in transformers)"}, {"device=gpu", "help: write +device=gpu to add it"}}) {
     outcome = testing::cli({"check", (recipe.path() / "r.yaml").string(), word});
     CHECK(outcome.status == 10);
