@@ -71,6 +71,7 @@ Field& Fields::declare(std::string_view name, FieldTarget target, std::string_vi
   spec.doc = doc;
   spec.bits = described.bits;
   spec.nullable = described.nullable;
+  spec.resume = resume_;
   spec.default_value = write_flow(write_value(described.value, spec));
   for (const auto& field : fields_)
     MT_CHECK(field.spec.path != spec.path, "setting ", spec.path, " is declared twice");

@@ -35,7 +35,14 @@ enum class FieldType : uint8_t {
   tree
 };  // tree: any YAML
 /// What a changed value means for a run that resumes.
-enum class ResumeClass : uint8_t { safe, changes_result, impossible };
+enum class ResumeClass : uint8_t {
+  safe,            // nothing
+  start,           // it counted when the run began, and is passed over
+  coming_steps,    // of a list of steps, those that are still to come change the result
+  changes_result,  // the result changes
+  data,            // refused where the samples or their order change by it: Dataset::identity() says so
+  impossible       // refused
+};
 
 /// One setting, as data: what `check`, the JSON Schema, the docs and completion read. Serialisable
 /// (schema.h).
@@ -147,12 +154,16 @@ class MT_API Fields {
   const std::string& objective() const { return objective_; }
   static constexpr std::string_view kAnyObjective = "any";
 
+  /// The class of the settings declared from here on that do not say their own.
+  void resume(ResumeClass value) { resume_ = value; }
+
   std::deque<Field>& fields() { return fields_; }
   const std::deque<Field>& fields() const { return fields_; }
 
  private:
   Field& declare(std::string_view name, FieldTarget target, std::string_view doc);
   std::string prefix_, objective_;
+  ResumeClass resume_ = ResumeClass::changes_result;
   std::deque<Field> fields_;  // a deque: references stay valid while more are declared
 };
 

@@ -318,8 +318,14 @@ const char* name(ResumeClass resume) {
   switch (resume) {
     case ResumeClass::safe:
       return "safe";
+    case ResumeClass::start:
+      return "start";
+    case ResumeClass::coming_steps:
+      return "coming_steps";
     case ResumeClass::changes_result:
       return "changes_result";
+    case ResumeClass::data:
+      return "data";
     case ResumeClass::impossible:
       return "impossible";
   }

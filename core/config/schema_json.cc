@@ -15,7 +15,8 @@ constexpr int kFormat = 1;  // of the text beside a plugin
 constexpr FieldType kTypes[] = {FieldType::boolean,     FieldType::integer,      FieldType::number,
                                 FieldType::string,      FieldType::integer_list, FieldType::number_list,
                                 FieldType::string_list, FieldType::tree};
-constexpr ResumeClass kResumes[] = {ResumeClass::safe, ResumeClass::changes_result, ResumeClass::impossible};
+constexpr ResumeClass kResumes[] = {ResumeClass::safe,           ResumeClass::start, ResumeClass::coming_steps,
+                                    ResumeClass::changes_result, ResumeClass::data,  ResumeClass::impossible};
 
 Json to_json(const FieldSpec& spec) {
   Json out = {{"path", spec.path}, {"type", name(spec.type)}, {"doc", spec.doc}};

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "mtrain/base/counted.h"
 #include "mtrain/base/error.h"
 #include "mtrain/data/permutation.h"
 
@@ -35,6 +36,10 @@ void GptSource::get(int64_t index, Sample& out) const {
   if (config_.reset_position_ids || config_.reset_attention_mask || config_.eod_mask_loss)
     mark_documents(out);
   for (auto i = static_cast<size_t>(count); i < seq; ++i) out.tokens[i] = 0;  // any id that can be looked up
+}
+
+std::string GptSource::order() const {
+  return cat(counted(index_.num_epochs, "epoch"), index_.last_epoch_apart ? ", the last one shuffled by itself" : "");
 }
 
 /// Puts the first seq_length tokens into out.tokens (the rest of it -1) and the one after them at the end of
@@ -128,6 +133,15 @@ void BlendSource::get(int64_t index, Sample& out) const {
   MT_CHECK(index >= 0 && index < size(), "sample ", index, " of ", size());
   const auto at = static_cast<size_t>(index);
   sources_[static_cast<size_t>(index_.dataset[at])]->get(index_.sample[at], out);
+}
+
+std::string BlendSource::order() const {
+  std::vector<std::string> parts;
+  for (const auto& source : sources_) {
+    parts.push_back(source->order());
+    if (parts.back().empty()) return {};
+  }
+  return join(parts, "; ");
 }
 
 }  // namespace mtrain

@@ -31,6 +31,7 @@ class MT_API GptSource final : public SampleSource {
   GptSource(std::shared_ptr<const IndexedFile> file, GptIndex index, GptSourceConfig config);
   int64_t size() const override { return static_cast<int64_t>(index_.shuffle.size()); }
   void get(int64_t index, Sample& out) const override;
+  std::string order() const override;
   const GptIndex& index() const { return index_; }
 
  private:
@@ -65,6 +66,7 @@ class MT_API BlendSource final : public SampleSource {
   BlendSource(std::vector<std::unique_ptr<SampleSource>> sources, BlendIndex index);
   int64_t size() const override { return static_cast<int64_t>(index_.dataset.size()); }
   void get(int64_t index, Sample& out) const override;
+  std::string order() const override;
 
  private:
   std::vector<std::unique_ptr<SampleSource>> sources_;

@@ -11,6 +11,7 @@
 namespace mtrain {
 
 void PreparedSettings::bind(Fields& f) {
+  f.resume(ResumeClass::data);
   f("path", path, "prepared tokens: the prefix of a .bin/.idx pair").example("data/bible").renamed_from({"data_path"}).input_path();
   f("paths", paths, "several prefixes to blend, instead of path").example("[data/books, data/web]").input_path();
   f("weights", weights, "the share of each of paths; without it they are mixed by their sizes, each sample once")
@@ -22,7 +23,7 @@ void PreparedSettings::bind(Fields& f) {
   f("phases", phases, "order open: other weights for the first samples of the run, phase by phase; then come those of weights")
       .example("[{samples: 64000, weights: [0.9, 0.1]}]")
       .merge_replace();
-  f("any_tokenizer", any_tokenizer, "take pairs that say they were prepared by another tokenizer, too");
+  f("any_tokenizer", any_tokenizer, "take pairs that say they were prepared by another tokenizer, too").resume(ResumeClass::safe);
   f("split", split, "shares of the documents for train, valid and test").example("969,30,1");
   f("valid_path", valid_path, "a pair for validation; then split is not applied").input_path();
   f("valid_paths", valid_paths, "several pairs for validation, blended as paths are, instead of valid_path")

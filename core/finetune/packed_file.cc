@@ -72,7 +72,7 @@ void write_packed(const fs::path& prefix, const ExampleStore& examples, const Pa
     learnt.end_document();
     sums.end_pack(static_cast<int64_t>(packs[p].size()));
   }
-  const nlohmann::ordered_json manifest = {{"format", kFormat},
+  nlohmann::ordered_json manifest = {{"format", kFormat},
                                            {"version", kVersion},
                                            {"tokenizer", origin.tokenizer},
                                            {"encoding", origin.encoding},
@@ -85,6 +85,7 @@ void write_packed(const fs::path& prefix, const ExampleStore& examples, const Pa
                                            {"learnt", learnt_ids},
                                            {"ids_crc32c", sums.ids},
                                            {"learnt_crc32c", sums.learnt}};
+  if (!origin.settings.empty()) manifest["settings"] = origin.settings;
   learnt.finish();
   write_file_atomic(manifest_path(prefix), manifest.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n",
                     "packed");
@@ -94,6 +95,7 @@ void write_packed(const fs::path& prefix, const ExampleStore& examples, const Pa
 /// The manifest's members, each with its type.
 struct PackedFile::Manifest {
   std::string tokenizer, encoding, source, source_sha256;
+  std::map<std::string, std::string> settings;  // empty in files of older versions
   int64_t seq_length = 0, packs = 0, records = 0, tokens = 0, learnt = 0, ids_crc32c = 0, learnt_crc32c = 0;
 
   Manifest(const fs::path& path, const std::string& text, const std::string& hint) {
@@ -126,10 +128,29 @@ struct PackedFile::Manifest {
     read("tokenizer", tokenizer), read("encoding", encoding), read("source", source), read("source_sha256", source_sha256);
     read("seq_length", seq_length), read("packs", packs), read("records", records), read("tokens", tokens);
     read("learnt", learnt), read("ids_crc32c", ids_crc32c), read("learnt_crc32c", learnt_crc32c);
+    if (!json.contains("settings")) return;
+    try {
+      settings = json["settings"].get<std::map<std::string, std::string>>();
+    } catch (const nlohmann::json::exception&) {
+      throw Error(ErrorClass::data, cat(printable(path.string()), ": settings is of another type, wanted texts by name"), hint);
+    }
   }
 };
 
 namespace {
+
+/// What the recipe sets is what was packed.
+void check_settings(const std::string& name, const std::map<std::string, std::string>& packed, const PackedOrigin& wanted, const std::string& remedy) {
+  for (const auto& [setting, value] : wanted.settings) {
+    const auto was = packed.find(setting);
+    const bool known = was != packed.end();
+    if (known && was->second == value) continue;
+    throw Error(ErrorClass::config,
+                cat("dataset.", setting, " is ", printable(value), ", and ", name,
+                    known ? cat(" was packed with ", printable(was->second)) : std::string(" does not record what it was packed with")),
+                cat("leave dataset.", setting, " out, which takes the packs as they are, or ", remedy));
+  }
+}
 
 /// `prefix`, once all of its files are there.
 const fs::path& complete(const fs::path& prefix) {
@@ -164,6 +185,7 @@ PackedFile::Manifest PackedFile::read_manifest(const PackedOrigin& wanted) {
   MT_USER_CHECK(out.seq_length == wanted.seq_length, ErrorClass::config,
                 cat(name, " was packed for samples of ", out.seq_length, " tokens, and model.seq_length is ", wanted.seq_length),
                 cat("set model.seq_length=", out.seq_length, ", or ", again(prefix_), " --seq-length ", wanted.seq_length));
+  check_settings(name, out.settings, wanted, again(prefix_));
   std::error_code ignored;
   if (fs::is_regular_file(out.source, ignored)) {
     const std::string now = record_digest(out.source);

@@ -9,6 +9,7 @@
 // there has its other files.
 #pragma once
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -24,6 +25,9 @@ struct PackedOrigin {
   std::string tokenizer, encoding;  // identities: of Tokenizer, of ExampleEncoder
   int64_t vocab_size = 0;           // of the tokenizer
   int64_t seq_length = 0;           // places of a sample
+  /// Settings of the dataset that decide what is packed, by name, as texts. A writer's are those that counted; a reader's are those
+  /// that its recipe sets to something else than the default.
+  std::map<std::string, std::string> settings;
   fs::path source;                  // the records
   std::string source_sha256;        // of them
 };
@@ -40,8 +44,8 @@ MT_API void write_packed(const fs::path& prefix, const ExampleStore& examples, c
 /// Packs, mapped read-only and checked in full when opened. Immutable: const members are safe from any thread.
 class MT_API PackedFile {
  public:
-  /// `wanted`: what the reader would pack with; its source is not looked at. Error(config) where tokenizer, encoding or length
-  /// of samples were others; Error(data) naming the file and the place of what is damaged, and for a source that lies where it
+  /// `wanted`: what the reader would pack with; its source is not looked at. Error(config) where tokenizer, encoding, length
+  /// of samples or one of its settings were others, or a setting is not recorded; Error(data) naming the file and the place of what is damaged, and for a source that lies where it
   /// was and has changed since.
   PackedFile(const fs::path& prefix, const PackedOrigin& wanted);
   int64_t size() const { return ids_.num_documents(); }

@@ -1,9 +1,11 @@
 #include "mtrain/finetune/packed_source.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 #include "mtrain/base/error.h"
+#include "mtrain/base/text.h"
 #include "mtrain/data/permutation.h"
 
 namespace mtrain::finetune {
@@ -44,6 +46,12 @@ void lay_padding(size_t at, int32_t pad_id, Sample& out) {
   std::fill(out.tokens.begin() + offset, out.tokens.end(), pad_id);
   std::fill(out.targets.begin() + offset, out.targets.end(), kIgnoredTarget);
   std::iota(out.positions.begin() + offset, out.positions.end(), 0);
+}
+
+std::string epochs_text(int64_t samples, int64_t per_epoch) {
+  std::string text = shortest(std::round(100 * static_cast<double>(samples) / static_cast<double>(per_epoch)) / 100);
+  if (text.ends_with(".0")) text.resize(text.size() - 2);
+  return cat(text, text == "1" ? " epoch" : " epochs");
 }
 
 int64_t SampleOrder::size(int64_t count) const {

@@ -43,6 +43,9 @@ struct MT_API SampleOrder {
   int64_t item(int64_t index, int64_t count) const;
 };
 
+/// Samples as passes over `per_epoch` of them, to the nearest hundredth: "1 epoch", "1.67 epochs".
+MT_API std::string epochs_text(int64_t samples, int64_t per_epoch);
+
 class MT_API PackedSource final : public SampleSource {
  public:
   /// REQUIRES: every pack fits a sample of seq_length; there is at least one.

@@ -128,6 +128,18 @@ class FileLoader {
   ExampleStore store_;
 };
 
+/// What decides which tokens stand in which pack, but for what ExampleEncoder::identity() says.
+std::map<std::string, std::string> settings_of_packs(const SftSettings& s) {
+  constexpr size_t kMostText = 1 << 16;
+  return {{"columns", brief(s.records.columns, kMostText)},
+          {"format", s.format},
+          {"on_bad", s.records.on_bad},
+          {"packed_length", cat(s.packed_length)},
+          {"prompt", s.records.prompt},
+          {"roles", brief(s.records.roles, kMostText)},
+          {"too_long", s.too_long}};
+}
+
 }  // namespace
 
 std::string SftFile::summary() const {
@@ -180,11 +192,22 @@ fs::path record_path(const std::string& path, const DatasetContext& context) {
   return fs::path(path).is_absolute() ? fs::path(path) : context.base_directory / path;
 }
 
-PackedOrigin packed_origin(const ExampleEncoder& encoder, const DatasetContext& context) {
+std::map<std::string, std::string> packed_settings(const SftSettings& settings, const SftFile& file, int64_t seq_length) {
+  auto out = settings_of_packs(settings);
+  out["format"] = file.format;
+  out["packed_length"] = cat(settings.packed_length > 0 ? settings.packed_length : seq_length);
+  return out;
+}
+
+PackedOrigin packed_origin(const SftSettings& settings, const ExampleEncoder& encoder, const DatasetContext& context) {
+  std::map<std::string, std::string> said = settings_of_packs(settings);
+  const auto defaults = settings_of_packs({});
+  std::erase_if(said, [&](const auto& entry) { return defaults.at(entry.first) == entry.second; });
   return {.tokenizer = context.tokenizer->identity(),
           .encoding = encoder.identity(),
           .vocab_size = context.tokenizer->vocab_size(),
           .seq_length = context.seq_length,
+          .settings = std::move(said),
           .source = {},
           .source_sha256 = {}};
 }

@@ -1,6 +1,7 @@
 // The data of supervised fine-tuning: settings, files read and encoded, what was left out, and what packing makes of it. The sft
 // plugin and `mtrain data` share it.
 #pragma once
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -69,8 +70,10 @@ MT_API SftFile load_sft_file(const fs::path& path, const SftSettings& settings, 
 MT_API ExampleEncoder make_encoder(const SftSettings& settings, const DatasetContext& context);
 /// `path` as the recipe means it.
 MT_API fs::path record_path(const std::string& path, const DatasetContext& context);
-/// What a dataset of these settings packs with; less the source.
-MT_API PackedOrigin packed_origin(const ExampleEncoder& encoder, const DatasetContext& context);
+/// What a dataset of these settings packs with, of the settings those that are not at their defaults; less the source.
+MT_API PackedOrigin packed_origin(const SftSettings& settings, const ExampleEncoder& encoder, const DatasetContext& context);
+/// All settings that decided what the packs of a file are, as PackedOrigin::settings has them.
+MT_API std::map<std::string, std::string> packed_settings(const SftSettings& settings, const SftFile& file, int64_t seq_length);
 /// The examples of a share "90,10,0" of `count`: which they are does not depend on the seed, only on their number. `what` they are
 /// called in an error.
 MT_API std::vector<int32_t> share_of_examples(const std::string& split, Split which, int64_t count, const std::string& file,

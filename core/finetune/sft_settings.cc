@@ -28,6 +28,7 @@ constexpr std::initializer_list<const char*> kFields = {
 }  // namespace
 
 void RecordSettings::bind(Fields& f) {
+  f.resume(ResumeClass::data);
   f("path", path, "records: a file of JSON lines, or of one JSON list; of sft also the prefix that data pack wrote to")
       .example("data/chats.jsonl")
       .input_path();
@@ -51,7 +52,7 @@ void RecordSettings::bind(Fields& f) {
   f("prompt", prompt, "alpaca without chat_template and template_path: the text before an answer; empty: Stanford's")
       .example("\"{instruction}\\n{input}\\n\"");
   f("on_bad", on_bad, "at a record that cannot be read or rendered").one_of({"fail", "skip"});
-  f("max_bad", max_bad, "more such records than this are an error").min(0);
+  f("max_bad", max_bad, "more such records than this are an error").min(0).resume(ResumeClass::safe);
 }
 
 FormatOptions RecordSettings::format_options() const {

@@ -26,6 +26,7 @@ void DecoderSettings::bind(Fields& f) {
       .renamed_from({"rms_norm_eps", "layernorm_epsilon"});
   f("init_std", init_std, "standard deviation of start weights")
       .min(0)
+      .resume(start)
       .renamed_from({"init_method_std", "initializer_range"});
   f("tie_embeddings", tie_embeddings, "the head uses the embedding's matrix")
       .resume(impossible)

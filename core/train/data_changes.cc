@@ -10,7 +10,8 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr size_t kShownBytes = 80;
+constexpr size_t kShownBytes = 80, kShownLines = 6;
+constexpr const char* kFiles = "files";
 
 /// `text` around the offset where it begins to differ from another.
 std::string around(const std::string& text, size_t offset) {
@@ -54,6 +55,13 @@ bool compare_records(const Json& before, const Json& now, const std::string& pat
   return false;
 }
 
+/// What decides a value of a dataset's identity.
+std::string setting_of(const std::string& path) {
+  for (const auto& [key, setting] : {std::pair{"seed", "rng.seed"}, {"seq_length", "model.seq_length"}, {"dataset", "dataset.type"}})
+    if (path == key) return setting;
+  return printable(path);
+}
+
 /// Values of both sides, each of which may be absent.
 void compare(const Json* before, const Json* now, const std::string& path, std::vector<std::string>& out) {
   if (before && now && *before == *now) return;
@@ -74,7 +82,15 @@ void compare(const Json* before, const Json* now, const std::string& path, std::
     if (!value) return std::string("absent");
     return value->is_string() ? value->get<std::string>() : value->dump(-1, ' ', false, Json::error_handler_t::replace);
   };
-  out.push_back(cat(printable(path), path.empty() ? "" : ": ", text_change(text(before), text(now))));
+  out.push_back(cat(setting_of(path), path.empty() ? "" : ": ", text_change(text(before), text(now))));
+}
+
+std::vector<std::string> shortened(std::vector<std::string> lines, size_t limit) {
+  if (lines.size() <= limit) return lines;
+  const size_t more = lines.size() - limit;
+  lines.resize(limit);
+  lines.push_back(cat("and ", more, " more"));
+  return lines;
 }
 
 }  // namespace
@@ -85,12 +101,15 @@ std::vector<std::string> data_changes(const std::string& before, const std::stri
   std::vector<std::string> out;
   if (!old_data.is_discarded() && !new_data.is_discarded()) compare(&old_data, &new_data, "", out);
   if (out.empty()) out.push_back(text_change(before, now));  // no JSON, or the same values written in another way
-  if (out.size() > limit) {
-    const size_t more = out.size() - limit;
-    out.resize(limit);
-    out.push_back(cat("and ", more, " more"));
-  }
-  return out;
+  return shortened(std::move(out), limit);
+}
+
+std::vector<std::string> data_file_changes(const std::string& before, const std::string& now) {
+  const Json old_data = Json::parse(before, nullptr, false), new_data = Json::parse(now, nullptr, false);
+  std::vector<std::string> out;
+  if (old_data.is_object() && new_data.is_object() && old_data.contains(kFiles) && new_data.contains(kFiles))
+    compare(&old_data[kFiles], &new_data[kFiles], kFiles, out);
+  return shortened(std::move(out), kShownLines);
 }
 
 }  // namespace mtrain

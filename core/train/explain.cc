@@ -129,7 +129,10 @@ std::string section_text(const Node& explained) {
 std::string setting_text(const Node& setting) {
   static const std::pair<const char*, const char*> kResume[] = {
       {"safe", "may change when a run continues"},
-      {"changes_result", "changing it when a run continues changes the result"},
+      {"start", "counts when a run begins; changing it when the run continues changes nothing"},
+      {"coming_steps", "changing it when a run continues changes the result of the steps that are still to come"},
+      {"changes_result", "changing it when a run continues changes the result from there on"},
+      {"data", "cannot change when a run continues, where the samples or their order change by it"},
       {"impossible", "cannot change when a run continues"}};
   std::string out;
   auto line = [&](const char* what, const std::string& text) {

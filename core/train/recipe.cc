@@ -7,6 +7,7 @@
 #include "mtrain/base/checked.h"
 #include "mtrain/base/error.h"
 #include "mtrain/checkpoint/hf_dir.h"
+#include "mtrain/config/yaml_load.h"
 #include "mtrain/plugin/sidecar.h"
 #include "mtrain/train/foreign_names.h"
 #include "mtrain/train/hf_config.h"
@@ -73,21 +74,51 @@ Location place_of_key(const SourcePtr& file, const std::string& key) {
   return locate(file, at);
 }
 
-// What config.json of model.init_from says becomes the value of settings that the recipe leaves alone; one
+/// What the recipe of a saved run says of its model, for the model of the recipe. Settings that leave shapes and meaning of the weights
+/// alone are those that the recipe may set to something else.
+std::vector<HfSetting> settings_of_run(const Recipe& recipe, const SchemaCatalog& catalog, const Source& saved) {
+  const Node theirs = parse_yaml(saved.text(), saved.name());
+  const Node& ours = recipe.config.root();
+  std::vector<HfSetting> out;
+  auto add = [&](const std::string& path, bool may_differ) {
+    const Node *there = theirs.find(path), *here = ours.find(path);
+    if (!there || !here || brief(*there) == brief(*here)) return;
+    const bool computed = brief(*there) == "0" || brief(*here) == "0";  // such as kv_heads: what it stands for may be equal
+    out.push_back({.path = path, .theirs = path, .value = *there, .training = may_differ || computed});
+  };
+  constexpr const char* kType = "model.type";
+  add(kType, false);
+  if (!out.empty()) return out;
+  for (const Schema* owner : catalog.owners("model", ours.find(kType)->as_text()))
+    for (const FieldSpec& spec : owner->fields) {
+      const bool fixed = spec.resume == ResumeClass::impossible;
+      if (fixed || (owner != catalog.section("model") && spec.resume == ResumeClass::changes_result)) add("model." + spec.path, !fixed);
+    }
+  return out;
+}
+
+/// What says which model the weights of model.init_from belong to.
+SourcePtr description_of_weights(const Recipe& recipe, const fs::path& folder) {
+  return with_path_origins(recipe.inputs, [&] {
+    if (is_saved_run(folder)) return std::make_shared<const Source>(SourceKind::file, folder.string(), read_saved_config(folder).resolved);
+    return std::make_shared<const Source>(SourceKind::file, (folder / "config.json").string(), HfDir(folder).config_text());
+  });
+}
+
+// What is known of the weights of model.init_from becomes the value of settings that the recipe leaves alone; one
 // that the recipe sets to something else is an error there, but for settings that only training uses. What the model plugin does
 // not compute is an error, or a warning where only training would use it.
-void apply_hf_settings(ConfigRequest request, const SchemaCatalog& catalog, const PluginHost& plugins, Recipe& recipe) {
+void apply_weight_settings(ConfigRequest request, const SchemaCatalog& catalog, const PluginHost& plugins, Recipe& recipe) {
   const Node* from = recipe.config.root().find("model.init_from");
   const Node* type = recipe.config.root().find("model.type");
   if (!from || from->as_text().empty() || !type) return;
   fs::path folder = recipe.resolve(from->as_text());
-  if (is_saved_run(folder)) return;
-  const std::string name = (folder / "config.json").string();
   Report differing;
   try {
-    const auto file = std::make_shared<const Source>(
-        SourceKind::file, name, with_path_origins(recipe.inputs, [&] { return HfDir(folder).config_text(); }));
-    const HfFolderConfig config = read_folder(recipe, catalog, *file);
+    const SourcePtr file = description_of_weights(recipe, folder);
+    const std::string& name = file->name();
+    const HfFolderConfig config =
+        is_saved_run(folder) ? HfFolderConfig{settings_of_run(recipe, catalog, *file), {}, {}} : read_folder(recipe, catalog, *file);
     for (const auto& refusal : config.refused)
       differing.error("hf-config", "model.init_from", place_of_key(file, refusal.key), refusal.what).fix(refusal.fix);
     if (!config.dropouts.empty())
@@ -104,7 +135,7 @@ void apply_hf_settings(ConfigRequest request, const SchemaCatalog& catalog, cons
       else if (!setting.training && brief(*ours) != brief(setting.value) &&
                !(ours->is_scalar() && same_number(*ours, setting.value)))
         differing
-            .error("hf-config", setting.path, ours->loc(),
+            .error("init-from", setting.path, ours->loc(),
                    cat(brief(*ours), " differs from ", name,
                        setting.omitted ? cat(", which omits ", setting.theirs, ": its default in transformers is ")
                                        : cat(", where ", setting.theirs, " is "),
@@ -281,7 +312,7 @@ Recipe read_recipe(const RecipeRequest& wanted, const PluginHost& plugins) {
   load_config(request, catalog, plugins, recipe);
   if (!recipe.config.root().is_map()) return recipe;
   const Cluster cluster = apply_ranks(request, wanted, catalog, plugins, *asked, recipe);
-  apply_hf_settings(request, catalog, plugins, recipe);
+  apply_weight_settings(request, catalog, plugins, recipe);
   read_settings(recipe.config, recipe.settings);
   check_rules(recipe.config, catalog, cluster, recipe.report);
   recipe.config.add_shadows(recipe.report);

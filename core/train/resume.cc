@@ -13,16 +13,22 @@
 namespace mtrain {
 namespace {
 
-// The changes of one class, as lines of a report.
+constexpr const char* kSteps = "train.steps";
+
+// The changes of each class, as lines of a report.
 struct Changes {
-  std::vector<std::string> impossible, changes_result;
+  std::vector<std::string> impossible, changes_result, start;
+  std::vector<std::string> data, data_paths;  // of the section dataset; those that name files to read are data_paths
+  std::vector<std::string> shared_data;       // of other sections
+  std::string advice;
 };
 
-ResumeClass resume_class(const SchemaCatalog& catalog, const std::string& path,
-                         const ConfigContainer& config) {
+const FieldSpec* spec_at(const SchemaCatalog& catalog, const std::string& path, const ConfigContainer& config) {
   auto settings = catalog.settings_at(path, config.type_of(path.substr(0, path.find('.'))));
-  return settings.empty() ? ResumeClass::changes_result : settings.front()->resume;
+  return settings.empty() ? nullptr : settings.front();
 }
+
+ResumeClass resume_class(const FieldSpec* spec) { return spec ? spec->resume : ResumeClass::changes_result; }
 
 std::string describe(const Difference& d, const std::map<std::string, std::string>& origins) {
   std::string before = d.before ? brief(*d.before) : "absent";
@@ -32,18 +38,73 @@ std::string describe(const Difference& d, const std::map<std::string, std::strin
              who == origins.end() ? "" : "; before: " + who->second, ")");
 }
 
+/// The steps of a list that come after `step`.
+std::vector<int64_t> coming(const Node* list, int64_t step) {
+  std::vector<int64_t> out;
+  if (list && list->is_list())
+    for (const Node& item : list->items())
+      if (item.is(NodeKind::integer) && item.as_int() > step) out.push_back(item.as_int());
+  return out;
+}
+
+/// `step`: the last one that the run has made.
 Changes compare(const Recipe& now, const SchemaCatalog& catalog, const Recipe& before,
-                const std::map<std::string, std::string>& origins) {
+                const std::map<std::string, std::string>& origins, int64_t step) {
+  using enum ResumeClass;
   Changes out;
   for (const auto& d : differences(before.config.root(), now.config.root())) {
     // A setting that is no more cannot have been changed by the user.
     if (!d.after || (!d.before && !d.after->is_scalar())) continue;
     if (same_input(before.inputs, now.inputs, d.path)) continue;
-    ResumeClass resume = d.before ? resume_class(catalog, d.path, now.config) : ResumeClass::changes_result;
-    if (resume == ResumeClass::impossible) out.impossible.push_back(describe(d, origins));
-    if (resume == ResumeClass::changes_result) out.changes_result.push_back(describe(d, origins));
+    const FieldSpec* spec = d.before ? spec_at(catalog, d.path, now.config) : nullptr;
+    const ResumeClass resume = resume_class(spec);
+    const bool of_dataset = d.path.starts_with("dataset.");
+    if (resume == safe || (resume == coming_steps && coming(d.before, step) == coming(d.after, step))) continue;
+    auto& lines = resume == impossible ? out.impossible
+                  : resume == start    ? out.start
+                  : resume != data     ? out.changes_result
+                  : !of_dataset        ? out.shared_data
+                  : spec->input_path   ? out.data_paths
+                                       : out.data;
+    lines.push_back(describe(d, origins));
   }
   return out;
+}
+
+void add(std::vector<std::string>& lines, const std::vector<std::string>& more) { lines.insert(lines.end(), more.begin(), more.end()); }
+
+/// Settings of the data are refused where the samples that were read would be others. One of another section may change something
+/// else as well. `later`: those that are still to come are others.
+void judge_data(const std::string& before, const std::string& now, bool later, Changes& changes) {
+  if (before == now) {
+    add(changes.changes_result, changes.shared_data);
+    return later ? add(changes.changes_result, changes.data) : void();
+  }
+  std::vector<std::string> reasons = changes.shared_data;
+  add(reasons, changes.data);
+  if (const auto files = data_file_changes(before, now); !files.empty()) add(reasons, changes.data_paths.empty() ? files : changes.data_paths);
+  add(changes.impossible, reasons.empty() ? data_changes(before, now) : reasons);
+}
+
+/// The order of the samples that were read is as it was, or the settings that changed it are refused.
+void judge_order(const CheckpointMeta& before, const CheckpointMeta& now, const Recipe& old, const Recipe& recipe,
+                 const std::map<std::string, std::string>& origins, Changes& changes) {
+  const bool reads_on = before.state.consumed_samples > 0 && before.state.step < recipe.settings.train.steps;
+  if (!reads_on || before.data != now.data || before.order.empty() || before.order == now.order) return;
+  const std::string why = cat("dataset.order=megatron would put all samples in another order, as it does for each number of epochs: the run began with ",
+                              before.order, ", this is ", now.order);
+  const Node* epochs = recipe.config.composition().tree.find("train.epochs");
+  size_t told = 0;
+  for (const auto& d : differences(old.config.root(), recipe.config.root()))
+    for (const char* length : {kSteps, "train.global_batch_size", "train.micro_batch_size", "train.batch_schedule"}) {
+      if (!d.after || d.path != length) continue;
+      const bool counted = length == kSteps && epochs && epochs->loc().text() == d.after->loc().text();
+      changes.impossible.push_back(cat(counted ? cat("train.epochs=", brief(*epochs), " makes ") : "", describe(d, origins)));
+      ++told;
+    }
+  if (told == 0) return changes.impossible.push_back(why);
+  changes.impossible.back() += cat("\n    ", why);
+  changes.advice = "; a run with dataset.order=open can become longer or shorter";
 }
 
 [[noreturn]] void refuse_arithmetic(const std::string& checkpoint, const std::string& before, const std::string& here) {
@@ -70,11 +131,15 @@ void check_resume(const Recipe& recipe, const PluginHost& plugins, const Checkpo
   Recipe old = recipe_from_text(before.config, where, before.directory, {}, plugins);
   SavedConfig saved;
   if (before.saved != "{}") saved = saved_config_from_json(before.saved, where);
-  Changes changes = compare(recipe, schema_catalog(plugins), old, origins_of(saved));
+  const SavedConfig now_saved = saved_config_from_json(now.saved, "this run");
+  const auto origins = origins_of(saved);
+  Changes changes = compare(recipe, schema_catalog(plugins), old, origins, before.state.step);
   if (before.tokenizer != now.tokenizer)
     changes.impossible.push_back(cat("tokenizer: ", before.tokenizer, " -> ", now.tokenizer));
-  for (const std::string& change : data_changes(before.data, now.data)) changes.impossible.push_back(cat("data: ", change));
-  const std::string arithmetic = identity_of(saved).arithmetic, here = identity_of(saved_config_from_json(now.saved, "this run")).arithmetic;
+  const std::string whole = identity_of(saved).data, whole_now = identity_of(now_saved).data;
+  judge_data(before.data, now.data, !whole.empty() && whole != whole_now, changes);
+  judge_order(before, now, old, recipe, origins, changes);
+  const std::string arithmetic = identity_of(saved).arithmetic, here = identity_of(now_saved).arithmetic;
   // The checkpoint has rank 0's arithmetic, which other machines of the job need not share.
   if (!quiet && !arithmetic.empty() && arithmetic != here) {
     if (recipe.settings.run.deterministic) refuse_arithmetic(checkpoint, arithmetic, here);
@@ -82,14 +147,14 @@ void check_resume(const Recipe& recipe, const PluginHost& plugins, const Checkpo
   }
   if (!changes.impossible.empty())
     throw Error(ErrorClass::checkpoint, cat(checkpoint, " cannot be continued by this recipe:", lines(changes.impossible)),
-                cat("undo ", changes.impossible.size() == 1 ? "this change" : "these changes", ", or start a new run: run.dir=ANOTHER/FOLDER"));
+                cat("undo ", changes.impossible.size() == 1 ? "this change" : "these changes", ", or start a new run: run.dir=ANOTHER/FOLDER", changes.advice));
   if (quiet) return;
   if (!changes.changes_result.empty())
     log_warn("resuming with other settings, which changes the result:", lines(changes.changes_result));
-  if (before.saved != "{}" && now.saved != "{}")
-    for (const std::string& change : changed_programs(saved, saved_config_from_json(now.saved, where))) log_warn("resuming with ", change);
-  if (before.state.seed != now.state.seed)
-    log_warn("resuming with another seed: data order and dropout change");
+  if (!changes.start.empty())
+    log_warn("settings that count when a run begins have other values, which changes nothing:", lines(changes.start));
+  if (before.saved != "{}")
+    for (const std::string& change : changed_programs(saved, now_saved)) log_warn("resuming with ", change);
 }
 
 bool continues_run(const Recipe& recipe) {
@@ -114,7 +179,7 @@ std::vector<std::string> changes_of_run(const Recipe& recipe, const PluginHost& 
   for (const auto& d : differences(before.config.root(), recipe.config.root())) {
     if (!d.after || (!d.before && !d.after->is_scalar())) continue;
     if (same_input(before.inputs, recipe.inputs, d.path)) continue;
-    const ResumeClass resume = d.before ? resume_class(catalog, d.path, recipe.config) : ResumeClass::changes_result;
+    const ResumeClass resume = resume_class(d.before ? spec_at(catalog, d.path, recipe.config) : nullptr);
     if (resume != ResumeClass::safe || is_exact(d.path)) out.push_back(describe(d, origins));
   }
   return out;

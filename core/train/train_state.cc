@@ -23,6 +23,7 @@ std::string to_json(const CheckpointMeta& m) {
               {"name", m.name},
               {"directory", m.directory},
               {"data", m.data},
+              {"order", m.order},
               {"tokenizer", m.tokenizer},
               {"version", m.version},
               {"run", json::parse(m.saved.empty() ? "{}" : m.saved)}}
@@ -46,6 +47,7 @@ CheckpointMeta meta_from_json(const std::string& text, const std::string& where)
     m.name = j.at("name").get<std::string>();
     m.directory = j.at("directory").get<std::string>();
     m.data = j.at("data").get<std::string>();
+    m.order = j.value("order", "");
     m.tokenizer = j.at("tokenizer").get<std::string>();
     m.version = j.at("version").get<std::string>();
     m.saved = j.contains("run") ? j.at("run").dump() : "{}";

@@ -400,41 +400,14 @@ bool Trainer::update(const StepLoss& loss, double grad_norm, double lr) {
     skips_ = 0;
   } else if (!scaler_.can_fall() || !std::isfinite(loss.loss_sum)) {
     skip_or_stop(loss, grad_norm);
+  } else {
+    event(cat("step ", state_.step + 1, ": update skipped, gradients were not finite (loss scale ", scaler_.scale(), ")"));
   }
   scaler_.update(finite);
   state_.loss_scale = scaler_.scale();
   state_.good_steps = scaler_.good_steps();
   state_.bad_steps = scaler_.bad_steps();
   return finite && small;
-}
-
-void Trainer::skip_large(double grad_norm) {
-  const Settings& s = recipe_.settings;
-  if (skips_++ < s.train.max_skips) return;
-  end_save();
-  throw Error(ErrorClass::numeric,
-              cat("the gradient norm ", grad_norm, " at step ", state_.step + 1, " is above optimizer.skip_grad_norm=",
-                  *s.optimizer.skip_grad_norm, ", and the ", s.train.max_skips,
-                  " updates before it were skipped, too: train.max_skips allows no more"),
-              cat("lower optimizer.lr, or raise optimizer.skip_grad_norm or train.max_skips; ", newest_saved()));
-}
-
-void Trainer::skip_or_stop(const StepLoss& loss, double grad_norm) {
-  const Settings& s = recipe_.settings;
-  const bool skips = s.train.on_nonfinite == "skip", loss_is_finite = std::isfinite(loss.loss_sum);
-  const std::string what = cat("not a finite ", loss_is_finite ? "gradient norm " : "loss ", loss_is_finite ? grad_norm : loss.mean(),
-                               " at step ", state_.step + 1, " (samples ", state_.consumed_samples, " to ",
-                               state_.consumed_samples + batch_now() - 1, ")");
-  if (skips && skips_ < s.train.max_skips) {
-    ++skips_;
-    return event(cat("warning: ", what, "; skipped"));
-  }
-  end_save();
-  throw Error(ErrorClass::numeric,
-              skips ? cat(what, ", and the ", counted(skips_, "update"), " before it ", skips_ == 1 ? "was" : "were", " skipped for the same: train.max_skips allows no more")
-                    : cat(what, "; nothing was updated"),
-              cat("lower optimizer.lr, raise scheduler.warmup_steps, ",
-                  skips ? "or look at those samples; " : "look at those samples, or set train.on_nonfinite=skip; ", newest_saved()));
 }
 
 std::optional<EvalMetrics> Trainer::evaluate() {

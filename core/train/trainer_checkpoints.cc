@@ -143,6 +143,7 @@ CheckpointMeta Trainer::meta(int64_t consumed) const {
           .name = recipe_.name,
           .directory = recipe_.directory.string(),
           .data = dataset_->identity_until(consumed),
+          .order = train_source_->order(),
           .tokenizer = session_.tokenizer->identity(),
           .version = MT_VERSION,
           .saved = to_json(saved_)};

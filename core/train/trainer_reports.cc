@@ -1,7 +1,9 @@
-// What the trainer reports of some steps: traces of kernels, and memory.
+// What the trainer reports of some steps: updates that are skipped, traces of kernels, and memory.
 #include <algorithm>
+#include <cmath>
 #include <exception>
 
+#include "mtrain/base/counted.h"
 #include "mtrain/base/log.h"
 #include "mtrain/train/profiling.h"
 #include "mtrain/train/trainer.h"
@@ -38,6 +40,36 @@ void Trainer::report_memory() {
   event(cat("memory after step ", state_.step, ": ", human_bytes(memory.in_use()), " in use, ", human_bytes(memory.peak()),
             " at the peak (", memory.at_peak().text(), "), ", human_bytes(memory.peak_reserved()), " taken from the system, ",
             human_bytes(info_.planned_bytes), " planned"));
+}
+
+void Trainer::skip_large(double grad_norm) {
+  const Settings& s = recipe_.settings;
+  if (skips_++ < s.train.max_skips)
+    return event(cat("step ", state_.step + 1, ": update skipped, the gradient norm ", grad_norm, " is above optimizer.skip_grad_norm"));
+  end_save();
+  throw Error(ErrorClass::numeric,
+              cat("the gradient norm ", grad_norm, " at step ", state_.step + 1, " is above optimizer.skip_grad_norm=",
+                  *s.optimizer.skip_grad_norm, ", and the ", s.train.max_skips,
+                  " updates before it were skipped, too: train.max_skips allows no more"),
+              cat("lower optimizer.lr, or raise optimizer.skip_grad_norm or train.max_skips; ", newest_saved()));
+}
+
+void Trainer::skip_or_stop(const StepLoss& loss, double grad_norm) {
+  const Settings& s = recipe_.settings;
+  const bool skips = s.train.on_nonfinite == "skip", loss_is_finite = std::isfinite(loss.loss_sum);
+  const std::string what = cat("not a finite ", loss_is_finite ? "gradient norm " : "loss ", loss_is_finite ? grad_norm : loss.mean(),
+                               " at step ", state_.step + 1, " (samples ", state_.consumed_samples, " to ",
+                               state_.consumed_samples + batch_now() - 1, ")");
+  if (skips && skips_ < s.train.max_skips) {
+    ++skips_;
+    return event(cat("warning: ", what, ": update skipped"));
+  }
+  end_save();
+  throw Error(ErrorClass::numeric,
+              skips ? cat(what, ", and the ", counted(skips_, "update"), " before it ", skips_ == 1 ? "was" : "were", " skipped for the same: train.max_skips allows no more")
+                    : cat(what, "; nothing was updated"),
+              cat("lower optimizer.lr, raise scheduler.warmup_steps, ",
+                  skips ? "or look at those samples; " : "look at those samples, or set train.on_nonfinite=skip; ", newest_saved()));
 }
 
 }  // namespace mtrain

@@ -112,7 +112,8 @@ void pack(const Cli& cli, const PackArguments& arguments) {
   for (int64_t i = 0; i < file.examples->size(); ++i) all.push_back(static_cast<int32_t>(i));
   const Packs packs = make_packs(*file.examples, all, settings, a.seq_length);
   if (!arguments.output.empty()) {
-    PackedOrigin origin = packed_origin(encoder, opened.context);
+    PackedOrigin origin = packed_origin(settings, encoder, opened.context);
+    origin.settings = packed_settings(settings, file, a.seq_length);
     origin.source = file.path, origin.source_sha256 = file.digest;
     write_packed(arguments.output, *file.examples, packs, origin, arguments.force);
   }

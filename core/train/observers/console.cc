@@ -95,10 +95,6 @@ class Console final : public Observer {
       first_step_time_ = now;
     }
     update(m, now);
-    if (m.skipped && std::isfinite(m.loss) && std::isfinite(m.grad_norm))
-      print(cat("step ", m.step, ": update skipped, the gradient norm ", m.grad_norm, " is above optimizer.skip_grad_norm"));
-    else if (m.skipped)
-      print(cat("step ", m.step, ": update skipped, gradients were not finite (loss scale ", m.loss_scale, ")"));
     if (live_) {
       if (now - drawn_at_ >= kRedrawSeconds || m.step >= info_.total_steps) draw(now);
     } else if (m.step % options_.interval == 0 || m.step == info_.total_steps ||

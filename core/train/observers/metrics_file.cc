@@ -16,7 +16,7 @@ namespace mtrain {
 namespace {
 
 // Room for any double (24 characters) and for a null with its text, so that val_loss fits in later without
-// moving a byte.
+// moving a byte. What is left of it is blanks behind the object.
 constexpr size_t kValRoom = sizeof(R"(null,"val_loss_text":"-inf")") - 1;
 
 std::string number(double value) {
@@ -31,10 +31,11 @@ std::string number_or_text(const char* key, double value) {
   return cat(out, ",\"", key, "_text\":\"", text, "\"");
 }
 
-std::string val_field(const std::string& value) {
-  std::string out = value;
-  out.resize(std::max(out.size(), kValRoom), ' ');
-  return out;
+// A line from the value of val_loss to its end.
+std::string val_end(const std::string& value) {
+  std::string out = value + "}";
+  out.resize(std::max(out.size(), kValRoom + 1), ' ');
+  return out + "\n";
 }
 
 std::string model_figures(const StepMetrics& m) {
@@ -49,14 +50,14 @@ std::string step_line(const StepMetrics& m) {
              ",\"tokens\":", m.tokens, ",\"tokens_per_second\":", number(m.tokens_per_second),
              ",\"step_ms\":", number(m.step_seconds * 1e3), ",\"tflops\":", number(m.tflops),
              ",\"mfu\":", m.mfu > 0 ? number(m.mfu) : "null", ",\"memory_bytes\":", m.memory_bytes,
-             model_figures(m), ",\"val_loss\":", val_field("null"), "}\n");
+             model_figures(m), ",\"val_loss\":", val_end("null"));
 }
 
 std::string lone_eval_line(int64_t step, double loss) {
   return cat(
       "{\"step\":", step, ",\"loss\":null,\"grad_norm\":null,\"lr\":null,\"tokens\":null,",
       "\"tokens_per_second\":null,\"step_ms\":null,\"tflops\":null,\"mfu\":null,\"memory_bytes\":null,",
-      "\"val_loss\":", val_field(number_or_text("val_loss", loss)), "}\n");
+      "\"val_loss\":", val_end(number_or_text("val_loss", loss)));
 }
 
 // The step of a line as written above; -1 when it is something else.
@@ -106,13 +107,13 @@ class MetricsFile final : public Observer {
     std::string line = step_line(metrics);
     int64_t offset = file_.append(line);
     step_ = metrics.step;
-    val_offset_ = offset < 0 ? -1 : offset + static_cast<int64_t>(line.size() - kValRoom - 2);
+    val_offset_ = offset < 0 ? -1 : offset + static_cast<int64_t>(line.size() - val_end("").size());
   }
 
   void on_eval(const EvalMetrics& metrics) override {
     if (metrics.split != "valid") return;
-    std::string value = val_field(number_or_text("val_loss", metrics.loss));
-    if (metrics.step == step_ && val_offset_ >= 0 && file_.replace(val_offset_, val_field("null"), value))
+    std::string value = val_end(number_or_text("val_loss", metrics.loss));
+    if (metrics.step == step_ && val_offset_ >= 0 && file_.replace(val_offset_, val_end("null"), value))
       return;
     file_.append(lone_eval_line(metrics.step, metrics.loss));
   }

@@ -2,9 +2,9 @@
 //   step loss grad_norm lr tokens tokens_per_second step_ms tflops mfu memory_bytes val_loss
 // Numbers are the shortest text that reads back as the same double. A loss or norm that is not finite is
 // null, and its text follows under <key>_text ("nan", "inf", "-inf"). val_loss is null until the validation
-// after that step is done; then it replaces the null in the same line. A validation without a step of its own
-// (before the first one) gets a line whose other figures are null. Owns its file; on the trainer's thread; no
-// failure reaches the trainer.
+// after that step is done; then it replaces the null in the same line, for which blanks behind the object keep
+// room. A validation without a step of its own (before the first one) gets a line whose other figures are null.
+// Owns its file; on the trainer's thread; no failure reaches the trainer.
 #pragma once
 #include <memory>
 

@@ -36,7 +36,11 @@ void bind_recompute(ModelSection& s, Fields& f) {
 
 void ModelSection::bind(Fields& f) {
   f("type", type, "the model plugin").required().plugin("model").example("llama").resume(impossible);
-  f("seq_length", seq_length, "tokens per sample").min(1).max(kLargestDimension).unit("tokens").renamed_from({"encoder_seq_length"});
+  f("seq_length", seq_length, "tokens per sample")
+      .min(1).max(kLargestDimension)
+      .unit("tokens")
+      .resume(data)
+      .renamed_from({"encoder_seq_length"});
   f("vocab_size", vocab_size,
     "rows of the embedding; 0: the tokenizer's vocabulary rounded up to vocab_multiple")
       .min(0).max(kLargestDimension)
@@ -48,10 +52,12 @@ void ModelSection::bind(Fields& f) {
       .renamed_from({"make_vocab_size_divisible_by"});
   f("init_from", init_from, "what gives the start values: a Hugging Face folder (config.json, *.safetensors), or a run's folder or checkpoint")
       .example("/models/Llama-3.2-1B")
+      .resume(start)
       .renamed_from({"pretrained_checkpoint"})
       .input_path();
   f("init_ignore", init_ignore, "keys of config.json in init_from's folder that the model plugin does not honour, and training goes on without")
-      .example("[sliding_window]");
+      .example("[sliding_window]")
+      .resume(start);
   bind_recompute(*this, f);
 }
 
@@ -63,7 +69,7 @@ void TokenizerSection::bind(Fields& f) {
 }
 
 void DatasetSection::bind(Fields& f) {
-  f("type", type, "the dataset plugin").required().plugin("dataset").example("gpt");
+  f("type", type, "the dataset plugin").required().plugin("dataset").example("gpt").resume(data);
 }
 
 }  // namespace mtrain

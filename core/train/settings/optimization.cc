@@ -15,7 +15,7 @@ void TrainSection::bind(Fields& f) {
       .renamed_from({"train_iters", "max_steps"})
       .alternative("epochs");
   f("epochs", epochs, "passes over the training data; the steps are counted when the run begins")
-      .min(0)
+      .exclusive_min(0)
       .example("3")
       .renamed_from({"num_epochs", "num_train_epochs"})
       .alternative("steps");
@@ -45,6 +45,7 @@ void TrainSection::bind(Fields& f) {
       .min(1)
       .unit("steps")
       .example("[1200, 1201]")
+      .resume(coming_steps)
       .renamed_from({"iterations_to_skip"});
   f("max_minutes", max_minutes,
     "save and stop after the first step that ends this long after the start, such as before a cluster's time limit; 0: no limit")

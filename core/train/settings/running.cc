@@ -161,7 +161,7 @@ void ProfilingSection::bind(Fields& f) {
 }
 
 void RngSection::bind(Fields& f) {
-  f("seed", seed, "of start values, dropout and data order").min(0).max(4294967295.0);
+  f("seed", seed, "of start values, dropout and data order").min(0).max(4294967295.0).resume(data);
 }
 
 void RunSection::bind(Fields& f) {

@@ -43,6 +43,7 @@ class MaskedSource final : public SampleSource {
       : texts_(std::move(texts)), masking_(std::move(masking)), start_(start), end_(end) {}
 
   int64_t size() const override { return texts_->size(); }
+  std::string order() const override { return texts_->order(); }
 
   void get(int64_t index, Sample& out) const override {
     const size_t begin = start_ ? 1 : 0, count = out.tokens.size() - begin - (end_ ? 1 : 0);

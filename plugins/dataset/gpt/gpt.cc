@@ -54,6 +54,7 @@ struct GptConfig {
     f("reset_attention_mask", reset_attention_mask, "let no token attend to an earlier document");
     f("eod_mask_loss", eod_mask_loss, "leave the token after an end of document out of the loss");
     f("drop_last", drop_last, "leave out a last validation sample that the data cannot fill")
+        .resume(ResumeClass::safe)
         .renamed_from({"drop_last_partial_validation_sequence"});
     f.section("fim", fim);
   }

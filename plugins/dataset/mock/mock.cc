@@ -22,8 +22,8 @@ struct MockConfig {
   int64_t vocab_size = 0, epoch_samples = 1024;
   void bind(Fields& f) {
     f.objective(Fields::kAnyObjective);  // its targets are next tokens, which is nothing to learn for a model that sees them: to try one
-    f("vocab_size", vocab_size, "tokens are below this; 0: the tokenizer's vocabulary").min(0).max(1 << 24);
-    f("epoch_samples", epoch_samples, "samples that count as one epoch").min(1);
+    f("vocab_size", vocab_size, "tokens are below this; 0: the tokenizer's vocabulary").min(0).max(1 << 24).resume(ResumeClass::data);
+    f("epoch_samples", epoch_samples, "samples that count as one epoch").min(1).resume(ResumeClass::safe);
   }
 };
 

@@ -89,7 +89,7 @@ class SftDataset final : public Dataset {
     const fs::path path = record_path(text, context_);
     Part out;
     if (is_packed(path)) {
-      out.packed = std::make_shared<const PackedFile>(path, packed_origin(encoder_, context_));
+      out.packed = std::make_shared<const PackedFile>(path, packed_origin(settings_, encoder_, context_));
       if (context_.tell) log_info(out.packed->summary());
     } else {
       out.records = load_sft_file(path, settings_, encoder_, context_.seq_length);
@@ -102,11 +102,9 @@ class SftDataset final : public Dataset {
     int64_t used = 0;
     for (int32_t item : packs.items) used += examples.length(item);
     const double places = static_cast<double>(packs.size()) * static_cast<double>(context_.seq_length);
-    log_info(
-        "sft: ", counted(packs.items.size(), "record"), " in ", counted(packs.size(), "sample"), ", ",
-        static_cast<int64_t>(100 * static_cast<double>(used) / places), "% of their tokens used; ",
-        num_samples == kOneEpoch ? std::string("1.0") : shortest(static_cast<double>(100 * num_samples / packs.size()) / 100),
-        " epochs");
+    log_info("sft: ", counted(packs.items.size(), "record"), " in ", counted(packs.size(), "sample"), ", ",
+             static_cast<int64_t>(100 * static_cast<double>(used) / places), "% of their tokens used; ",
+             epochs_text(num_samples == kOneEpoch ? packs.size() : num_samples, packs.size()));
   }
 
   const SftSettings settings_;

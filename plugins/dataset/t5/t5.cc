@@ -48,6 +48,7 @@ class SpanSource final : public SampleSource {
       : text_(std::move(text)), corruption_(std::move(corruption)), what_(std::move(what)), learn_all_(learn_all) {}
 
   int64_t size() const override { return text_->size(); }
+  std::string order() const override { return text_->order(); }
 
   void get(int64_t index, Sample& out) const override {
     const auto length = static_cast<size_t>(corruption_.tokens());

@@ -34,7 +34,7 @@ struct BertConfig {
         .resume(impossible)
         .renamed_from({"type_vocab_size"});
     f("norm_eps", norm_eps, "added to the variance").exclusive_min(0).renamed_from({"layer_norm_eps", "layernorm_epsilon"});
-    f("init_std", init_std, "standard deviation of start weights").min(0).renamed_from({"init_method_std", "initializer_range"});
+    f("init_std", init_std, "standard deviation of start weights").min(0).resume(start).renamed_from({"init_method_std", "initializer_range"});
     f("dropout", dropout, "probability of dropping an element of embeddings and block outputs")
         .min(0)
         .exclusive_max(1)

@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include <atomic>
+#include <map>
 #include <numeric>
 #include <thread>
 
@@ -92,6 +93,32 @@ TEST_CASE("samples are cuts of the documents laid end to end") {
       }
     }
   }
+}
+
+TEST_CASE("two orders of a file have one text where they are the same as far as both go, and else two") {
+  ScratchFolder scratch;
+  std::vector<std::vector<int32_t>> documents(30);
+  for (int32_t d = 0, next = 0; d < 30; ++d)
+    for (int32_t n = 1 + (d * 5) % 7; n > 0; --n) documents[static_cast<size_t>(d)].push_back(next++);
+  auto file = write(scratch / "x", documents);
+  const auto lengths = lengths_of(*file);
+  const int64_t epoch = (file->num_tokens() - 1) / 4;
+  std::map<std::string, std::vector<std::vector<int32_t>>> seen;  // by text, what the longest of those gave
+  for (int64_t wanted = 1; wanted <= 4 * epoch; ++wanted) {
+    GptSource source(file, build_gpt_index(lengths, 0, {.seq_length = 4, .num_samples = wanted, .seed = 3}), {.seq_length = 4});
+    OwnedSample sample(4);
+    std::vector<std::vector<int32_t>> samples;
+    for (int64_t i = 0; i < source.size(); ++i) source.get(i, sample.view), samples.push_back(sample.tokens);
+    auto& known = seen[source.order()];
+    const auto both = static_cast<std::ptrdiff_t>(std::min(known.size(), samples.size()));
+    CHECK(std::equal(known.begin(), known.begin() + both, samples.begin()));
+    if (samples.size() > known.size()) known = samples;
+  }
+  CHECK(seen.size() == 7);  // of 1 to 4 epochs, and of 2 to 4 of which the last is shuffled by itself
+  CHECK(seen.contains("1 epoch"));
+  CHECK(seen.contains("2 epochs, the last one shuffled by itself"));
+  for (auto a = seen.begin(); a != seen.end(); ++a)
+    for (auto b = std::next(a); b != seen.end(); ++b) CHECK_FALSE(std::equal(a->second.begin(), a->second.begin() + epoch, b->second.begin()));
 }
 
 TEST_CASE("ends of documents reset positions, sequences and loss as asked") {

@@ -144,3 +144,12 @@ TEST_CASE("each epoch has every example once in an order of its own, and goes on
     CHECK(got == std::vector<int32_t>(all.begin() + 24, all.begin() + 36));
   }
 }
+
+TEST_CASE("passes over the data are told to the nearest hundredth") {
+  CHECK(epochs_text(64, 64) == "1 epoch");
+  CHECK(epochs_text(199, 100) == "1.99 epochs");
+  CHECK(epochs_text(5, 3) == "1.67 epochs");
+  CHECK(epochs_text(2999, 3000) == "1 epoch");
+  CHECK(epochs_text(1, 2) == "0.5 epochs");
+  CHECK(epochs_text(9, 3) == "3 epochs");
+}

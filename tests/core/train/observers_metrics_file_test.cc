@@ -143,6 +143,9 @@ TEST_CASE("a validation goes into the line of its step; only one without a step 
   auto all = lines(path);
   REQUIRE(all.size() == 5);
   for (const auto& line : all) CHECK(keys(line) == kKeys);
+  std::ifstream in(path);
+  for (std::string line; std::getline(in, line);)  // no blanks within an object, whether or not a validation came
+    CHECK(line.substr(0, line.find('}')).find(' ') == std::string::npos);
   CHECK(all[0]["step"] == 0);
   CHECK(all[0]["loss"].is_null());
   CHECK(all[0]["val_loss"] == 5.5);

@@ -141,7 +141,8 @@ TEST_CASE("a loss that is not finite stops with 14, updates nothing, and can be 
   Outcome skip = cli({recipe, "run.dir=" + (scratch / "s").string(), "train.on_nonfinite=skip"},
                      {"MTRAIN_FAULT=train.loss:7:nan"});
   CHECK(skip.status == 0);
-  CHECK(skip.out.find("skipped") != std::string::npos);
+  CHECK(skip.out.find("at step 7 (samples 24 to 27): update skipped") != std::string::npos);
+  CHECK_MESSAGE(skip.out.find("skipped") == skip.out.rfind("skipped"), skip.out);  // one line tells it
 }
 
 TEST_CASE("generate: the same seed gives the same text, another one another") {

@@ -2,6 +2,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "shell.h"
@@ -121,7 +122,20 @@ TEST_CASE("config explain") {
   CHECK_MESSAGE(has(old, "train.train_iters is another name for train.steps"), old);
   CHECK_MESSAGE(has(ok({"config", "explain", "scheduler.min_lr"}), "rule        min-lr: "), text);
   json answer = json::parse(ok({"config", "explain", "model.seq_length", "--json"}));
-  CHECK(answer.at("settings").at(0).at("resume") == "changes_result");
+  CHECK(answer.at("settings").at(0).at("resume") == "data");
+  for (const auto& [setting, words] : std::map<std::string, std::string>{
+           {"rng.seed", "cannot change when a run continues, where the samples"},
+           {"dataset.path", "cannot change when a run continues, where the samples"},
+           {"dataset.order", "cannot change when a run continues, where the samples"},
+           {"dataset.eod_mask_loss", "cannot change when a run continues, where the samples"},
+           {"dataset.drop_last", "may change when a run continues"},
+           {"model.hidden_size", "cannot change when a run continues\n"},
+           {"model.init_from", "counts when a run begins"},
+           {"train.skip_steps", "the steps that are still to come"},
+           {"optimizer.lr", "changes the result from there on"}}) {
+    const std::string told = ok({"config", "explain", setting});
+    CHECK_MESSAGE(has(told, words), told);
+  }
   CHECK(answer.at("recipes").at(0).contains("value"));
   CHECK(json::parse(ok({"config", "explain", "optimizer", "--json"})).at("sections").size() >= 2);
   Outcome typo = cli({"config", "explain", "optimzer.lr"});

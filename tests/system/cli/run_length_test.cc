@@ -92,6 +92,10 @@ TEST_CASE("train.epochs stands in the place of train.steps") {
   CHECK(neither.status == 10);
   CHECK(has(neither.err, "or train.epochs"));
   CHECK(cli({"check", scratch.write("b.yaml", recipe("epochs: 1, steps: 1"))}).status == 10);
+  Outcome none = cli({"check", epochs, "train.epochs=0"});
+  CHECK(none.status == 10);
+  CHECK_MESSAGE(has(none.err, "train.epochs"), none.err);
+  CHECK_MESSAGE(has(none.err, "> 0"), none.err);
   CHECK(has(cli({"config", "explain", "train.epochs"}).out, "instead of"));
   CHECK(has(cli({"bench", epochs, "--steps", "30", "--warmup", "1", "--plain"}).err, "train.steps is 20"));
 }

@@ -8,6 +8,7 @@
 using namespace mtrain::testing;
 namespace fs = std::filesystem;
 using nlohmann::json;
+using Words = std::vector<std::string>;
 
 namespace {
 
@@ -97,7 +98,7 @@ TEST_CASE("rerun: data that have changed are refused in the words of a resume, u
   }
   Outcome resumed = cli_in(scratch.path(), "rerun a train.steps=4");
   CHECK(resumed.status == 12);
-  CHECK_MESSAGE(has(resumed.err, "data: data has other contents: data.bin had "), resumed.err);
+  CHECK_MESSAGE(has(resumed.err, "data has other contents: data.bin had "), resumed.err);
   CHECK(has(resumed.err, "dataset.path="));
   CHECK_FALSE(has(resumed.err, "{"));
   CHECK_FALSE(fs::exists(scratch / "a-rerun-2"));
@@ -136,4 +137,126 @@ TEST_CASE("resuming tells every change by its class, and who made it") {
   CHECK_MESSAGE(has(changed.err, "optimizer.lr: 0.002 -> 0.001   (command line, argument 4; before: " + r),
                 changed.err);
   CHECK_FALSE(has(changed.err, "checkpoint.keep"));
+}
+
+namespace {
+
+/// A folder with text that is prepared as `data`, and a recipe that trains its eight samples of an epoch one a step.
+void write_text_run(const Scratch& scratch) {
+  std::string text;
+  for (int i = 0; i < 12; ++i) text += std::string(9, static_cast<char>('a' + i)) + "\n\n";
+  scratch.write("text.txt", text);
+  Outcome prepared = cli_in(scratch.path(), "data prepare -i text.txt -o data -t byte --split-on blank-lines -q");
+  REQUIRE_MESSAGE(prepared.status == 0, prepared.err);
+  scratch.write("r.yaml", "model: {type: llama, layers: 1, hidden_size: 16, heads: 2, ffn_hidden_size: 32, seq_length: 16}\n"
+                          "dataset: {type: gpt, path: data, split: '1'}\ntokenizer: byte\ntrain: {steps: 3}\n"
+                          "validation: {steps: 0}\nlogger: {tensorboard: false}\nscheduler: {type: constant}\n");
+}
+
+}  // namespace
+
+TEST_CASE("a run goes on with more steps where the samples it has seen stay in their order, and is refused elsewhere") {
+  Scratch scratch("mtrain-resume-order");
+  write_text_run(scratch);
+  auto train = [&](const std::string& words) { return cli_in(scratch.path(), "r.yaml -q " + words); };
+  auto works = [&](const std::string& words) {
+    Outcome out = train(words);
+    REQUIRE_MESSAGE(out.status == 0, out.err);
+  };
+  works("run.dir=whole train.steps=6");
+  works("run.dir=parts train.steps=2");
+  works("run.dir=parts train.steps=6");  // the same epoch
+  CHECK(losses(scratch / "parts") == losses(scratch / "whole"));
+  Outcome longer = train("run.dir=whole train.steps=20");
+  CHECK(longer.status == 12);
+  CHECK_MESSAGE(has(longer.err, "train.steps: 6 -> 20   (command line, argument "), longer.err);
+  CHECK_MESSAGE(has(longer.err, "the run began with 1 epoch, this is 3 epochs"), longer.err);
+  CHECK(has(longer.err, "dataset.order=open"));
+  CHECK(losses(scratch / "whole").size() == 6);
+  works("run.dir=whole train.steps=4");  // nothing to do
+  works("run.dir=epochs train.epochs=1");
+  Outcome epochs = train("run.dir=epochs train.epochs=2");
+  CHECK(epochs.status == 12);
+  CHECK_MESSAGE(has(epochs.err, "\n  train.epochs=2 makes train.steps: 8 -> 16   (command line"), epochs.err);
+  works("run.dir=open train.epochs=1 dataset.order=open");
+  works("run.dir=open train.epochs=3 dataset.order=open");
+  works("run.dir=once train.epochs=3 dataset.order=open");
+  CHECK(losses(scratch / "open") == losses(scratch / "once"));
+}
+
+TEST_CASE("resuming on other data is refused by the settings that changed them") {
+  Scratch scratch("mtrain-resume-data");
+  write_text_run(scratch);
+  REQUIRE(cli_in(scratch.path(), "r.yaml -q run.dir=a").status == 0);
+  for (const auto& [words, told] : std::vector<std::pair<std::string, std::string>>{
+           {"rng.seed=7", "rng.seed: "}, {"model.seq_length=8", "model.seq_length: 16 -> 8   (command line"},
+           {"\"dataset.split='9,1'\"", "dataset.split: 1 -> 9,1   (command line"}, {"dataset.order=open", "dataset.order: megatron -> open   (command line"},
+           {"dataset.type=mock '~dataset.path' '~dataset.split'", "dataset.type: gpt -> mock   (command line"}, {"dataset.eod_mask_loss=true", "dataset.eod_mask_loss: false -> true   (command"}}) {
+    Outcome refused = cli_in(scratch.path(), "r.yaml -q run.dir=a train.steps=5 " + words);
+    CHECK(refused.status == 12);
+    CHECK_MESSAGE(has(refused.err, "\n  " + told), refused.err);
+    CHECK_MESSAGE(has(refused.err, "undo this change"), refused.err);  // no other is named
+  }
+  // The same data in another place are no other data, and what counts at the beginning alone is passed over.
+  const fs::path moved = scratch / "moved";
+  fs::create_directories(moved);
+  for (const char* end : {".bin", ".idx", ".tokenizer.json"})
+    if (fs::exists(scratch / (std::string("data") + end))) fs::copy(scratch / (std::string("data") + end), moved / (std::string("data") + end));
+  Outcome there = cli_in(scratch.path(), "r.yaml -q run.dir=a train.steps=5 dataset.path=moved/data dataset.drop_last=false model.init_std=0.5");
+  CHECK_MESSAGE(there.status == 0, there.err);
+  CHECK_FALSE(has(there.err, "dataset."));
+  CHECK_MESSAGE(has(there.err, "model.init_std: 0.02 -> 0.5"), there.err);
+  CHECK(has(there.err, "changes nothing"));
+  scratch.write("other.txt", std::string(200, 'x') + "\n\nand more\n");
+  Outcome other = cli_in(scratch.path(), "data prepare -i other.txt -o other -t byte --split-on blank-lines -q");
+  REQUIRE_MESSAGE(other.status == 0, other.err);
+  Outcome file = cli_in(scratch.path(), "r.yaml -q run.dir=a train.steps=6 dataset.path=other");
+  CHECK(file.status == 12);
+  CHECK_MESSAGE(has(file.err, "  dataset.path: "), file.err);
+}
+
+TEST_CASE("steps of train.skip_steps that are past change nothing, those to come do") {
+  Scratch scratch("mtrain-resume-skip");
+  const std::string r = scratch.write("r.yaml", tiny_recipe()), run_dir = "run.dir=" + (scratch / "r").string();
+  REQUIRE(cli({r, run_dir, "train.steps=5", "-q"}).status == 0);
+  Outcome past = cli({r, run_dir, "train.steps=6", "train.skip_steps=[2, 5]", "-q"});
+  CHECK_MESSAGE(past.status == 0, past.err);
+  CHECK_FALSE(has(past.err, "train.skip_steps"));
+  Outcome coming = cli({r, run_dir, "train.steps=9", "train.skip_steps=[2, 8]"});
+  CHECK_MESSAGE(coming.status == 0, coming.err);
+  CHECK_MESSAGE(has(coming.err, "train.skip_steps: "), coming.err);
+}
+
+TEST_CASE("weights of a run: its model's settings count where the recipe says none, and others are refused before anything is built") {
+  Scratch scratch("mtrain-init-from");
+  const std::string model = "layers: 2, hidden_size: 32, heads: 4, kv_heads: 2, ffn_hidden_size: 80, rope: {theta: 500}";
+  auto recipe = [&](const char* name, const std::string& settings) {
+    return scratch.write(name, "model: {type: llama, seq_length: 32, " + settings + "}\ndataset: mock\ntrain: {steps: 1}\nlogger: {tensorboard: false}\n");
+  };
+  const fs::path base = scratch / "base";
+  REQUIRE(cli({recipe("base.yaml", model), "run.dir=" + base.string(), "-q"}).status == 0);
+  const std::string start = "model.init_from=" + base.string(), bare = recipe("bare.yaml", "init_std: 0.02");
+  for (const std::string& folder : {base.string(), (base / "checkpoints/step-1").string()}) {
+    Outcome taken = cli({"config", "show", "model", bare, "model.init_from=" + folder});
+    CHECK_MESSAGE(has(taken.out, "hidden_size: 32"), taken.out, taken.err);
+    CHECK_MESSAGE(has(taken.out, "theta: 500"), taken.out);
+  }
+  Outcome trained = cli({bare, start, "run.dir=" + (scratch / "next").string(), "-q"});
+  CHECK_MESSAGE(trained.status == 0, trained.err);
+  Outcome from_there = cli({"eval", "--from", (scratch / "next").string(), "--batches", "1"});
+  CHECK_MESSAGE(from_there.status == 0, from_there.err);
+  // Sizes that no machine has memory for.
+  for (const Words& words : {Words{"check"}, Words{"train", "run.dir=" + (scratch / "big").string()}}) {
+    Words all = words;
+    for (const std::string& word : {bare, start, std::string("model.hidden_size=1048576"), std::string("model.layers=900")}) all.push_back(word);
+    Outcome big = cli(all);
+    CHECK(big.status == 10);
+    CHECK_MESSAGE(has(big.err, "model.hidden_size: 1048576 differs from " + base.string() + ", where model.hidden_size is 32"), big.err);
+    CHECK_MESSAGE(has(big.err, "model.layers: 900 differs from"), big.err);
+    CHECK_FALSE(has(big.err, "memory"));
+  }
+  Outcome kind = cli({"check", bare, start, "model.type=gpt2"});
+  CHECK(kind.status == 10);
+  CHECK_MESSAGE(has(kind.err, "where model.type is llama"), kind.err);
+  CHECK(cli({"check", bare, start, "model.rope.theta=20000"}).status == 0);  // another function of the same weights
 }

@@ -125,6 +125,40 @@ TEST_CASE("packs of other settings are refused by name") {
   expect_error(ErrorClass::data, {"x.jsonl has changed", "data pack"}, [&] { datasets.make(scratch, "path: x"); });
 }
 
+TEST_CASE("settings that packing has fixed are refused where they differ, and pass where they are equal or left out") {
+  ScratchFolder scratch;
+  Datasets datasets;
+  put(scratch / "x.jsonl", records(20));
+  auto pack = [&](const std::string& words) {
+    auto done = mtrain_in(scratch, "data pack x.jsonl -t byte --seq-length 16 --force --output x" + words);
+    REQUIRE_MESSAGE(done.status == 0, done.err);
+  };
+  pack(" dataset.packed_length=12 dataset.too_long=drop");
+  for (const char* fine : {"", ", packing: offline", ", packed_length: 12", ", too_long: drop", ", packed_length: 12, too_long: drop"})
+    datasets.make(scratch, cat("{path: x", fine, "}"));
+  expect_error(ErrorClass::config, {"dataset.packed_length is 8", "was packed with 12", "leave dataset.packed_length out"},
+               [&] { datasets.make(scratch, "{path: x, packed_length: 8}"); });
+  expect_error(ErrorClass::config, {"dataset.too_long is fail", "was packed with drop"},
+               [&] { datasets.make(scratch, "{path: x, too_long: fail}"); });
+  expect_error(ErrorClass::config, {"dataset.prompt is {instruction}", "was packed with"},
+               [&] { datasets.make(scratch, "{path: x, prompt: '{instruction}'}"); });
+  pack("");
+  datasets.make(scratch, "{path: x, packed_length: 16}");  // packs were as long as samples
+  datasets.make(scratch, "{path: x, format: prompt_completion}");
+  expect_error(ErrorClass::config, {"dataset.format is alpaca", "was packed with prompt_completion"},
+               [&] { datasets.make(scratch, "{path: x, format: alpaca}"); });
+  // Packs of a version that did not record them.
+  auto manifest = nlohmann::json::parse(read_file(scratch / "x.packed.json"));
+  REQUIRE(manifest.erase("settings") == 1);
+  put(scratch / "x.packed.json", manifest.dump());
+  datasets.make(scratch, "path: x");
+  expect_error(ErrorClass::config, {"dataset.packed_length is 16", "does not record", "data pack"},
+               [&] { datasets.make(scratch, "{path: x, packed_length: 16}"); });
+  manifest["settings"] = 3;
+  put(scratch / "x.packed.json", manifest.dump());
+  expect_error(ErrorClass::data, {"x.packed.json", "settings is of another type"}, [&] { datasets.make(scratch, "path: x"); });
+}
+
 TEST_CASE("packing that is killed anywhere leaves nothing that is trained on, or all, and is simply run again") {
   Datasets datasets;
   std::string wanted;
