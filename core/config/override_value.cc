@@ -35,9 +35,10 @@ std::optional<std::string> without_separators(std::string_view text) {
   return out;
 }
 
-/// One unquoted word or words: typed when it is one token of the grammar, else text.
-Node unquoted(const std::string& text) {
+/// One unquoted word or words: typed when it is one token of the grammar, else text. The value of a text keeps its letters.
+Node unquoted(const std::string& text, ValueUse use) {
   if (equals_ignoring_case(text, "null")) return Node::plain("null");
+  if (use == ValueUse::text) return Node::string(text);
   if (equals_ignoring_case(text, "true")) return Node::boolean(true);
   if (equals_ignoring_case(text, "false")) return Node::boolean(false);
   std::string_view body = text;
@@ -360,7 +361,7 @@ class ValueParser {
     }
     out.resize(solid);
     if (out.empty()) return Node::quoted_string("");
-    return literal || lenient ? Node::string(out) : unquoted(out);
+    return literal || lenient ? Node::string(out) : unquoted(out, use_);
   }
 
   std::string_view text_;

@@ -50,8 +50,8 @@ void check_tokenizer(const IndexedFile& file, const Tokenizer& tokenizer) {
   const TokenizerRecord ours = tokenizer_record(tokenizer, file.num_tokens());
   if (!made_by || *made_by == ours || ours.identity.empty()) return;
   throw Error(ErrorClass::data,
-              cat(printable(file.prefix().string()), " was prepared by another tokenizer\n  then: ", printable(made_by->identity),
-                  "\n  now:  ", printable(ours.identity)),
+              cat(printable(file.prefix().string()), " was prepared by another tokenizer:\n  then ", printable(made_by->identity),
+                  ",\n  now ", printable(ours.identity)),
               cat("set tokenizer.type=", printable(made_by->name),
                   " with the files of then, prepare the text again, or accept its ids by dataset.any_tokenizer=true"));
 }

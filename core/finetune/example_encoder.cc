@@ -35,12 +35,12 @@ bool has_template_file(const fs::path& folder) {
   return read_file(folder / "tokenizer_config.json").find("\"chat_template\"") != std::string::npos;
 }
 
-/// What a call of a function is named, in either form: {"function": {"name"}} or {"name"}.
-const chat::Value* called_name(const chat::Value& call) {
-  if (!call.is(chat::Value::Kind::map)) return nullptr;
-  const chat::Value* function = call.as_map().find("function");
+/// What the function of a call or of a definition is named, in either form: {"function": {"name"}} or {"name"}.
+const chat::Value* function_name(const chat::Value& of) {
+  if (!of.is(chat::Value::Kind::map)) return nullptr;
+  const chat::Value* function = of.as_map().find("function");
   const bool nested = function && function->is(chat::Value::Kind::map);
-  const chat::Value* name = (nested ? function->as_map() : call.as_map()).find("name");
+  const chat::Value* name = (nested ? function->as_map() : of.as_map()).find("name");
   return name && name->is(chat::Value::Kind::text) ? name : nullptr;
 }
 
@@ -57,13 +57,25 @@ void require_calls(const chat::Value& messages, const chat::Text& text, const st
     const chat::Value* calls = messages.items()[i].as_map().find("tool_calls");
     if (!calls || !calls->is(chat::Value::Kind::list)) continue;
     for (const chat::Value& call : calls->items()) {
-      const chat::Value* name = called_name(call);
+      const chat::Value* name = function_name(call);
       MT_USER_CHECK(!name || is_written(text, name->as_text()), ErrorClass::data,
                     cat("message ", i, " calls the function '", printable(name->as_text().bytes, 60), "', which the chat template ",
                         printable(template_name), " leaves out"),
                     "take a template that writes calls, such as the model's own, by dataset.template_path; or leave such records out by "
                     "dataset.on_bad=skip");
     }
+  }
+}
+
+/// Where a template leaves the definition of a tool out, the model learns to call what it is not told of.
+void require_tools(const chat::Value& tools, const chat::Text& text, const std::string& template_name) {
+  for (const chat::Value& tool : tools.items()) {
+    const chat::Value* name = function_name(tool);
+    MT_USER_CHECK(!name || is_written(text, name->as_text()), ErrorClass::data,
+                  cat("the conversation has the tool '", printable(name->as_text().bytes, 60), "', whose definition the chat template ",
+                      printable(template_name), " leaves out"),
+                  "take a template that writes tools, such as the model's own, by dataset.template_path; or leave such records out by "
+                  "dataset.on_bad=skip; or do without the definitions by dataset.columns={tools: none}, a field that no record has");
   }
 }
 
@@ -144,6 +156,7 @@ TokenizedExample ExampleEncoder::chat(const Example& example) const {
   input.now = date_;
   const chat::RenderedChat rendered = template_->render_masked(input);
   require_calls(input.messages, rendered.text, file_.name);
+  if (!example.tools.empty()) require_tools(input.tools, rendered.text, file_.name);
   std::vector<uint8_t> learnt;
   mark_learnt(rendered, example, learnt);
   ChatTokens tokens = encode_chat(rendered.text, tokenizer_);

@@ -126,6 +126,7 @@ SavedRun open_saved_run(const fs::path& given, const std::vector<std::string>& o
   for (const auto& text : overrides) request.overrides.push_back({text, static_cast<int>(request.overrides.size()) + 2});
   SavedRun run{recipe_without_optimizer(std::move(request), plugins), folder, step, {}};
   run.recipe.name = meta.name;
+  run.tokenizer = meta.tokenizer;
   if (meta.saved != "{}") run.config = saved_config_from_json(meta.saved, store.step_folder(step).string());
   return run;
 }

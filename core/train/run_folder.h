@@ -50,6 +50,7 @@ struct SavedRun {
   fs::path checkpoints;
   int64_t step = 0;
   SavedConfig config;  // what the checkpoint says of its run; empty in those of old versions
+  std::string tokenizer = {};  // identity of the one that it was trained with
 };
 /// find_saved_step() and the recipe kept in that checkpoint, with `overrides` on top.
 MT_API SavedRun open_saved_run(const fs::path& path, const std::vector<std::string>& overrides,

@@ -56,6 +56,20 @@ std::vector<std::pair<std::string, std::string>> varying(const Sweep& sweep, con
   return out;
 }
 
+/// Without dots and a slash at its end, so that equal folders have equal names.
+fs::path folder_name(fs::path folder) {
+  folder = folder.lexically_normal();
+  return folder.has_filename() ? folder : folder.parent_path();
+}
+
+/// The folder that holds both, or is one of them.
+fs::path common_folder(const fs::path& a, const fs::path& b) {
+  fs::path out;
+  const auto [end, other] = std::mismatch(a.begin(), a.end(), b.begin(), b.end());
+  for (auto part = a.begin(); part != end; ++part) out /= *part;
+  return out.empty() ? fs::path(".") : out;
+}
+
 }  // namespace
 
 std::vector<SweepTrial> sweep_trials(const RecipeRequest& request, const PluginHost& plugins) {
@@ -82,6 +96,29 @@ std::vector<SweepTrial> sweep_trials(const RecipeRequest& request, const PluginH
     trial.request.trial = static_cast<int64_t>(out.size());
     trial.request.overrides = std::move(overrides);
     out.push_back(std::move(trial));
+  }
+  return out;
+}
+
+SweepFolders sweep_folders(const std::vector<SweepTrial>& trials, const std::vector<bool>& faulty, const PluginHost& plugins) {
+  SweepFolders out;
+  std::vector<std::pair<fs::path, size_t>> named;  // and the trials that they are of
+  for (size_t i = 0; i < trials.size(); ++i) {
+    out.of_trials.emplace_back();
+    if (!faulty[i]) named.emplace_back(folder_name(load_recipe(trials[i].request, plugins).run_directory()), i);
+  }
+  if (named.empty()) return out;
+  std::sort(named.begin(), named.end());  // what is in a folder comes right behind it
+  out.common = common_folder(named.front().first, named.back().first);
+  const bool one = named.front().first == named.back().first;
+  for (size_t k = 0; k < named.size(); ++k) {
+    const auto& [folder, trial] = named[k];
+    out.of_trials[trial] = one ? folder / std::to_string(trials[trial].request.trial) : folder;
+    if (one || k == 0 || common_folder(named[k - 1].first, folder) != named[k - 1].first) continue;
+    throw Error(ErrorClass::config,
+                cat("the sweep's trials ", named[k - 1].second, " (", trials[named[k - 1].second].label, ") and ", trial, " (", trials[trial].label,
+                    ") cannot have the folders ", named[k - 1].first.string(), " and ", folder.string(), ": each needs one of its own"),
+                "let run.dir name all that varies, or ${run:trial}; or nothing of it: each trial then has a folder of its number in run.dir");
   }
   return out;
 }

@@ -31,6 +31,13 @@ std::string setting_of(const Recipe& recipe, const std::string& section, const s
   return section + (path && !path->as_text().empty() ? ".path" : ".type");
 }
 
+/// The lines of an error as the one line of a diagnostic.
+std::string one_line(const std::string& text) {
+  std::vector<std::string> lines;
+  for (const auto& line : split(text, '\n')) lines.emplace_back(trim(line));
+  return join(lines, " ");
+}
+
 class DataChecker {
  public:
   DataChecker(Recipe& recipe, PluginHost& plugins) : recipe_(recipe), plugins_(plugins) {}
@@ -54,7 +61,7 @@ class DataChecker {
       with_path_origins(recipe_.inputs, work);
     } catch (const Error& error) {
       const std::string setting = setting_of(recipe_, section, error.message());
-      recipe_.report.error(name(error.error_class()), setting, recipe_.config.root().at(setting).loc(), error.message()).fix(error.hint());
+      recipe_.report.error(name(error.error_class()), setting, recipe_.config.root().at(setting).loc(), one_line(error.message())).fix(one_line(error.hint()));
       if (out_.status == 0) out_.status = error.exit_status();
     }
   }
@@ -64,22 +71,23 @@ class DataChecker {
     DatasetContext context = dataset_context(recipe_, tokenizer_.get());
     auto dataset = plugins_.make<Dataset>(s.dataset.type, recipe_.component("dataset"), context);
     if (counts_epochs(recipe_)) settle_epochs(recipe_, plugins_);
-    read_first(*dataset, Split::train, s.batches().samples_until(std::max<int64_t>(1, s.train.steps)));
+    read_first(*dataset, Split::train, s.batches().samples_until(std::max<int64_t>(1, s.train.steps)), "the run");
     // With interval 0, too: a run evaluates after its last step.
     if (s.validation.steps > 0 && s.train.steps > 0)
-      read_first(*dataset, Split::valid, s.validation.steps * s.global_batch());
+      read_first(*dataset, Split::valid, s.validation.steps * s.global_batch(), "a validation");
     else
       out_.text += cat("  no validation data is read: ", s.train.steps == 0 ? "train" : "validation", ".steps is 0\n");
   }
 
-  void read_first(const Dataset& dataset, Split which, int64_t samples) {
+  /// `reader`: what reads so many samples, which need not be as many as the data have.
+  void read_first(const Dataset& dataset, Split which, int64_t samples, const char* reader) {
     auto source = dataset.split(which, samples);
     const auto length = static_cast<size_t>(recipe_.settings.model.seq_length);
     std::vector<int32_t> tokens(length), targets(length), positions(length);
     Sample sample{tokens, targets, positions, {}};
     source->get(0, sample);
-    out_.text += cat("  ", name(which), " data of ", recipe_.settings.dataset.type, ": ", human_count(static_cast<double>(samples)), " samples of ",
-                     length, " tokens\n");
+    out_.text += cat("  ", name(which), " data of ", recipe_.settings.dataset.type, ": ", reader, " reads ", human_count(static_cast<double>(samples)),
+                     " samples of ", length, " tokens\n");
   }
 
   Recipe& recipe_;

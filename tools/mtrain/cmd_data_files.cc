@@ -133,7 +133,7 @@ std::pair<int64_t, int64_t> chosen_documents(const std::string& words, int64_t c
 /// Each token's text, neighbours in different colours on a terminal, between bars elsewhere.
 void show_document(const std::vector<int32_t>& ids, const Tokenizer& tokenizer, bool colours, bool numbers) {
   for (size_t i = 0; i < ids.size(); ++i) {
-    std::string text = printable(tokenizer.decode(std::span(ids).subspan(i, 1)), 400);
+    std::string text = printable(token_text(ids, i, tokenizer), 400);
     std::string shown = text.empty() ? cat("<", ids[i], ">") : numbers ? cat(text, "=", ids[i]) : text;
     if (colours)
       std::cout << (i % 2 == 0 ? "\033[30;46m" : "\033[30;47m") << shown << "\033[0m";

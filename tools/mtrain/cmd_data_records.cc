@@ -42,7 +42,7 @@ void print_tokens(std::span<const int32_t> ids, std::span<const uint8_t> trained
   const auto special = tokenizer.special_tokens();
   const size_t count = std::min(ids.size(), static_cast<size_t>(shown.most));
   for (size_t i = 0; i < count; ++i) {
-    std::string text = printable(tokenizer.decode(ids.subspan(i, 1)), 400);
+    std::string text = printable(token_text(ids, i, tokenizer), 400);
     for (const auto& token : special)
       if (token.id == ids[i]) text = token.text;
     if (text.empty())
@@ -181,6 +181,14 @@ std::vector<std::string> RecordArguments::dataset_settings() const {
   for (const auto& word : settings)
     if (word.starts_with(kOfDataset)) out.push_back(word.substr(kOfDataset.size()));
   return out;
+}
+
+std::string token_text(std::span<const int32_t> ids, size_t at, const Tokenizer& tokenizer) {
+  constexpr size_t kBefore = 8;  // tokens that may decide how this one is spaced
+  const auto context = ids.subspan(at - std::min(at, kBefore), std::min(at, kBefore) + 1);
+  const std::string before = tokenizer.decode(context.first(context.size() - 1)), with = tokenizer.decode(context);
+  if (with.size() > before.size() && with.starts_with(before)) return with.substr(before.size());
+  return tokenizer.decode(ids.subspan(at, 1));
 }
 
 void show_records(const Cli& cli, const RecordArguments& arguments,

@@ -2,6 +2,7 @@
 #pragma once
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -31,6 +32,9 @@ struct RecordArguments {
 };
 /// Options and settings that `data show` and `data pack` share.
 void add_record_options(CLI::App& command, RecordArguments& arguments);
+
+/// What the token at `at` adds to the text of those before it: its own text, with the blank that a tokenizer drops at the begin of a text.
+std::string token_text(std::span<const int32_t> ids, size_t at, const Tokenizer& tokenizer);
 /// How tokens are shown.
 struct ShownTokens {
   int64_t most = 256;  // of each record

@@ -4,6 +4,8 @@
 #include <nlohmann/json.hpp>
 
 #include "mtrain/base/error.h"
+#include "mtrain/base/log.h"
+#include "mtrain/base/text.h"
 #include "mtrain/checkpoint/hf_dir.h"
 #include "mtrain/checkpoint/store.h"
 #include "mtrain/train/dtype_choice.h"
@@ -67,6 +69,14 @@ SavedRun hugging_face_run(const fs::path& folder, const std::vector<std::string>
   return run;
 }
 
+/// A model reads the ids of the tokenizer that it was trained with. One whose texts have no ids of their own says nothing of them.
+void warn_of_other_tokenizer(const ModelSource& source, const Tokenizer& tokenizer) {
+  const std::string& trained = source.run.tokenizer;
+  if (trained.empty() || trained == tokenizer.identity() || tokenizer.text_identity().empty()) return;
+  log_warn(describe(source), " was trained with another tokenizer: ", printable(trained), ", and this is ", printable(tokenizer.identity()),
+           "; results mean something only where both give a text the same ids\n  help: leave tokenizer=… out to take the run's own");
+}
+
 }  // namespace
 
 bool is_hugging_face(const fs::path& folder) { return there(folder / "config.json") && !is_saved_run(folder); }
@@ -82,6 +92,7 @@ ModelSource open_model(const fs::path& from, const std::vector<std::string>& ove
 std::unique_ptr<Session> open_session(const ModelSource& source, PluginHost& plugins) {
   auto session = std::make_unique<Session>(source.run.recipe, plugins, Session::Options{.initialise = source.hugging_face});
   log_rows_without_id(source.run.recipe, *session->tokenizer);
+  warn_of_other_tokenizer(source, *session->tokenizer);
   if (!source.hugging_face) load_state(CheckpointStore(source.run.checkpoints), source.run.step, session->parameters, nullptr);
   return session;
 }

@@ -55,28 +55,23 @@ std::vector<bool> faulty_trials(Cli& cli, const std::vector<SweepTrial>& trials,
   return faulty;
 }
 
-/// Where the trials of a sweep have their folders.
-fs::path sweep_folder(const SweepTrial& trial, const PluginHost& plugins) { return load_recipe(trial.request, plugins).run_directory(); }
-
 /// A trial has folders of its own, also for checkpoints that a recipe keeps elsewhere: else it would continue those of the trial before.
-RecipeRequest trial_request(const SweepTrial& trial, const PluginHost& plugins) {
+RecipeRequest trial_request(const SweepTrial& trial, const fs::path& folder, const PluginHost& plugins) {
   RecipeRequest request = trial.request;
-  const Recipe recipe = load_recipe(request, plugins);
   Location written{std::make_shared<Source>(SourceKind::command_line, "the sweep", ""), 0, 0};
-  auto place = [&](const char* setting, const fs::path& above) {
-    const std::string folder = (above / std::to_string(trial.request.trial)).string();
-    request.overrides.push_back({cat(setting, "=", override_value_text(Node::string(folder))), 0, written});
+  auto place = [&](const char* setting, const fs::path& at) {
+    request.overrides.push_back({cat(setting, "=", override_value_text(Node::string(at.string()))), 0, written});
   };
-  place("run.dir", recipe.run_directory());
-  if (!recipe.settings.checkpoint.dir.empty()) place("checkpoint.dir", recipe.settings.checkpoint.dir);
+  place("run.dir", folder);
+  const std::string checkpoints = load_recipe(trial.request, plugins).settings.checkpoint.dir;
+  if (!checkpoints.empty()) place("checkpoint.dir", fs::path(checkpoints) / std::to_string(trial.request.trial));
   return request;
 }
 
 /// A trial whose folder holds a run continues it, so that a sweep that was stopped goes on. A run of another configuration would be
 /// taken for the trial's: Error(checkpoint).
-void require_same_run(const SweepTrial& trial, PluginHost& plugins) {
-  Recipe recipe = load_recipe(trial_request(trial, plugins), plugins);
-  const fs::path folder = recipe.run_directory();
+void require_same_run(const SweepTrial& trial, const fs::path& folder, PluginHost& plugins) {
+  Recipe recipe = load_recipe(trial_request(trial, folder, plugins), plugins);
   if (!continues_run(recipe)) return;
   settle_epochs(recipe, plugins);
   settle_dtype(recipe, plugins);
@@ -89,8 +84,8 @@ void require_same_run(const SweepTrial& trial, PluginHost& plugins) {
               "choose another folder for this sweep: run.dir=ANOTHER/FOLDER");
 }
 
-int run_trial(const Cli& cli, const SweepTrial& trial, PluginHost& plugins) {
-  Recipe recipe = load_recipe(trial_request(trial, plugins), plugins);
+int run_trial(const Cli& cli, const SweepTrial& trial, const fs::path& folder, PluginHost& plugins) {
+  Recipe recipe = load_recipe(trial_request(trial, folder, plugins), plugins);
   print_warnings(cli, recipe);
   return run_training(cli, recipe, plugins);
 }
@@ -98,8 +93,8 @@ int run_trial(const Cli& cli, const SweepTrial& trial, PluginHost& plugins) {
 /// A sweep under way: its trials, what came of them, and where that is kept.
 class SweepRun {
  public:
-  SweepRun(Cli& cli, const std::vector<SweepTrial>& trials, PluginHost& plugins)
-      : cli_(cli), trials_(trials), plugins_(plugins), table_(trials) {}
+  SweepRun(Cli& cli, const std::vector<SweepTrial>& trials, const SweepFolders& folders, PluginHost& plugins)
+      : cli_(cli), trials_(trials), folders_(folders), plugins_(plugins), table_(trials) {}
 
   void skip(size_t i) { table_[i].outcome = "faulty"; }
 
@@ -108,17 +103,17 @@ class SweepRun {
     const SweepTrial& trial = trials_[i];
     if (!cli_.quiet) print(title(trial) + "\n");
     const auto begin = std::chrono::steady_clock::now();
-    const fs::path above = sweep_folder(trial, plugins_), folder = above / std::to_string(trial.request.trial);
+    const fs::path& folder = folders_.of_trials[i];
     auto keep = [&](int status) {
       TrialResult& row = table_[i];
       row.outcome = status == 0 ? "done" : status > 128 ? "stopped" : cat("failed (", status, ")");
       row.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
       table_.read_metrics(i, folder);
-      folder_ = folder_.value_or(above);
-      table_.save(*folder_);
+      began_ = true;
+      table_.save(folders_.common);
     };
     try {
-      int status = run_trial(cli_, trial, plugins_);
+      int status = run_trial(cli_, trial, folder, plugins_);
       keep(status);
       return status;
     } catch (const Error& error) {
@@ -130,15 +125,17 @@ class SweepRun {
   }
 
   void tell() const {
-    if (folder_ && !cli_.quiet) print(cat("\n", table_.text(), "kept in ", (*folder_ / "sweep.csv").string(), "\n"));
+    if (!began_) return;
+    print(cli_.quiet ? table_.text() : cat("\n", table_.text(), "kept in ", (folders_.common / "sweep.csv").string(), "\n"));
   }
 
  private:
   Cli& cli_;
   const std::vector<SweepTrial>& trials_;
+  const SweepFolders& folders_;
   PluginHost& plugins_;
   SweepTable table_;
-  std::optional<fs::path> folder_;  // of the first trial that ran
+  bool began_ = false;  // a trial has run
 };
 
 }  // namespace
@@ -147,6 +144,7 @@ void check_sweep(Cli& cli, const RecipeRequest& request, bool list) {
   PluginHost plugins = plugin_host(cli);
   auto trials = sweep_trials(request, plugins);
   auto faulty = faulty_trials(cli, trials, plugins, list);
+  (void)sweep_folders(trials, faulty, plugins);  // throws where they do not fit
   size_t bad = static_cast<size_t>(std::count(faulty.begin(), faulty.end(), true));
   if (!cli.quiet) std::cout << counted(trials.size(), "trial") << ", " << bad << " faulty\n";
 }
@@ -156,9 +154,10 @@ void train_sweep(Cli& cli, const RecipeRequest& request, bool keep_going) {
   auto trials = sweep_trials(request, plugins);
   auto faulty = faulty_trials(cli, trials, plugins, false);
   if (cli.status != 0 && !keep_going) return;
+  const SweepFolders folders = sweep_folders(trials, faulty, plugins);
   for (size_t i = 0; i < trials.size(); ++i)
-    if (!faulty[i]) require_same_run(trials[i], plugins);
-  SweepRun sweep(cli, trials, plugins);
+    if (!faulty[i]) require_same_run(trials[i], folders.of_trials[i], plugins);
+  SweepRun sweep(cli, trials, folders, plugins);
   for (size_t i = 0; i < trials.size(); ++i)
     if (faulty[i]) sweep.skip(i);
   try {

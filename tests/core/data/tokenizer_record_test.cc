@@ -48,7 +48,7 @@ TEST_CASE("prepared tokens are refused under another tokenizer than the one that
   prepare(scratch, "a", mine);
   CHECK(read_file(scratch / "a.tokenizer.json").find("\"mine\"") != std::string::npos);
   open(scratch, "a", mine);
-  expect_error(ErrorClass::data, {"another tokenizer", "then: mine", "now:  other", "tokenizer.type=bytes", "dataset.any_tokenizer=true"},
+  expect_error(ErrorClass::data, {"another tokenizer", "then mine", "now other", "tokenizer.type=bytes", "dataset.any_tokenizer=true"},
                [&] { open(scratch, "a", other); });
   open(scratch, "a", other, true);
   open(scratch, "a", nobody);

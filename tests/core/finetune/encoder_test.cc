@@ -80,6 +80,19 @@ TEST_CASE("a call of a function that the template leaves out is refused, whateve
   CHECK(Lab(TrainOn::all, writes).learnt(chat_of(talk)) == R"(add>{"function": {"name": "add", "arguments": {}}}>)");
 }
 
+TEST_CASE("a tool whose definition the template leaves out is refused, whatever else has its name") {
+  Example talk = chat_of(R"([{"role":"user","content":"add"},{"role":"assistant","content":"no add"}])");
+  talk.tools = R"([{"type":"function","function":{"name":"add","parameters":{}}}])";
+  expect_error(ErrorClass::data, {"has the tool 'add'", "t.jinja", "dataset.template_path", "on_bad=skip", "dataset.columns={tools: none}"},
+               [&] { (void)Lab().encoder->encode(talk); });
+  const char* writes = "{{ tools | tojson }}{% for m in messages %}{{ m.content }}{{ eos_token }}{% endfor %}";
+  CHECK(Lab(TrainOn::all, writes).learnt(talk) == R"([{"type": "function", "function": {"name": "add", "parameters": {}}}]add>no add>)");
+  const char* names = "{% for t in tools %}{{ t.function.name }};{% endfor %}{% for m in messages %}{{ m.content }}{{ eos_token }}{% endfor %}";
+  CHECK(Lab(TrainOn::all, names).learnt(talk) == "add;add>no add>");
+  talk.tools.clear();
+  (void)Lab().encoder->encode(talk);
+}
+
 TEST_CASE("a template that comes with mtrain is chosen by name, and its special tokens are looked for in the tokenizer") {
   ByteTokenizer tokenizer;
   auto encoder = [&](const char* name) { return ExampleEncoder(tokenizer, EncoderOptions{.chat_template = name}); };

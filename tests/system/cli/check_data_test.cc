@@ -80,3 +80,21 @@ TEST_CASE("check --data refuses a tokenizer with more ids than model.vocab_size,
   CHECK_MESSAGE(has(foreign.err, "model.vocab_size is 386 (command line, argument 4), and tokenizer 'byte' has 257 ids: 129 rows belong to no token"),
                 foreign.err);
 }
+
+TEST_CASE("check --data says whose samples it counts, and tells of another tokenizer in one line") {
+  Scratch scratch("mtrain-check-lines");
+  std::string text;
+  for (int i = 0; i < 40; ++i) text += "{\"text\": \"some words of a text\"}\n";
+  scratch.write("x.jsonl", text);
+  REQUIRE(cli_in(scratch.path(), "data prepare -i x.jsonl -o x -t byte --append-eod").status == 0);
+  scratch.write("r.yaml", recipe("{type: gpt, path: x, split: '90,10,0'}", "validation: {steps: 5}\n"));
+  Outcome good = cli_in(scratch.path(), "check --data r.yaml train.global_batch_size=2");
+  CHECK_MESSAGE(has(good.out, "train data of gpt: the run reads 6 samples of 8 tokens\n"), good.out);
+  CHECK_MESSAGE(has(good.out, "valid data of gpt: a validation reads 10 samples of 8 tokens\n"), good.out);
+  Outcome unprepared = cli_in(scratch.path(), "check --data r.yaml dataset.path=x.jsonl");
+  scratch.write("x.tokenizer.json", "{\"tokenizer\": \"hf\", \"vocab_size\": 9, \"identity\": \"hf: 9 tokens\", \"tokens\": 840}\n");
+  Outcome other = cli_in(scratch.path(), "check --data r.yaml");
+  CHECK(other.status == 11);
+  CHECK_MESSAGE(has(other.err, "was prepared by another tokenizer: then hf: 9 tokens, now byte: 256 bytes, end of document 256; dataset.path is"), other.err);
+  for (const auto& told : {other.err, unprepared.err}) CHECK_FALSE_MESSAGE(has(told, "\\x0a"), told);
+}

@@ -248,3 +248,19 @@ TEST_CASE("check in JSON; looking writes nothing") {
     CHECK_MESSAGE(cli_in(scratch.path(), words).status == 0, words);
   CHECK(files_below(scratch.path()) == before);
 }
+
+TEST_CASE("a setting that is a text keeps its letters, whatever they look like") {
+  Scratch scratch("mtrain-texts");
+  for (const char* text : {"nan", "NaN", ".nan", "inf", "-INF", ".inf", "1e3", "0x10", "1_000", "+5", "007", "yes", "True", "off"}) {
+    CAPTURE(text);
+    const std::string shown = cli({"config", "show", scratch.write("plain.yaml", tiny_recipe()), "run.dir", std::string("run.dir=") + text}).out;
+    const std::string yaml = tiny_recipe() + "run: {dir: " + text + "}\n", path = scratch.write("r.yaml", yaml);
+    CHECK(cli({"config", "show", path, "run.dir"}).out == shown);
+    CHECK(has(cli({"check", path}).out, std::string("run folder ") + text + "\n"));
+    CHECK(has(cli({"check", scratch / "plain.yaml", std::string("run.dir=") + text}).out, std::string("run folder ") + text + "\n"));
+    // What is shown is read back as the same.
+    const std::string again = scratch.write("again.yaml", cli({"config", "show", path, "--resolved"}).out);
+    CHECK(has(cli({"check", again}).out, std::string("run folder ") + text + "\n"));
+  }
+  CHECK(cli({"check", scratch / "plain.yaml", "run.dir=null"}).status == 10);
+}

@@ -196,3 +196,20 @@ TEST_CASE("generate and eval from a Hugging Face folder") {
   REQUIRE_MESSAGE(same.status == 0, same.err);
   CHECK(nlohmann::json::parse(eval.out).at("loss") == nlohmann::json::parse(same.out).at("loss"));
 }
+
+TEST_CASE("a tokenizer that is not the run's is warned of") {
+  Scratch scratch("mtrain-other-tokenizer");
+  scratch.write("r.yaml", tiny_recipe() + "tokenizer: {type: byte, extra_ids: 3}\n");
+  write_at(scratch / "words/tokenizer.json", small_tokenizer(260));
+  REQUIRE(cli_in(scratch.path(), "r.yaml -q run.dir=run train.steps=2 scheduler.warmup_steps=0").status == 0);
+  const std::string warning = "step 2 was trained with another tokenizer: byte: 256 bytes, end of document 256, 3 extra, and this is hf: 260 tokens";
+  for (const char* command : {"eval --batches 1 --from run ", "generate --prompt a --max-tokens 1 --from run "}) {
+    CAPTURE(command);
+    Outcome own = cli_in(scratch.path(), std::string(command) + "tokenizer.extra_ids=3");
+    CHECK_MESSAGE(own.status == 0, own.err);
+    CHECK_FALSE(has(own.err, "tokenizer"));
+    Outcome other = cli_in(scratch.path(), std::string(command) + "tokenizer=hf tokenizer.path=words");
+    CHECK_MESSAGE(other.status == 0, other.err);
+    CHECK_MESSAGE(has(other.err, warning), other.err);
+  }
+}

@@ -61,6 +61,18 @@ TEST_CASE("a run of several processes is repeated by as many") {
   CHECK(cli({"--nproc", "2", "check", job}).status == 2);
 }
 
+TEST_CASE("ranks that a launcher of processes started repeat a run in one new folder") {
+  Scratch scratch("mtrain-launched-rerun");
+  const std::string job = recipe(scratch), run_dir = (scratch / "a").string();
+  REQUIRE(cli({"--nproc", "2", job, "-q", "run.dir=" + run_dir}, kBare).status == 0);
+  const std::string rank = " " + mtrain_binary() + " rerun -q " + run_dir;
+  Outcome out = run({.arguments = {"/bin/sh", "-c", "RANK=1" + rank + " & RANK=0" + rank + " && wait $!"},
+                     .environment = {"WORLD_SIZE=2", "MASTER_ADDR=127.0.0.1", "MASTER_PORT=" + std::to_string(20000 + ::getpid() % 10000)}});
+  CHECK_MESSAGE(out.status == 0, out.err);
+  CHECK(digest(scratch / "a-rerun") == digest(run_dir));
+  CHECK_FALSE(fs::exists(scratch / "a-rerun-2"));
+}
+
 TEST_CASE("--nproc says what does not go together") {
   Scratch scratch("mtrain-nproc-words");
   const std::string job = recipe(scratch);

@@ -1,6 +1,7 @@
 // Sweeps, files of overrides and raw pairs on the command line.
 #include <doctest/doctest.h>
 
+#include <nlohmann/json.hpp>
 #include <tuple>
 
 #include "shell.h"
@@ -239,4 +240,37 @@ TEST_CASE("a setting that a sweep varies and that is given plainly, too, has one
     CHECK(rows[i][2] == (i % 2 == 1 ? "1" : "2"));
     CHECK(has(slurp(scratch / "s" / rows[i][0] / "config/resolved.yaml"), "layers: " + rows[i][2] + "\n"));
   }
+}
+
+TEST_CASE("a run.dir that depends on what varies names each trial's folder, and sweep.csv is in the one that holds them") {
+  Scratch scratch("mtrain-sweep-named");
+  scratch.write("r.yaml", tiny_recipe());
+  const std::string words = "r.yaml -m -q train.steps=2 checkpoint.interval=0 'optimizer.lr=1e-3,2e-3' ";
+  Outcome named = cli_in(scratch.path(), words + "'run.dir=out/lr-${optimizer.lr}'");
+  REQUIRE_MESSAGE(named.status == 0, named.err);
+  for (const char* trial : {"out/lr-1e-3", "out/lr-2e-3"}) CHECK(fs::exists(scratch / trial / "metrics.jsonl"));
+  CHECK(csv(scratch / "out/sweep.csv").size() == 3);
+  auto listed = nlohmann::json::parse(cli_in(scratch.path(), "runs ls out --json").out);
+  CHECK(listed.size() == 2);
+  // Trials that would share a folder are told before any begins, and by check.
+  for (const std::string& words_of : {words, "check " + words}) {
+    Outcome shared = cli_in(scratch.path(), words_of + "rng.seed=1,2 'run.dir=both/${optimizer.lr}'");
+    CHECK(shared.status == 10);
+    CHECK_MESSAGE(has(shared.err, "trials 0 (optimizer.lr=1e-3 rng.seed=1) and 1 (optimizer.lr=1e-3 rng.seed=2)"), shared.err);
+    CHECK_MESSAGE(has(shared.err, "${run:trial}"), shared.err);
+  }
+  CHECK(cli_in(scratch.path(), words + "'run.dir=choice(in,in/it)' 'rng.seed=1'").status == 10);
+  CHECK_FALSE(fs::exists(scratch / "both"));
+  CHECK_FALSE(fs::exists(scratch / "in"));
+  Outcome numbered = cli_in(scratch.path(), words + "'run.dir=n/trial-${run:trial}'");
+  REQUIRE_MESSAGE(numbered.status == 0, numbered.err);
+  CHECK(fs::exists(scratch / "n/trial-1/metrics.jsonl"));
+}
+
+TEST_CASE("-q leaves a sweep its result: the table alone") {
+  Scratch scratch("mtrain-sweep-quiet");
+  Outcome out = cli({scratch.write("r.yaml", tiny_recipe()), "-m", "-q", "train.steps=2", "rng.seed=1,2", "run.dir=" + (scratch / "s").string()});
+  REQUIRE_MESSAGE(out.status == 0, out.err);
+  CHECK_MESSAGE(out.out.starts_with("trial  settings    outcome"), out.out);
+  CHECK(std::count(out.out.begin(), out.out.end(), '\n') == 3);
 }

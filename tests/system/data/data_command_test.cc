@@ -342,3 +342,19 @@ TEST_CASE("replacing a pair never leaves the old index with new tokens") {
     CHECK(IndexedFile(scratch / "x").num_tokens() == 25);
   }
 }
+
+TEST_CASE("show keeps the blanks that a tokenizer writes as a part of its words") {
+  ScratchFolder scratch;
+  const char* tokenizer =
+      R"({"version":"1.0","added_tokens":[{"id":0,"content":"</s>","single_word":false,"lstrip":false,"rstrip":false,"normalized":false,"special":true}],
+"normalizer":null,"pre_tokenizer":{"type":"Metaspace","replacement":"▁","prepend_scheme":"always","split":true},"post_processor":null,
+"decoder":{"type":"Metaspace","replacement":"▁","prepend_scheme":"always","split":true},
+"model":{"type":"BPE","dropout":null,"unk_token":null,"vocab":{"</s>":0,"▁":1,"a":2,"b":3,"▁a":4,"▁b":5},"merges":["▁ a","▁ b"]}})";
+  put(scratch / "tokenizer.json", tokenizer);
+  put(scratch / "x.jsonl", "{\"text\":\"ab b  a\"}\n");
+  put(scratch / "pairs.jsonl", "{\"prompt\":\"a\",\"completion\":\" b a\"}\n");
+  REQUIRE(run(scratch, "data prepare -i x.jsonl -o x -t hf path=tokenizer.json --append-eod").status == 0);
+  CHECK(run(scratch, "data show x -t hf path=tokenizer.json").out == "document 0, 6 tokens:\na|b| b| | a|<0>\n");
+  auto records = run(scratch, "data show pairs.jsonl -t hf path=tokenizer.json");
+  CHECK_MESSAGE(records.out.find("a|[ b]|[ a]") != std::string::npos, records.out);
+}
