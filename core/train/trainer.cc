@@ -442,24 +442,33 @@ EvalMetrics evaluate_split(Session& session, Interpreter& interpreter, const Dat
                            int64_t batches, const RankMesh* mesh) {
   auto start = std::chrono::steady_clock::now();
   const Settings& s = session.recipe.settings;
-  auto source = call_plugin(dataset, "split()", [&] { return dataset.split(split, batches * s.global_batch()); });
-  Loader loader(*source, loader_config(s, s.global_batch(), mesh ? mesh->data().index() : 0, mesh ? mesh->data().size() : 1));
+  const bool whole = batches == Dataset::kOneEpoch;
+  MT_CHECK(!whole || !mesh, "a whole split is for one rank");
+  auto source = call_plugin(dataset, "split()", [&] { return dataset.split(split, whole ? batches : batches * s.global_batch()); });
+  if (whole) batches = source->size() / s.global_batch();
+  const int64_t rest = whole ? source->size() % s.global_batch() : 0;
   double sum = 0;
   int64_t tokens = 0;
-  for (int64_t i = 0; i < batches; ++i) {
-    std::span<const Batch> micro_batches = loader.next();
-    auto input_of = [&](int64_t micro) {
-      const Batch& batch = micro_batches[static_cast<size_t>(micro)];
-      return mesh ? own_part(*session.run, batch, mesh->parallel()) : to_device(*session.run, batch);
-    };
-    for (double loss : interpreter.evaluate(static_cast<int64_t>(micro_batches.size()), input_of).micro_batches) sum += loss;
-    tokens += num_targets(micro_batches);
-  }
+  auto evaluate = [&](const LoaderConfig& config, int64_t first, int64_t times) {
+    Loader loader(*source, config, first);
+    for (int64_t i = 0; i < times; ++i) {
+      std::span<const Batch> micro_batches = loader.next();
+      auto input_of = [&](int64_t micro) {
+        const Batch& batch = micro_batches[static_cast<size_t>(micro)];
+        return mesh ? own_part(*session.run, batch, mesh->parallel()) : to_device(*session.run, batch);
+      };
+      for (double loss : interpreter.evaluate(static_cast<int64_t>(micro_batches.size()), input_of).micro_batches) sum += loss;
+      tokens += num_targets(micro_batches);
+    }
+  };
+  if (batches > 0) evaluate(loader_config(s, s.global_batch(), mesh ? mesh->data().index() : 0, mesh ? mesh->data().size() : 1), 0, batches);
+  if (rest > 0) evaluate({.seq_length = s.model.seq_length, .num_micro_batches = rest}, batches * s.global_batch(), 1);
   if (mesh) sum = mesh->replicas().all_reduce_value(sum), tokens = mesh->data().comm().all_reduce_value(tokens);
   return {.split = name(split),
           .loss = tokens > 0 ? sum / static_cast<double>(tokens) : 0,
           .tokens = tokens,
-          .seconds = seconds_since(start)};
+          .seconds = seconds_since(start),
+          .samples = batches * s.global_batch() + rest};
 }
 
 }  // namespace mtrain

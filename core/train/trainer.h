@@ -149,7 +149,8 @@ class MT_API Trainer {
   int64_t profile_from_ = 0;  // steps before it
 };
 
-/// Mean loss of the first `batches` global batches of a split, shared out among the ranks; `mesh` null: this one alone.
+/// Mean loss of the first `batches` global batches of a split, shared out among the ranks; `mesh` null: this one alone, which may also
+/// evaluate each sample of the split once, Dataset::kOneEpoch.
 MT_API EvalMetrics evaluate_split(Session& session, Interpreter& interpreter, const Dataset& dataset,
                                   Split split, int64_t batches, const RankMesh* mesh);
 

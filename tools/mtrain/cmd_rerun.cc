@@ -62,6 +62,10 @@ std::vector<Part> parts_of(const fs::path& path, bool tell) {
       out.push_back({std::move(texts), history_parts[i].first, history_parts[i].last});
   }
   if (out.empty()) out.push_back({std::move(saved), 0, {}});
+  if (const auto step = checkpoints_of(path).step) {  // a checkpoint is what the steps up to it made
+    while (out.size() > 1 && out.back().first >= *step) out.pop_back();
+    out.back().last = std::min(out.back().last.value_or(INT64_MAX), *step);
+  }
   return out;
 }
 
@@ -71,6 +75,7 @@ RecipeRequest rerun_request(const Cli& cli, const RecipeWords& words, const Save
   SavedIdentity identity = identity_of(saved);
   request.recipe = cat(names[0], " (its recipe)");
   request.text = saved.resolved;
+  request.resolved = true;
   request.launched = launched_ranks();
   request.directory = identity.directory.empty() ? fs::current_path() : fs::path(identity.directory);
   // Its own folder, so that nothing of the old run is continued or written over; a user's own choice comes
@@ -91,6 +96,15 @@ bool of_processes(const Recipe& recipe) {
   return launched_ranks() > 1 || (dist.comm && *dist.comm != "thread");
 }
 
+/// A user who says how long the run is gets that.
+bool set_length(const std::vector<OverrideText>& overrides) {
+  return std::any_of(overrides.begin(), overrides.end(), [](const OverrideText& override) {
+    const size_t sign = std::min(override.text.find_first_not_of('+'), override.text.size());
+    const std::string key = override.text.substr(sign, override.text.find('=') - sign);
+    return key == "train.steps" || key == "train.epochs";
+  });
+}
+
 /// How far the run in a folder has come.
 int64_t steps_done(const Recipe& recipe) {
   std::error_code ignored;
@@ -98,15 +112,8 @@ int64_t steps_done(const Recipe& recipe) {
   return CheckpointStore(recipe.checkpoint_directory()).latest_valid().step.value_or(0);
 }
 
-/// Whether the user sets something that decides what is trained on, and so asks for other data than the run's.
-bool sets_data(const std::vector<OverrideText>& overrides) {
-  return std::any_of(overrides.begin(), overrides.end(), [](const OverrideText& override) {
-    std::string_view key = override.text;
-    key = key.substr(0, key.find('='));
-    key.remove_prefix(std::min(key.find_first_not_of("+~"), key.size()));
-    const std::string_view section = key.substr(0, key.find('.'));
-    return section == "dataset" || section == "tokenizer" || key == "rng.seed" || key == "model.seq_length";
-  });
+bool ask_for_other_data(const std::vector<OverrideText>& overrides) {
+  return std::any_of(overrides.begin(), overrides.end(), [](const OverrideText& override) { return sets_data(override.text); });
 }
 
 /// Other data are refused, as a resume refuses them, unless the user asks for them; what else differs is a warning.
@@ -141,9 +148,10 @@ void launch_rerun(Cli& cli, const RecipeWords& words, int64_t nproc) {
 
 void rerun(Cli& cli, const RecipeWords& words) {
   std::vector<std::string> names;
-  const bool other_data = sets_data(sorted_words(cli, words, 1, names).overrides);
-  const bool first = launched_rank() == 0;
+  const std::vector<OverrideText> said = sorted_words(cli, words, 1, names).overrides;
+  const bool other_data = ask_for_other_data(said), first = launched_rank() == 0;
   std::vector<Part> parts = parts_of(names[0], first);
+  if (set_length(said)) parts.back().last.reset();
   PluginHost plugins = plugin_host(cli);
   const fs::path folder = new_folder_beside(run_of(names[0]));
   std::vector<Recipe> recipes;
@@ -153,7 +161,7 @@ void rerun(Cli& cli, const RecipeWords& words) {
     if (first)
       log_warn("the settings of ", names[0], " changed on the way, which is repeated only where ranks are threads: all steps are repeated "
                "with its newest settings, and the result may differ");
-    parts = {{parts.back().saved, 0, {}}};
+    parts = {{parts.back().saved, 0, parts.back().last}};
     recipes.erase(recipes.begin(), recipes.end() - 1);
   }
   for (size_t i = 0; i < parts.size() && cli.status == 0; ++i) {
