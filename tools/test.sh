@@ -2,12 +2,19 @@
 # Sets up, builds everything and runs every test.
 #   tools/test.sh                    all tests, release build in build/
 #   tools/test.sh -R 'config|data'   those that match; all arguments go to ctest
+#   tools/test.sh --all              before a release: every parallel layout, and ranks and runs killed at many more moments
 #   MT_PRESET=asan tools/test.sh     with sanitizers (asan, tsan) or as debug build, in build/<preset>/
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
+all=0
 case "${1-}" in
-  -h | --help) sed -n '2,5s/^# \{0,1\}//p' "$0"; exit 0 ;;
+  -h | --help) sed -n '2,6s/^# \{0,1\}//p' "$0"; exit 0 ;;
+  --all)
+    shift
+    all=1
+    export MTRAIN_PARITY=all MTRAIN_CRASH_MOMENTS=${MTRAIN_CRASH_MOMENTS:-500} MTRAIN_FAIL_MOMENTS=${MTRAIN_FAIL_MOMENTS:-50}
+    ;;
 esac
 preset=${MT_PRESET:-release}
 case "$preset" in
@@ -19,6 +26,7 @@ esac
 "$root/tools/setup.sh" --tests
 echo "test: configuring $build"
 configure "$preset" "$build"
+if ((all)); then cmake -DMT_TEST_TIMEOUT=100000 "$build" > /dev/null; fi
 echo "test: building (a first build takes some minutes)"
 compile "$build" all
 echo "test: running"

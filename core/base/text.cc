@@ -51,6 +51,14 @@ int edit_distance(std::string_view a, std::string_view b) {
   return last[b.size()];
 }
 
+namespace {
+/// Whether a typo explains the distance: of a short word, most letters must be right, or all be there in another order.
+bool is_typo(std::string_view wanted, std::string_view candidate, int distance) {
+  if (distance <= 1 || 2 * distance < static_cast<int>(std::max(wanted.size(), candidate.size()))) return true;
+  return std::is_permutation(wanted.begin(), wanted.end(), candidate.begin(), candidate.end());
+}
+}  // namespace
+
 std::vector<std::string> nearest(std::string_view wanted, const std::vector<std::string>& candidates, size_t limit) {
   std::vector<std::pair<int, std::string>> scored;
   for (const auto& candidate : candidates) {
@@ -59,7 +67,7 @@ std::vector<std::string> nearest(std::string_view wanted, const std::vector<std:
     int apart = std::abs(static_cast<int>(wanted.size()) - static_cast<int>(candidate.size()));
     int distance = apart > allowed ? apart : edit_distance(wanted, candidate);
     bool contains = wanted.size() >= 3 && candidate.find(wanted) != std::string::npos;
-    if (distance <= allowed || contains) scored.emplace_back(distance, candidate);
+    if ((distance <= allowed && is_typo(wanted, candidate, distance)) || contains) scored.emplace_back(distance, candidate);
   }
   std::stable_sort(scored.begin(), scored.end(), [](auto& x, auto& y) { return x.first < y.first; });
   std::vector<std::string> out;

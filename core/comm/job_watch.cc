@@ -147,8 +147,9 @@ void JobWatch::Watcher::await_something() {
 void JobWatch::Watcher::let_in(Clock::time_point now) {
   auto stranger = [](const Link& link) { return link.rank < 0; };
   if (std::all_of(came_.begin(), came_.end(), [](bool came) { return came; })) {
+    listener_.reset();  // first: who is shown out finds nobody there any more
     std::erase_if(links_, stranger);
-    return listener_.reset();
+    return;
   }
   for (Link& link : links_)
     if (stranger(link) && now >= link.until) drop_stranger(link, "it did not say who it is");

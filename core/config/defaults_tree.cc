@@ -408,13 +408,14 @@ void DefaultsTree::report_unused() {
   }
 }
 
-/// An added option of a component, where the files before it say settings of the same one, would replace these without a word.
+/// An added option with the name of a component (+optimizer=adamw), where the files before it say settings of the same one, would
+/// replace these without a word. One with a name of its own (+model=llama3_8b) is meant to.
 void DefaultsTree::report_replaced() {
   const auto merged = files();
   for (size_t i = root_->children.size() - std::min(appended_.size(), root_->children.size()); i < root_->children.size(); ++i) {
     const DefaultsNode& added = *root_->children[i];
     const Node* type = added.file && !added.dropped ? added.file->body.get("type") : nullptr;
-    if (!type) continue;
+    if (!type || !type->is_scalar() || type->as_text() != added.entry.name) continue;
     const std::string package = added.package();
     std::vector<std::string> replaced;
     bool other = false;  // the files name another component
@@ -423,7 +424,7 @@ void DefaultsTree::report_replaced() {
       const Node* section = at == package ? &config->body : at.empty() ? config->body.find(package) : nullptr;
       for (const auto& entry : section && section->is_map() ? added.file->body.entries() : std::vector<Node::Entry>{}) {
         const Node* said = section->get(entry.key);
-        if (said && &entry.value == type) other = !said->same_value(*type);
+        if (said && entry.key == "type") other = !said->same_value(*type);
         else if (said && !said->same_value(entry.value)) replaced.push_back(cat(package, ".", entry.key, "=", brief(*said, 40)));
       }
     }

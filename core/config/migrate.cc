@@ -36,6 +36,11 @@ class Migrator {
     walk(name, "", body);
   }
 
+  /// Notes a key that is no setting, where something is known about it.
+  void foreign(const std::string& path, const Node::Entry& entry) {
+    if (std::string help = catalog_.advice(path); !help.empty()) out_.foreign.push_back({path, std::move(help), entry.key_where});
+  }
+
   Migration finish() {
     out_.text = apply_edits(source_->text(), std::move(edits_));
     return std::move(out_);
@@ -53,12 +58,25 @@ class Migrator {
     }
   }
 
+  /// Whether settings lie below a path.
+  bool is_prefix(const std::string& path) const {
+    auto holds = [&](const auto& names) {
+      auto next = names.lower_bound(path + ".");
+      return next != names.end() && name_of(*next).starts_with(path + ".");
+    };
+    return holds(present_) || holds(renamed_);
+  }
+  static const std::string& name_of(const std::string& name) { return name; }
+  static const std::string& name_of(const std::pair<const std::string, std::string>& renamed) { return renamed.first; }
+
   void walk(const std::string& section, const std::string& path, const Node& map) {
     for (const auto& entry : map.entries()) {
       std::string child = join_path(path, entry.key);
       auto old = renamed_.find(child);
-      if (present_.contains(child) || old == renamed_.end()) {
-        if (entry.value.is_map()) walk(section, child, entry.value);
+      if (present_.contains(child)) continue;
+      if (old == renamed_.end()) {
+        if (!is_prefix(child)) foreign(section + "." + child, entry);
+        else if (entry.value.is_map()) walk(section, child, entry.value);
         continue;
       }
       Renaming renaming{section + "." + child, section + "." + old->second, entry.key_where};
@@ -110,7 +128,8 @@ Migration migrate_recipe(const SourcePtr& source, const std::string& package, co
   if (root && !package.empty()) {
     migrator.section(package, *root);
   } else if (root) {
-    for (const auto& entry : root->entries()) migrator.section(entry.key, entry.value);
+    for (const auto& entry : root->entries())
+      catalog.section(entry.key) ? migrator.section(entry.key, entry.value) : migrator.foreign(entry.key, entry);
   }
   return migrator.finish();
 }

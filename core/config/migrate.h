@@ -13,10 +13,17 @@ struct Renaming {
   Location where;
 };
 
+/// A name of another trainer, which no change of names mends.
+struct ForeignKey {
+  std::string path, help;
+  Location where;
+};
+
 struct Migration {
   std::string text;
   std::vector<Renaming> done;
   std::vector<Renaming> by_hand;  // what a change of names alone cannot mend
+  std::vector<ForeignKey> foreign;
 };
 
 /// `package`: where the text's settings belong, "model" for an option of the group model; empty for a recipe.

@@ -76,7 +76,8 @@ TextOrigin origin_of(const OverrideText& text) {
 std::string meant_pair(std::string_view text) {
   const size_t colon = text.find(':');
   const bool key = !text.empty() && is_key(text.substr(0, colon)) && std::isalpha(static_cast<unsigned char>(text[0]));
-  if (!key) return "key=value, as in train.steps=100";
+  const bool bare = colon == std::string_view::npos && text.find_first_of(".@") == std::string_view::npos;  // a word may be anything
+  if (!key || bare) return "key=value, as in train.steps=100";
   if (colon == std::string_view::npos || text.find('@') != std::string_view::npos) return cat(visible(text), "=VALUE");
   const std::string_view value = trim(text.substr(colon + 1));
   return cat(visible(text.substr(0, colon)), "=", value.empty() ? "VALUE" : visible(value));

@@ -90,17 +90,22 @@ class Mender {
       if (violates(rule)) broken_.push_back(&rule);
   }
 
+  /// Settings of the command line come first. Those of the last resort are left out where anything else mends, unless they are of the
+  /// command line themselves.
   std::string fix_for(const Rule& rule) {
-    std::vector<std::string> fixes;
+    std::vector<std::string> given, others, last;
     for (const auto& part : split(rule.mend, ';')) {
       std::string_view mend = trim(part);
       size_t equals = mend.find('=');
-      std::string fix = equals == std::string_view::npos
-                            ? searched(rule, std::string(mend))
-                            : computed(rule, std::string(mend.substr(0, equals)), mend.substr(equals + 1));
-      if (!fix.empty()) fixes.push_back(std::move(fix));
+      const std::string path(mend.substr(0, equals));
+      std::string fix = equals == std::string_view::npos ? searched(rule, path) : computed(rule, path, mend.substr(equals + 1));
+      if (fix.empty()) continue;
+      const Node* node = values_.setting(path);
+      const bool typed = node && node->loc() && node->loc().source->kind() == SourceKind::command_line;
+      (typed ? given : path.starts_with(input_.last_resort + ".") ? last : others).push_back(std::move(fix));
     }
-    return join(fixes, ", or ");
+    given.insert(given.end(), others.begin(), others.end());
+    return join(given.empty() ? last : given, ", or ");
   }
 
  private:
@@ -118,7 +123,22 @@ class Mender {
   /// To four digits: nobody wants to paste 1.0000000000000002e-06.
   static double rounded(double value) { return std::stod(fmt::format("{:.4g}", value)); }
 
+  /// Values that mend all that this setting may mend, or else this rule.
   std::string searched(const Rule& rule, const std::string& path) {
+    std::vector<const Rule*> all = {&rule};
+    for (const Rule* other : broken_)
+      if (other != &rule && may_be_mended_by(*other, path)) all.push_back(other);
+    std::string fix = all.size() > 1 ? values_that_mend(all, path) : "";
+    return fix.empty() ? values_that_mend({&rule}, path) : fix;
+  }
+
+  static bool may_be_mended_by(const Rule& rule, std::string_view path) {
+    std::vector<std::string> mends = split(rule.mend, ';');
+    return rule.severity == Severity::error &&
+           std::any_of(mends.begin(), mends.end(), [&](const std::string& mend) { return trim(mend) == path; });
+  }
+
+  std::string values_that_mend(const std::vector<const Rule*>& rules, const std::string& path) {
     const FieldSpec* field = input_.field(path);
     auto now = field ? value_now(path) : std::nullopt;
     if (!now) return "";
@@ -126,7 +146,8 @@ class Mender {
     int trials = 0;
     auto offer = [&](ExpressionValue value) {
       values_.try_value(path, value);
-      if (!violates(rule) && ++trials <= kMaxTrials && !breaks_another()) good.push_back(std::move(value));
+      const bool mends = std::none_of(rules.begin(), rules.end(), [&](const Rule* rule) { return violates(*rule); });
+      if (mends && ++trials <= kMaxTrials && !breaks_another()) good.push_back(std::move(value));
       values_.end_trial();
     };
     const auto* whole = std::get_if<int64_t>(&*now);

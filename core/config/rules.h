@@ -45,6 +45,7 @@ struct RuleInput {
   std::map<std::string, ExpressionValue> facts;  // "gpu.name"; for a candidate value they stay as they are
   /// The schema of a setting, for the values that a mend may try; null when there is none.
   std::function<const FieldSpec*(const std::string& path)> field;
+  std::string last_resort = {};  // a section that a mend changes only where nothing else mends: "model"
   bool fixes = true;  // search for values that mend what is violated: most of the time that a violation takes
 };
 

@@ -307,7 +307,7 @@ struct ToNode {
   Node operator()(bool v) const { return Node::boolean(v); }
   Node operator()(int64_t v) const { return Node::integer(v); }
   Node operator()(double v) const { return Node::plain(number_text(v, bits)); }
-  Node operator()(const std::string& v) const { return v == kPythonNone ? Node::quoted_string(v) : Node::string(v); }
+  Node operator()(const std::string& v) const { return v == kPythonNone || v.ends_with(',') ? Node::quoted_string(v) : Node::string(v); }
   Node operator()(const Node& v) const { return v; }
   template <class T>
   Node operator()(const std::vector<T>& values) const {

@@ -34,11 +34,6 @@ fs::path with_suffix(const fs::path& prefix, std::string_view suffix) {
   return out;
 }
 
-fs::path strip_suffix(const fs::path& path) {
-  auto extension = path.extension();
-  return extension == ".idx" || extension == ".bin" ? fs::path(path).replace_extension() : path;
-}
-
 void require_file(const fs::path& wanted, const fs::path& other) {
   std::error_code ignored;
   if (fs::exists(wanted, ignored)) return;
@@ -88,6 +83,10 @@ std::optional<DType> dtype_of(uint8_t code) {
 
 }  // namespace indexed_format
 
+fs::path pair_prefix(const fs::path& path) {
+  const fs::path extension = path.extension();
+  return extension == ".idx" || extension == ".bin" ? fs::path(path).replace_extension() : path;
+}
 fs::path idx_path(const fs::path& prefix) {
   return with_suffix(prefix, ".idx");
 }
@@ -95,7 +94,7 @@ fs::path bin_path(const fs::path& prefix) {
   return with_suffix(prefix, ".bin");
 }
 
-IndexedFile::IndexedFile(const fs::path& prefix) : prefix_(strip_suffix(prefix)) {
+IndexedFile::IndexedFile(const fs::path& prefix) : prefix_(pair_prefix(prefix)) {
   fs::path idx = idx_path(prefix_), bin = bin_path(prefix_);
   require_file(idx, bin);
   require_file(bin, idx);

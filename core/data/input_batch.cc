@@ -210,7 +210,7 @@ class BatchReader::Text final : public BatchReader::Source {
 BatchReader::BatchReader(const PrepareOptions& options) : options_(options), inputs_(input_files(options)) {
   bool known = true;
   for (const auto& input : inputs_) {
-    json_only_ = json_only_ && format_of(input, options.format) == InputFormat::jsonl;
+    (format_of(input, options.format) == InputFormat::jsonl ? text_only_ : json_only_) = false;
     if (is_input_stream(input)) {
       known = false;
       continue;

@@ -49,6 +49,8 @@ class MT_API BatchReader {
   uint64_t file_bytes_total() const { return total_; }
   /// Whether all inputs are JSON lines.
   bool json_only() const { return json_only_; }
+  /// Whether none of them is.
+  bool text_only() const { return text_only_; }
 
  private:
   class Source;
@@ -61,7 +63,7 @@ class MT_API BatchReader {
   std::vector<fs::path> inputs_;
   size_t next_input_ = 0;
   std::unique_ptr<Source> source_;
-  bool json_only_ = true;
+  bool json_only_ = true, text_only_ = true;
   uint64_t total_ = 0, file_bytes_before_ = 0, text_bytes_before_ = 0;
   std::exception_ptr fault_;
 };

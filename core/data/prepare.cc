@@ -60,6 +60,9 @@ class Preparation {
     MT_USER_CHECK(reader_.json_only() || (!options.key_names && options.json_keys.size() == 1),
                   ErrorClass::config, "--json-keys is for JSON lines, but an input is text",
                   "prepare texts on their own");
+    MT_USER_CHECK(!reader_.text_only() || options.json_keys == PrepareOptions().json_keys, ErrorClass::config,
+                  cat("--json-key '", printable(options.json_keys[0]), "' names a field of JSON lines, and all inputs are text"),
+                  "leave it out; JSON lines under another name than .jsonl: --format jsonl");
     MT_USER_CHECK(!reader_.json_only() || (options.split_on == SplitOn::file && options.document_bytes == 0), ErrorClass::config,
                   "--split-on and --document-bytes divide text, and each JSON line is a document",
                   "leave them out, or make several lines of a long one");

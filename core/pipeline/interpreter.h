@@ -61,6 +61,8 @@ class MT_API Interpreter {
   StepLoss evaluate(int64_t micro_batches, const InputOf& input_of);
   /// The same of one micro-batch.
   StepLoss evaluate(const ModelInput& input);
+  /// Micro-batches have another size from here on: each stage sends its output's shape again. Every rank of the pipeline calls it.
+  void forget_shapes() { link_.forget_shapes(); }
   /// What a stage hands on; empty before its first forward. For rehearsals, which give it to the other ranks by expect().
   const Shape& stream_shape() const { return stream_shape_; }
   DType stream_dtype() const { return stream_dtype_; }

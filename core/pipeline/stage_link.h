@@ -41,6 +41,8 @@ class MT_API StageLink {
   Tensor take(const Action& what);
   /// An action that computes comes next: waits for the batch of receives before it.
   void settle();
+  /// The next transfers may have other shapes than those before. Every stage calls it between the same two programs.
+  void forget_shapes() { told_.clear(), heard_.clear(); }
   /// Returns when all that was sent has gone. Error(bug) when something was made or received that nobody took.
   void finish();
   /// Forgets all transfers under way, after a failure. Told shapes are forgotten too.

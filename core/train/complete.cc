@@ -31,20 +31,27 @@ std::string sign_of(const std::string& typed) {
   return "";
 }
 
-/// What a component is, in a few words.
-std::string doc_of(const Schema& component) {
-  return component.needs.empty() ? component.doc : "not built: " + component.needs;
+/// The components of a kind that are built, each behind the same text.
+void add_components(const std::string& before, const std::string& kind, const SchemaCatalog& catalog, std::vector<Candidate>& out) {
+  for (const auto& name : catalog.components(kind))
+    if (const Schema& component = *catalog.component(kind, name); component.needs.empty()) out.push_back({before + name, component.doc});
+}
+
+/// Whether a value of a setting can be used in this build.
+bool is_built(const FieldSpec& spec, const std::string& value) {
+  if (spec.needs.empty()) return true;
+  if (spec.needs_values.empty()) return value == spec.default_value;
+  return std::find(spec.needs_values.begin(), spec.needs_values.end(), value) == spec.needs_values.end();
 }
 
 /// The words for the value of one setting.
 void add_values(const FieldSpec& spec, const std::string& key, const SchemaCatalog& catalog,
                 std::vector<Candidate>& out) {
-  for (const auto& choice : spec.choices) out.push_back({key + choice, ""});
-  if (spec.type == FieldType::boolean)
-    for (const char* value : {"true", "false"}) out.push_back({key + value, ""});
-  if (!spec.plugin_kind.empty())
-    for (const auto& name : catalog.components(spec.plugin_kind))
-      out.push_back({key + name, doc_of(*catalog.component(spec.plugin_kind, name))});
+  std::vector<std::string> values = spec.choices;
+  if (spec.type == FieldType::boolean) values = {"true", "false"};
+  for (const auto& value : values)
+    if (is_built(spec, value)) out.push_back({key + value, ""});
+  if (!spec.plugin_kind.empty()) add_components(key, spec.plugin_kind, catalog, out);
   if (!spec.example.empty()) out.push_back({key + spec.example, "e.g."});
 }
 
@@ -170,8 +177,7 @@ std::vector<Candidate> complete_override(const std::string& typed, const std::st
       for (auto& candidate : out) candidate.text = sign + candidate.text;
     } else if (key.find('.') == std::string::npos) {
       for (const auto& option : repository.options(key)) out.push_back({sign + key + "=" + option, ""});
-      for (const auto& name : catalog.components(catalog.kind_of(key)))
-        out.push_back({sign + key + "=" + name, doc_of(*catalog.component(catalog.kind_of(key), name))});
+      add_components(sign + key + "=", catalog.kind_of(key), catalog, out);
     } else {
       std::string before = sign + key + "=";
       const Node* now = known ? known->config.root().find(key) : nullptr;

@@ -5,6 +5,7 @@
 #include "mtrain/base/text.h"
 #include "mtrain/config/text_edit.h"
 #include "mtrain/config/yaml_load.h"
+#include "mtrain/train/input_paths.h"
 
 namespace mtrain {
 namespace {
@@ -42,8 +43,8 @@ bool is_input_path(const SchemaCatalog& catalog, const std::string& section, con
 
 class Copier {
  public:
-  Copier(const SourcePtr& source, fs::path way, const SchemaCatalog& catalog)
-      : source_(source), way_(std::move(way)), catalog_(catalog) {}
+  Copier(const SourcePtr& source, const std::vector<fs::path>& from, fs::path to, const SchemaCatalog& catalog)
+      : source_(source), from_(from), to_(std::move(to)), catalog_(catalog) {}
 
   void walk(const std::string& section, const std::string& path, const Node& map) {
     for (const auto& entry : map.entries()) {
@@ -67,18 +68,23 @@ class Copier {
  private:
   void value(const Node& node) {
     const std::string& given = node.as_text();
-    if (node.kind() != NodeKind::string || given.empty() || node.is_missing() || fs::path(given).is_absolute() || way_ == ".") return;
+    if (node.kind() != NodeKind::string || given.empty() || node.is_missing() || fs::path(given).is_absolute()) return;
+    const auto holds = [&](const fs::path& folder) { return input_exists(folder / given); };
+    const auto found = std::find_if(from_.begin(), from_.end(), holds);
+    const fs::path moved = way(found == from_.end() ? from_.front() : *found, to_);
+    if (moved == ".") return;
     const std::string_view text = source_->text();
     const size_t at = offset_of(text, node.loc());
     const std::string written = node.quoted() && at < text.size() ? cat(text[at], given, text[at]) : given;
     if (given.starts_with("${") || text.substr(at, written.size()) != written)
       out_.by_hand.push_back(node.loc());
     else
-      edits_.push_back({at, written.size(), scalar((way_ / given).lexically_normal().string())});
+      edits_.push_back({at, written.size(), scalar((moved / given).lexically_normal().string())});
   }
 
   SourcePtr source_;
-  fs::path way_;
+  const std::vector<fs::path>& from_;  // not empty
+  fs::path to_;
   const SchemaCatalog& catalog_;
   std::vector<TextEdit> edits_;
   CopiedRecipe out_;
@@ -86,9 +92,9 @@ class Copier {
 
 }  // namespace
 
-CopiedRecipe copy_recipe(const SourcePtr& source, const std::string& package, const fs::path& from, const fs::path& to,
+CopiedRecipe copy_recipe(const SourcePtr& source, const std::string& package, const std::vector<fs::path>& from, const fs::path& to,
                          const SchemaCatalog& catalog, Report& report) {
-  Copier copier(source, way(from, to), catalog);
+  Copier copier(source, from, to, catalog);
   auto root = load_yaml(source, report);
   if (root && !package.empty()) {
     copier.walk(package, "", *root);

@@ -69,7 +69,8 @@ std::string present_name(const std::string& path, const std::vector<Owner>& owne
   return path;
 }
 
-[[noreturn]] void unknown(const std::string& path, const SchemaCatalog& catalog) {
+/// The setting that was meant by one that no section has.
+std::string help_for_unknown(const std::string& path, const SchemaCatalog& catalog) {
   KeyIndex index;
   for (const auto& schema : catalog.sections()) {
     index.add(schema.name);
@@ -86,10 +87,12 @@ std::string present_name(const std::string& path, const std::vector<Owner>& owne
   for (const auto& schema : catalog.sections()) sections.push_back(schema.name);
   index.set_advisor([&catalog](std::string_view wanted) { return catalog.advice(wanted); });
   const std::string help = index.help(path);
-  throw Error(
-      ErrorClass::config, cat("there is no setting ", visible(path, 100)),
-      !help.empty() ? help
-      : near.empty() ? "sections: " + join(sections, ", ") : cat("did you mean ", join(near, " or "), "?"));
+  if (!help.empty()) return help;
+  return near.empty() ? "sections: " + join(sections, ", ") : cat("did you mean ", join(near, " or "), "?");
+}
+
+[[noreturn]] void unknown(const std::string& path, const SchemaCatalog& catalog) {
+  throw Error(ErrorClass::config, cat("there is no setting ", visible(path, 100)), help_for_unknown(path, catalog));
 }
 
 /// The settings of each owner below a path.
@@ -165,6 +168,16 @@ std::string setting_text(const Node& setting) {
 
 }  // namespace
 
+std::string setting_help(const std::string& path, const SchemaCatalog& catalog) {
+  const std::string section = path.substr(0, path.find('.'));
+  std::vector<std::string> owners;
+  for (const auto& owner : owners_of(section, catalog))
+    for (const auto& spec : owner.schema->fields)
+      if (section + "." + spec.path == path) owners.push_back(owner.label);
+  if (owners.empty()) return help_for_unknown(path, catalog);
+  return cat("it belongs to ", join(owners, ", "), ", which the recipe does not use");
+}
+
 Node explain_setting(const std::string& asked, const SchemaCatalog& catalog,
                      const std::vector<SearchFolder>& folders) {
   std::string section = asked.substr(0, asked.find('.'));
@@ -214,8 +227,8 @@ std::string explain_text(const Node& explained) {
   for (const auto& rule : explained.get("rules")->items()) {
     const std::string& when = rule.get("when")->as_text();
     out += cat("  rule        ", rule.get("id")->as_text(), ": ", rule.get("must")->as_text(),
-               when.empty() ? "" : cat("   (when ", when, ")"), "\n              ",
-               rule.get("why")->as_text(), "\n");
+               when.empty() ? "" : cat("   (when ", when, ")"), "\n");
+    if (const std::string& why = rule.get("why")->as_text(); !why.empty()) out += cat("              ", why, "\n");
   }
   const Node& users = *explained.get("recipes");
   constexpr size_t kShown = 12;

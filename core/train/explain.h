@@ -17,5 +17,7 @@ MT_API Node explain_setting(const std::string& path, const SchemaCatalog& catalo
                             const std::vector<SearchFolder>& folders);
 /// The same as text.
 MT_API std::string explain_text(const Node& explained);
+/// What to do about a setting that a recipe does not have: the name that was meant, or whose it is.
+MT_API std::string setting_help(const std::string& path, const SchemaCatalog& catalog);
 
 }  // namespace mtrain

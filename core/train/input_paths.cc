@@ -19,12 +19,6 @@ fs::path plain(const fs::path& path) {
 
 bool from_file(const Location& where) { return where && where.source->kind() == SourceKind::file; }
 
-/// A file or folder, or the prefix of a prepared pair.
-bool leads_to_file(const fs::path& path) {
-  std::error_code ignored;
-  return fs::exists(path, ignored) || fs::exists(fs::path(path) += ".idx", ignored);
-}
-
 class Resolver {
  public:
   Resolver(ConfigContainer& config, const PathBases& bases) : config_(config), bases_(bases) {}
@@ -52,7 +46,7 @@ class Resolver {
       input.base = bases_.of(where);
       input.result = input.base / given;
     }
-    if (!input.base.empty() && bases_.may_be_shared(where) && !leads_to_file(input.result) && leads_to_file(shared_folder(given))) {
+    if (!input.base.empty() && bases_.may_be_shared(where) && !input_exists(input.result) && input_exists(shared_folder(given))) {
       input.base = shared_folder("");
       input.result = input.base / given;
       input.shared = true;
@@ -76,6 +70,11 @@ class Resolver {
 
 }  // namespace
 
+bool input_exists(const fs::path& path) {
+  std::error_code ignored;
+  return fs::exists(path, ignored) || fs::exists(fs::path(path) += ".idx", ignored);
+}
+
 std::string InputPath::text() const {
   std::string out = cat(setting, " is '", printable(given), "'");
   if (where) out += cat(" (", where.text(), ")");
@@ -86,7 +85,7 @@ std::string InputPath::text() const {
                    printable(result.string()));
 }
 
-bool InputPath::is_there() const { return leads_to_file(result); }
+bool InputPath::is_there() const { return input_exists(result); }
 
 PathBases::PathBases(std::string recipe_file, fs::path directory, std::vector<SearchFolder> folders)
     : recipe_file_(std::move(recipe_file)), directory_(plain(directory)), folders_(std::move(folders)) {}

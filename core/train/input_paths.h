@@ -19,6 +19,9 @@ inline constexpr std::string_view kPathRule =
     "Relative paths of input files start at the current folder on the command line, at a file's own folder in that file, and at the\n"
     "current folder in a recipe that came with mtrain; run.dir and checkpoint.dir always start at the current folder.";
 
+/// Whether a path names a file or folder, or is the prefix of a prepared pair.
+MT_API bool input_exists(const fs::path& path);
+
 /// The value of such a setting; of a list, of one item.
 struct MT_API InputPath {
   std::string setting;  // "dataset.path"

@@ -35,7 +35,7 @@ T at_most(const Checked<T>& value) {
 
 /// What a rehearsal says to the next one.
 struct StageOutput {
-  Shape shape;
+  Shape shape, evaluated;  // of training and of evaluation
   DType dtype = DType::f32;
 };
 
@@ -63,19 +63,27 @@ void rehearse(const Recipe& recipe, PluginHost& plugins, int64_t pipeline_rank, 
   GradReducer reducer(buckets, {.in_order = s.ddp.in_order, .overlap = s.ddp.overlap_grad_reduce});
   interpreter.set_gradient_hooks({[&] { reducer.micro_batch_done(); }, [&] { reducer.reduce(); }});
   Program program = mesh.pipeline().rehearsal().program(pipeline_rank);
-  Batch batch = blank_batch(s.train.micro_batch_size, s.model.seq_length);
   ParallelContext parallel = mesh.parallel();
-  if (parallel.context_tokens > 0) {  // as if all ranks had the most that one can have (context_places)
-    batch = blank_batch(1, s.train.micro_batch_size * s.model.seq_length + s.dist.cp * parallel.context_tokens);
-    parallel.context_tokens = 0;
-  }
+  const int64_t more_tokens = s.dist.cp * parallel.context_tokens;  // as if all ranks had the most that one can have (context_places)
+  parallel.context_tokens = 0;
+  auto blank = [&](int64_t rows) {
+    return more_tokens > 0 ? blank_batch(1, rows * s.model.seq_length + more_tokens) : blank_batch(rows, s.model.seq_length);
+  };
+  const Batch batch = blank(s.train.micro_batch_size);
   // The second step finds the first one's blocks, which may not all fit.
   for (int step = 0; step < 2; ++step) {
     reducer.begin_step(num_backwards(program));
     interpreter.run(program, [&](int64_t) { return own_part(run, batch, parallel); }, batch.num_target_tokens, 1);
     buckets.publish();
   }
-  stream = {interpreter.stream_shape(), interpreter.stream_dtype()};
+  const Shape trained = interpreter.stream_shape();
+  if (s.validation.steps > 0 && s.eval_micro_batch() > s.train.micro_batch_size) {
+    const Batch larger = blank(s.eval_micro_batch());
+    interpreter.forget_shapes();
+    if (pipeline_rank > 0) interpreter.expect(stream.evaluated, stream.dtype);
+    interpreter.evaluate(1, [&](int64_t) { return own_part(run, larger, parallel); });
+  }
+  stream = {trained, interpreter.stream_shape(), interpreter.stream_dtype()};
   Checked<int64_t> parameters = plan.parameters;
   for (const auto& p : session.parameters.all()) parameters = parameters + (p.counted ? p.global.numel() : 0);
   plan.parameters = at_most(parameters);

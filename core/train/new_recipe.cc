@@ -1,5 +1,7 @@
 #include "mtrain/train/new_recipe.h"
 
+#include <algorithm>
+
 #include "mtrain/base/error.h"
 #include "mtrain/base/text.h"
 #include "mtrain/config/provenance.h"
@@ -30,6 +32,16 @@ const Schema& component_of(const SchemaCatalog& catalog, const std::string& kind
                            : cat("did you mean ", near[0], "?"));
 }
 
+/// The dataset for a model when nobody chose one.
+std::string dataset_for(const Schema& model, const SchemaCatalog& catalog) {
+  std::vector<std::string> names = catalog.components("dataset");
+  std::stable_partition(names.begin(), names.end(), [](const std::string& name) { return name == "gpt"; });
+  for (const std::string& wanted : {model.objective, std::string(Fields::kAnyObjective)})
+    for (const auto& name : names)
+      if (const Schema* dataset = catalog.component("dataset", name); dataset->objective == wanted && dataset->needs.empty()) return name;
+  return "gpt";
+}
+
 }  // namespace
 
 std::string with_modeline(const std::string& text, const std::string& schema) {
@@ -43,6 +55,7 @@ std::string with_modeline(const std::string& text, const std::string& schema) {
 }
 
 std::string new_recipe(const SchemaCatalog& catalog, const std::string& model, const std::string& dataset) {
+  const std::string fed = dataset.empty() ? dataset_for(component_of(catalog, "model", model), catalog) : dataset;
   Node recipe = Node::map();
   std::map<std::string, std::string> docs;
   auto require = [&](const std::string& section, const Schema& schema, const std::string& type) {
@@ -55,7 +68,7 @@ std::string new_recipe(const SchemaCatalog& catalog, const std::string& model, c
   };
   for (const auto& section : catalog.sections()) {
     bool chosen = section.name == "model" || section.name == "dataset";
-    const std::string& type = section.name == "model" ? model : dataset;
+    const std::string& type = section.name == "model" ? model : fed;
     require(section.name, section, type);
     if (chosen) require(section.name, component_of(catalog, section.name, type), type);
   }

@@ -65,6 +65,9 @@ struct Settings {
   MT_API BatchSchedule batches() const;
   /// The most samples that a step has.
   int64_t global_batch() const { return batches().largest(); }
+  /// Samples of one micro-batch, and of one step, of evaluation.
+  int64_t eval_micro_batch() const { return validation.micro_batch_size > 0 ? validation.micro_batch_size : train.micro_batch_size; }
+  int64_t eval_global_batch() const { return validation.global_batch_size > 0 ? validation.global_batch_size : global_batch(); }
   int64_t data_parallel() const { return std::max<int64_t>(1, dist.nproc / (dist.tp * dist.pp * dist.cp)); }
   /// Of one step of so many samples, on each data-parallel rank.
   int64_t micro_batches(int64_t samples) const { return samples / (train.micro_batch_size * data_parallel()); }

@@ -40,7 +40,7 @@ void StopRequests::tick() {
   if (--grace_ == 0) failpoint("signals.grace");
 }
 
-SignalWatch::SignalWatch(bool tells) : tells_(tells) {
+SignalWatch::SignalWatch(Tells tells) : tells_(tells) {
   pthread_sigmask(SIG_BLOCK, &watched_, nullptr);
   watcher_ = std::jthread([this](const std::stop_token& stop) { watch(stop); });
 }
@@ -77,8 +77,10 @@ void SignalWatch::watch(const std::stop_token& stop) {
 }
 
 void SignalWatch::tell(int signal) {
-  if (!tells_) return;
-  log_warn(strsignal(signal), ": stopping after this step with a checkpoint; a second Ctrl-C (SIGINT), a second or more after the first, ends at once, without one");
+  if (tells_ == Tells::nothing) return;
+  const bool saves = tells_ == Tells::checkpoint;
+  log_warn(strsignal(signal), ": stopping", saves ? " after this step with a checkpoint" : "",
+           "; a second Ctrl-C (SIGINT), a second or more after the first, ends at once", saves ? ", without one" : "");
 }
 
 }  // namespace mtrain

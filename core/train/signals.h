@@ -33,8 +33,10 @@ class MT_API StopRequests {
 
 class MT_API SignalWatch {
  public:
-  /// `tells`: whether this process says that it stops; of a job's processes the first one does.
-  explicit SignalWatch(bool tells = true);
+  /// What this process says when it is to stop: nothing (of a job's processes the first one speaks), or that it stops, in training
+  /// with a checkpoint.
+  enum class Tells { nothing, stop, checkpoint };
+  explicit SignalWatch(Tells tells = Tells::stop);
   ~SignalWatch();
   SignalWatch(const SignalWatch&) = delete;
   SignalWatch& operator=(const SignalWatch&) = delete;
@@ -45,7 +47,7 @@ class MT_API SignalWatch {
   void watch(const std::stop_token& stop);
   void tell(int signal);
   const sigset_t watched_ = stop_signals();
-  const bool tells_;
+  const Tells tells_;
   std::atomic<int> received_{0};
   std::jthread watcher_;
 };

@@ -135,8 +135,7 @@ void Trainer::build() {
   MT_USER_CHECK(dataset_->objective() == Dataset::kNextToken || dataset_->objective() == Dataset::kMaskedToken, ErrorClass::config,
                 cat("dataset.type=", s.dataset.type, " is to be trained by ", dataset_->objective(), ", which this build does not support"),
                 "models here learn the next token or masked ones: choose such a dataset, gpt, sft, bert, t5 or mock");
-  auto train_split = [&] { return dataset_->split(Split::train, batches_.samples_until(std::max<int64_t>(1, s.train.steps))); };
-  train_source_ = with_path_origins(recipe_.inputs, [&] { return call_plugin(*dataset_, "split()", train_split); });
+  open_training_data(batches_.samples_until(std::max<int64_t>(1, s.train.steps)));
 
   OptimizerContext context{*session_.run};
   optimizer_ = plugins.make<Optimizer>(s.optimizer.type, recipe_.component("optimizer"), context);
@@ -154,6 +153,12 @@ void Trainer::build() {
   resume();
   follow_batch_schedule();
   fill_info();
+}
+
+void Trainer::open_training_data(int64_t samples) {
+  train_samples_ = samples;
+  auto train_split = [&] { return dataset_->split(Split::train, samples); };
+  train_source_ = with_path_origins(recipe_.inputs, [&] { return call_plugin(*dataset_, "split()", train_split); });
 }
 
 void Trainer::follow_batch_schedule() {
@@ -180,7 +185,7 @@ void Trainer::fill_info() {
            .first_step = state_.step,
            .global_batch_size = batch_now(),
            .batch_sizes = batches_.text(),
-           .total_tokens = batches_.samples_until(s.train.steps) * s.model.seq_length,
+           .total_tokens = train_samples_ * s.model.seq_length,
            .seq_length = s.model.seq_length,
            .flops_per_token = session_.model->flops_per_token(s.model.seq_length),
            .planned_memory = planned_.at_peak,
@@ -193,7 +198,7 @@ void Trainer::run() {
   require_agreement();
   if (s.validation.steps > 0 && state_.step < s.train.steps)  // data that is not there is told now, not after the last step
     with_path_origins(recipe_.inputs, [&] {
-      call_plugin(*dataset_, "split()", [&] { dataset_->split(Split::valid, s.validation.steps * s.global_batch()); });
+      call_plugin(*dataset_, "split()", [&] { dataset_->split(Split::valid, s.validation.steps * s.eval_global_batch()); });
     });
   auto due = [&](int64_t interval) { return interval > 0 && state_.step % interval == 0; };
   if (!observers_.empty())  // who else would look at it; it takes a while
@@ -436,39 +441,6 @@ void Trainer::tell(Call&& call) {
 
 void Trainer::event(const std::string& text) {
   tell([&](Observer& o) { o.on_event(text); });
-}
-
-EvalMetrics evaluate_split(Session& session, Interpreter& interpreter, const Dataset& dataset, Split split,
-                           int64_t batches, const RankMesh* mesh) {
-  auto start = std::chrono::steady_clock::now();
-  const Settings& s = session.recipe.settings;
-  const bool whole = batches == Dataset::kOneEpoch;
-  MT_CHECK(!whole || !mesh, "a whole split is for one rank");
-  auto source = call_plugin(dataset, "split()", [&] { return dataset.split(split, whole ? batches : batches * s.global_batch()); });
-  if (whole) batches = source->size() / s.global_batch();
-  const int64_t rest = whole ? source->size() % s.global_batch() : 0;
-  double sum = 0;
-  int64_t tokens = 0;
-  auto evaluate = [&](const LoaderConfig& config, int64_t first, int64_t times) {
-    Loader loader(*source, config, first);
-    for (int64_t i = 0; i < times; ++i) {
-      std::span<const Batch> micro_batches = loader.next();
-      auto input_of = [&](int64_t micro) {
-        const Batch& batch = micro_batches[static_cast<size_t>(micro)];
-        return mesh ? own_part(*session.run, batch, mesh->parallel()) : to_device(*session.run, batch);
-      };
-      for (double loss : interpreter.evaluate(static_cast<int64_t>(micro_batches.size()), input_of).micro_batches) sum += loss;
-      tokens += num_targets(micro_batches);
-    }
-  };
-  if (batches > 0) evaluate(loader_config(s, s.global_batch(), mesh ? mesh->data().index() : 0, mesh ? mesh->data().size() : 1), 0, batches);
-  if (rest > 0) evaluate({.seq_length = s.model.seq_length, .num_micro_batches = rest}, batches * s.global_batch(), 1);
-  if (mesh) sum = mesh->replicas().all_reduce_value(sum), tokens = mesh->data().comm().all_reduce_value(tokens);
-  return {.split = name(split),
-          .loss = tokens > 0 ? sum / static_cast<double>(tokens) : 0,
-          .tokens = tokens,
-          .seconds = seconds_since(start),
-          .samples = batches * s.global_batch() + rest};
 }
 
 }  // namespace mtrain

@@ -108,6 +108,8 @@ class MT_API Trainer {
   void end_profile(bool last);
   void fill_info();
   CheckpointMeta meta(int64_t consumed) const;
+  /// For a run that reads so many samples from its beginning to its end.
+  void open_training_data(int64_t samples);
   /// Calls every observer; one that throws is dropped with a warning.
   template <class Call>
   void tell(Call&& call);
@@ -123,6 +125,7 @@ class MT_API Trainer {
   Session session_;
   std::unique_ptr<Dataset> dataset_;
   std::unique_ptr<SampleSource> train_source_;
+  int64_t train_samples_ = 0;  // that the whole run reads
   std::optional<Loader> loader_;
   std::unique_ptr<Optimizer> optimizer_;
   std::optional<ParamBuckets> buckets_;

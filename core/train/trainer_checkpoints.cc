@@ -167,6 +167,9 @@ void Trainer::resume() {
                 "choose another run.dir, or set checkpoint.resume=auto to continue it");
   CheckpointMeta before =
       meta_from_json(store_->meta(*latest.step), store_->step_folder(*latest.step).string());
+  // Where the batches so far had other sizes than this recipe's, the run reads as many samples more or fewer.
+  if (const int64_t ahead = before.state.consumed_samples - batches_.samples_until(before.state.step); ahead != 0)
+    open_training_data(batches_.samples_until(std::max(before.state.step, recipe_.settings.train.steps)) + ahead);
   const bool tells = first() && before.state.step < recipe_.settings.train.steps;  // else there is nothing to do
   check_resume(recipe_, session_.plugins, before, meta(before.state.consumed_samples),
                store_->step_folder(*latest.step).string(), !tells);

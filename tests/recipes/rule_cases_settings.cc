@@ -139,10 +139,10 @@ constexpr RuleCase kSettings[] = {
      "dataset={type:sft,path:x,format:openai,chat_template:chatml} tokenizer={type:byte}"},
     {"one-chat-template", "llama", "dataset={type:sft,path:x,chat_template:chatml,template_path:y}",
      "dataset={type:sft,path:x,template_path:y}"},
-    {"records-source", "llama", "dataset={type:sft}", "dataset={type:sft,path:x}"},
+    {"records-source", "llama", "dataset={type:sft,path:''}", "dataset={type:sft,path:x}"},
     {"fim-tokens", "llama", "dataset={type:gpt,path:x,fim:{rate:0.5,prefix:a,middle:b}}",
      "dataset={type:gpt,path:x,fim:{rate:0.5,prefix:a,middle:b,suffix:c}}"},
-    {"fim-tokenizer", "llama", "dataset={type:gpt,path:x,fim:{rate:0.5,prefix:a,middle:b,suffix:c}} tokenizer='"null"'",
+    {"fim-tokenizer", "llama", "dataset={type:gpt,path:x,fim:{rate:0.5,prefix:a,middle:b,suffix:c}} tokenizer={type:\"null\",vocab_size:100}",
      "dataset={type:gpt,path:x,fim:{rate:0.5,prefix:a,middle:b,suffix:c}}"},
 };
 

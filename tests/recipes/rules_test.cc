@@ -127,6 +127,7 @@ TEST_CASE("rules name only what exists") {
     CHECK_MESSAGE(known.contains(rule.path), rule.id, ": ", rule.path);
     check_names(rule.id, rule.when);
     check_names(rule.id, rule.must);
+    CHECK_MESSAGE(std::string_view(rule.why).find('{') == std::string_view::npos, rule.id, ": a reason is shown as it is");
     std::string_view says = rule.says;
     for (size_t open = says.find('{'); open != std::string_view::npos; open = says.find('{', open + 1))
       check_names(rule.id, says.substr(open + 1, says.find('}', open) - open - 1));

@@ -74,7 +74,7 @@ class DataChecker {
     read_first(*dataset, Split::train, s.batches().samples_until(std::max<int64_t>(1, s.train.steps)), "the run");
     // With interval 0, too: a run evaluates after its last step.
     if (s.validation.steps > 0 && s.train.steps > 0)
-      read_first(*dataset, Split::valid, s.validation.steps * s.global_batch(), "a validation");
+      read_first(*dataset, Split::valid, s.validation.steps * s.eval_global_batch(), "a validation");
     else
       out_.text += cat("  no validation data is read: ", s.train.steps == 0 ? "train" : "validation", ".steps is 0\n");
   }

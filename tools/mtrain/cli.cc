@@ -20,6 +20,7 @@
 #include "mtrain/base/text_stream.h"
 #include "mtrain/train/launcher.h"
 #include "mtrain/train/search_path.h"
+#include "help_format.h"
 #include "last_words.h"
 #include "option_hints.h"
 #include "recipe_words.h"
@@ -86,10 +87,32 @@ const CLI::App& innermost(const CLI::App& app, std::string& spelled) {
   return *at;
 }
 
+/// What CLI11 says of a number outside of its option's range, without six decimals for each limit.
+std::string range_fault(const CLI::App& command, const std::string& message) {
+  constexpr std::string_view kValue = ": Value ", kNot = " not in range ";
+  const size_t value = message.find(kValue), limits = message.rfind(kNot);
+  if (value == std::string::npos || limits == std::string::npos) return message;
+  const std::string said = message.substr(0, value);
+  const CLI::Option* option = nullptr;
+  for (const CLI::App* at = &command; at && !option; at = at->get_parent()) option = at->get_option_no_throw(said);
+  const std::string range = option ? value_range(*option) : "";
+  const size_t begin = value + kValue.size();
+  return range.empty() ? message : cat(said, ": wanted a number ", range, ", got ", message.substr(begin, limits - begin));
+}
+
+/// What CLI11 says of an argument that is missing, by the name that the help page shows for it.
+std::string missing_argument(const CLI::App& command, const std::string& message) {
+  constexpr std::string_view kRequired = " is required";
+  if (!message.ends_with(kRequired)) return message;
+  const CLI::Option* option = command.get_option_no_throw(message.substr(0, message.size() - kRequired.size()));
+  return option && option->get_positional() ? cat(option->get_type_name(), kRequired) : message;
+}
+
 /// CLI11's own texts, save where a wrong word is better answered with the nearest right one.
 int report_usage(const CLI::App& app, const Cli& cli, const CLI::ParseError& error) {
-  std::string spelled, message = error.what();
+  std::string spelled;
   const CLI::App& command = innermost(app, spelled);
+  std::string message = range_fault(command, missing_argument(command, error.what()));
   std::string hint = cat("run `", spelled, " --help`");
   std::vector<std::string> rest = app.remaining(true), names = command_names(command);
   if (!rest.empty() && rest.front().starts_with('-')) {

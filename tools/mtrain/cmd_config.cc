@@ -3,8 +3,10 @@
 #include <iostream>
 
 #include "config_commands.h"
+#include "mtrain/base/error.h"
 #include "mtrain/config/json_write.h"
 #include "mtrain/config/provenance.h"
+#include "mtrain/train/explain.h"
 #include "mtrain/train/recipe_schema.h"
 
 namespace mtrain {
@@ -13,6 +15,13 @@ namespace {
 void add_view(CLI::App& command, ShowOptions& options, const char* flag, ConfigView view, const char* doc) {
   command.add_flag_callback(
       flag, [&options, view] { options.view = view; }, doc);
+}
+
+/// Throws Error(config) with the setting that was meant where the recipe has none of this path.
+void require_setting(const Recipe& recipe, const std::string& key, const PluginHost& plugins) {
+  const Node& root = recipe.config.root();
+  if (key.empty() || root.find(key)) return;
+  throw Error(ErrorClass::config, cat("no setting ", printable(key, 100), " in ", root.loc().text()), setting_help(key, schema_catalog(plugins)));
 }
 
 /// Who set a setting, or those of a section, when the run began.
@@ -38,6 +47,7 @@ void print_answer(bool json, const Node& answer, const std::string& text) {
 void print_config(Cli& cli, const RecipeRequest& request, const ShowOptions& options) {
   PluginHost plugins = plugin_host(cli);
   Recipe recipe = inspect_recipe(cli, request, plugins);
+  require_setting(recipe, options.path, plugins);
   std::cout << show_config(recipe.config, schema_catalog(plugins), options);
 }
 
@@ -84,6 +94,7 @@ void add_config_why(CLI::App& config, Cli& cli) {
     RecipeRequest request = recipe_request(cli, *words, plugins, key);
     std::optional<SavedConfig> saved = open_run(cli, request);
     Recipe recipe = inspect_recipe(cli, request, plugins);
+    require_setting(recipe, key, plugins);
     if (*json)
       print_answer(true, key.empty() ? provenance(recipe.config) : why_node(recipe.config, key), "");
     else if (key.empty())

@@ -66,13 +66,14 @@ void migrate(Cli& cli, const std::string& path, bool write) {
   if (!cli.quiet) {
     for (const auto& done : migration.done)
       std::cerr << done.where.text() << ": " << done.before << " -> " << done.now << '\n';
-    if (migration.done.empty() && migration.by_hand.empty()) std::cerr << path << ": nothing to change\n";
+    if (migration.done.empty() && migration.by_hand.empty() && migration.foreign.empty()) std::cerr << path << ": nothing to change\n";
   }
   for (const auto& left : migration.by_hand)
     report
         .error("renamed", left.before, left.where,
                cat("is another name for ", left.now, ", to be moved by hand"))
         .fix(cat("write ", left.now));
+  for (const auto& key : migration.foreign) report.error("unknown-key", key.path, key.where, "no such setting").fix(key.help);
   report.throw_if_errors();
 }
 

@@ -66,11 +66,17 @@ std::vector<std::string> take_settings(std::vector<std::string>& words) {
   return settings;
 }
 
+/// The text of an override without the section's name, which it may begin with.
+std::string inside(const std::string& argument, const std::string& section) {
+  const std::string start = section + ".";
+  return argument.starts_with(start) ? argument.substr(start.size()) : argument;
+}
+
 Node settings_tree(const std::vector<std::string>& arguments, const std::string& section) {
   Node tree = Node::map();
   Report report;
   for (size_t i = 0; i < arguments.size(); ++i)
-    if (auto override = parse_override({arguments[i], static_cast<int>(i) + 1}, report))
+    if (auto override = parse_override({inside(arguments[i], section), static_cast<int>(i) + 1}, report))
       apply_override(tree, *override, report);
   report.throw_if_errors();
   return tree.with_base_path(section);
@@ -78,6 +84,9 @@ Node settings_tree(const std::vector<std::string>& arguments, const std::string&
 
 std::unique_ptr<Tokenizer> make_tokenizer(PluginHost& plugins, const std::string& name,
                                           const std::vector<std::string>& settings) {
+  for (const auto& word : settings)
+    MT_USER_CHECK(looks_like_override(word), ErrorClass::usage, cat("'", printable(word, 100), "' is no setting of the tokenizer: those are written key=value"),
+                  cat("for a file of input, give --input again: --input ", printable(word, 100)));
   TokenizerContext context{fs::current_path()};
   return plugins.make<Tokenizer>(name, settings_tree(settings, "tokenizer"), context);
 }

@@ -82,10 +82,11 @@ struct MergeInterrupted {};
 
 void merge(Cli& cli, const MergeArguments& arguments) {
   SignalWatch signals;
+  const fs::path output = pair_prefix(arguments.output);
   const bool live = !cli.quiet && ::isatty(STDERR_FILENO) != 0;
   try {
     MergeReport report = merge_indexed(
-        {arguments.inputs.begin(), arguments.inputs.end()}, arguments.output, arguments.options,
+        {arguments.inputs.begin(), arguments.inputs.end()}, output, arguments.options,
         [&](int64_t done, int64_t all) {
           if (signals.received() != 0) throw MergeInterrupted();
           if (live) std::cerr << "\r\033[K" << 100 * done / std::max<int64_t>(1, all) << "%" << std::flush;
@@ -93,7 +94,7 @@ void merge(Cli& cli, const MergeArguments& arguments) {
         arguments.any_tokenizer);
     if (live) std::cerr << "\r\033[K" << std::flush;
     if (!cli.quiet)
-      std::cout << "wrote " << printable(arguments.output) << ".bin and .idx: " << counted(report.documents, "document") << ", "
+      std::cout << "wrote " << printable(output.string()) << ".bin and .idx: " << counted(report.documents, "document") << ", "
                 << counted(report.tokens, "token") << ", " << human_bytes(report.bytes_written) << '\n';
   } catch (const MergeInterrupted&) {
     if (live) std::cerr << "\r\033[K";
@@ -187,7 +188,7 @@ void add_data_merge(CLI::App& data, Cli& cli) {
   auto* command = data.add_subcommand("merge", "several .bin/.idx pairs as one");
   auto a = std::make_shared<MergeArguments>();
   command->add_option("inputs", a->inputs, "the pairs, in the order of their documents")->required()->type_name("PREFIX");
-  command->add_option("-o,--output", a->output, "prefix of the two files to write")->required()->type_name("PREFIX");
+  command->add_option("-o,--output", a->output, "prefix of the two files to write, with or without .bin or .idx")->required()->type_name("PREFIX");
   command->add_flag("-f,--force", a->options.overwrite, "replace an existing pair");
   command->add_flag("--any-tokenizer", a->any_tokenizer, "merge pairs that were prepared by different tokenizers, too");
   command->footer("Example:\n  mtrain data merge data/part1 data/part2 -o data/all");

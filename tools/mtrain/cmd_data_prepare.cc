@@ -13,6 +13,7 @@
 #include "mtrain/base/counted.h"
 #include "mtrain/base/error.h"
 #include "mtrain/base/text.h"
+#include "mtrain/data/indexed_file.h"
 #include "mtrain/data/prepare.h"
 #include "mtrain/train/signals.h"
 
@@ -82,7 +83,7 @@ class ProgressPrinter {
 };
 
 nlohmann::ordered_json as_json(const PrepareReport& report, const PrepareArguments& arguments) {
-  nlohmann::ordered_json out{{"output", arguments.output},      {"outputs", nlohmann::json::array()},
+  nlohmann::ordered_json out{{"output", arguments.options.output.string()}, {"outputs", nlohmann::json::array()},
                              {"documents", report.documents},   {"empty_documents", report.empty_documents},
                              {"sequences", report.sequences},   {"tokens", report.tokens},
                              {"replaced", report.replaced},     {"skipped", report.skipped},
@@ -121,7 +122,7 @@ void print_report(const PrepareReport& report, const PrepareArguments& arguments
 void read_choices(PrepareArguments& arguments) {
   PrepareOptions& options = arguments.options;
   options.inputs.assign(arguments.inputs.begin(), arguments.inputs.end());
-  options.output = arguments.output;
+  options.output = pair_prefix(arguments.output);
   if (!arguments.format.empty()) options.format = kFormats.at(arguments.format);
   options.split_on = kSplits.at(arguments.split_on);
   options.on_bad = kOnBad.at(arguments.on_bad);
@@ -191,7 +192,7 @@ void add_data_prepare(CLI::App& data, Cli& cli) {
           "standard input; several become one pair, in order")
       ->required()
       ->type_name("PATH");
-  command->add_option("-o,--output", a->output, "prefix of the two files to write")
+  command->add_option("-o,--output", a->output, "prefix of the two files to write, with or without .bin or .idx")
       ->required()
       ->type_name("PREFIX");
   command->add_option("-t,--tokenizer", a->tokenizer, "a tokenizer plugin (see `mtrain plugins ls`)")

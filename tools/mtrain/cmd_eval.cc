@@ -42,7 +42,8 @@ std::optional<int64_t> batches_of(const std::string& text) {
 /// A user who asks for no other data expects those of the run.
 void warn_of_other_data(const ModelSource& source, const EvalOptions& options, const Dataset& dataset) {
   const std::string trained = identity_of(source.run.config).data;
-  if (trained.empty() || std::any_of(options.overrides.begin(), options.overrides.end(), sets_data)) return;
+  const bool asked = std::any_of(options.overrides.begin(), options.overrides.end(), [](const std::string& o) { return decides_data(setting_of_override(o)); });
+  if (trained.empty() || asked) return;
   const std::vector<std::string> changes = data_changes(trained, dataset.identity());
   if (!changes.empty()) log_warn("the data are not those that ", options.from, " was trained on:\n  ", join(changes, "\n  "));
 }
@@ -79,7 +80,7 @@ void evaluate(const Cli& cli, const EvalOptions& options) {
   int64_t batches = *batches_of(options.batches);
   if (batches == 0) batches = std::max<int64_t>(1, s.validation.steps);
   warn_of_other_data(source, options, *dataset);
-  if (batches > 0) warn_of_repeats(*dataset, split, batches, s.global_batch());
+  if (batches > 0) warn_of_repeats(*dataset, split, batches, s.eval_global_batch());
   EvalMetrics m = evaluate_split(session, interpreter, *dataset, split, batches, nullptr);
   if (options.json) {
     std::cout << nlohmann::ordered_json{{"step", saved.step}, {"split", options.split}, {"loss", m.loss},
@@ -89,7 +90,7 @@ void evaluate(const Cli& cli, const EvalOptions& options) {
   } else {
     std::cout << describe(source) << ", " << options.split << ": loss " << m.loss << " nats per token, perplexity "
               << std::exp(m.loss) << ", " << human_count(static_cast<double>(m.tokens)) << " tokens of "
-              << (batches > 0 ? cat(counted(batches, "batch", "batches"), " of ", counted(s.global_batch(), "sample")) : cat(counted(m.samples, "sample"), ", each once,"))
+              << (batches > 0 ? cat(counted(batches, "batch", "batches"), " of ", counted(s.eval_global_batch(), "sample")) : cat(counted(m.samples, "sample"), ", each once,"))
               << " in " << human_seconds(m.seconds) << '\n';
   }
 }

@@ -1,4 +1,5 @@
 // mtrain generate: text from a saved model.
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -9,7 +10,9 @@
 #include "conversation.h"
 #include "model_source.h"
 #include "mtrain/base/error.h"
+#include "mtrain/base/log.h"
 #include "mtrain/chat/ready_made.h"
+#include "mtrain/config/override.h"
 #include "mtrain/finetune/sft_data.h"
 #include "mtrain/train/generator.h"
 
@@ -32,9 +35,17 @@ void each_prompt(const GenerateOptions& options, const std::function<void(const 
   for (std::string line;;) {
     if (asks) std::cout << "> " << std::flush;
     if (!std::getline(std::cin, line)) break;
+    if (line.ends_with('\r')) line.pop_back();
     if (!line.empty() || !options.chat) use(line);
     std::cout << std::flush;
   }
+}
+
+/// Who pipes prompts in expects that they are read.
+void warn_of_unread_prompts(const GenerateOptions& options) {
+  int waiting = 0;
+  if (!options.prompted && ::isatty(STDIN_FILENO) == 0 && ::ioctl(STDIN_FILENO, FIONREAD, &waiting) == 0 && waiting > 0)
+    log_warn("no prompt is given, and the text on standard input is not read: --prompt - makes each of its lines a prompt");
 }
 
 /// The template that the run's conversations were written by, or the one next to the tokenizer.
@@ -74,12 +85,16 @@ std::string continuation(const Tokenizer& tokenizer, std::vector<int32_t> prompt
 }
 
 void generate(const Cli& cli, const GenerateOptions& options) {
+  for (const auto& word : options.overrides)
+    MT_USER_CHECK(looks_like_override(word), ErrorClass::usage, cat("'", printable(word, 100), "' is no setting: those are written key=value"),
+                  "a prompt of several words is one argument: --prompt 'two words'");
   PluginHost plugins = plugin_host(cli);
   ModelSource source = open_model(options.from, options.overrides, plugins);
   require_next_token_model(source.run.recipe, plugins);
   auto session = open_session(source, plugins);
   if (options.chat) return talk(*session, options);
   Generator generator(*session);
+  warn_of_unread_prompts(options);
   each_prompt(options, [&](const std::string& prompt) {
     const std::vector<int32_t> given = session->tokenizer->encode(prompt);
     std::cout << prompt << continuation(*session->tokenizer, given, generator.generate(given, options.sampling)) << '\n';

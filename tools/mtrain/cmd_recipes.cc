@@ -66,12 +66,12 @@ std::string rows_text(const std::vector<Row>& rows) {
   std::vector<std::string> descriptions;
   size_t name_width = 0, description_width = 0;
   for (const auto& row : rows) {
-    descriptions.push_back(visible(row.description, kDescription));
+    descriptions.push_back(visible(row.description, row.group ? row.description.size() : kDescription));
     name_width = std::max(name_width, characters(row.name));
-    description_width = std::max(description_width, characters(descriptions.back()));
+    if (!row.group) description_width = std::max(description_width, characters(descriptions.back()));
   }
   auto column = [](const std::string& text, size_t width) {
-    return width == 0 ? "" : text + std::string(width + 2 - characters(text), ' ');
+    return text + std::string(width == 0 ? 0 : std::max(width, characters(text)) + 2 - characters(text), ' ');
   };
   std::string out;
   for (size_t i = 0; i < rows.size(); ++i) {
@@ -138,7 +138,9 @@ void copy(const Cli& cli, const std::string& said, const std::string& to) {
   SchemaCatalog catalog = schema_catalog(plugins);
   auto source = std::make_shared<Source>(SourceKind::file, file.string(), read_file(file, kMaxRecipe));
   Report report;
-  CopiedRecipe copied = copy_recipe(source, package_of(file, catalog), paths_start(file, folders), paths_start(to, folders), catalog, report);
+  std::vector<fs::path> from = {paths_start(file, folders)};
+  if (is_installed(fs::absolute(file), folders)) from.push_back(shared_folder(""));
+  CopiedRecipe copied = copy_recipe(source, package_of(file, catalog), from, paths_start(to, folders), catalog, report);
   report.throw_if_errors();
   create(cli, to, copied.text);
   for (const Location& where : copied.by_hand)
@@ -196,10 +198,10 @@ void add_copy(CLI::App& recipes, Cli& cli) {
 void add_new(CLI::App& recipes, Cli& cli) {
   auto* command = recipes.add_subcommand("new", "write a recipe with every setting that must be said");
   auto file = std::make_shared<std::string>(), model = std::make_shared<std::string>("llama"),
-       dataset = std::make_shared<std::string>("gpt");
+       dataset = std::make_shared<std::string>();
   command->add_option("file", *file, "the new file")->required()->type_name("FILE");
   command->add_option("--model", *model, "the model plugin")->capture_default_str()->type_name("NAME");
-  command->add_option("--dataset", *dataset, "the dataset plugin")->capture_default_str()->type_name("NAME");
+  command->add_option("--dataset", *dataset, "the dataset plugin; without it, one that the model can learn from")->type_name("NAME");
   command->footer("Example:\n  mtrain recipes new recipes/mine.yaml --model gpt2 --dataset mock");
   command->callback([&cli, file, model, dataset] {
     create(cli, *file, new_recipe(schema_catalog(plugin_host(cli)), *model, *dataset));

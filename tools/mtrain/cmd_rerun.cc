@@ -1,14 +1,18 @@
 // mtrain rerun: the same run again, from the texts that it left behind.
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <functional>
 #include <iostream>
 
 #include "launch.h"
 #include "mtrain/base/error.h"
 #include "mtrain/base/log.h"
 #include "mtrain/checkpoint/store.h"
+#include "mtrain/config/yaml_load.h"
 #include "mtrain/train/dtype_choice.h"
+#include "mtrain/train/epochs.h"
 #include "mtrain/train/launcher.h"
+#include "mtrain/train/resume.h"
 #include "mtrain/train/run_history.h"
 #include "mtrain/train/saved_config.h"
 #include "recipe_words.h"
@@ -43,6 +47,12 @@ std::vector<Invocation> records_of(const fs::path& path, const SavedConfig& save
   return history;
 }
 
+bool has_time_limit(const SavedConfig& saved) {
+  const Node config = parse_yaml(saved.resolved, "the run's recipe");
+  const Node* minutes = config.find("train.max_minutes");
+  return minutes && minutes->is_scalar() && minutes->as_double() > 0;
+}
+
 /// The parts of a run from its first step on; those with the same settings are one. A run whose beginning is not known is one part, with
 /// its newest settings, and is said to be.
 std::vector<Part> parts_of(const fs::path& path, bool tell) {
@@ -62,6 +72,8 @@ std::vector<Part> parts_of(const fs::path& path, bool tell) {
       out.push_back({std::move(texts), history_parts[i].first, history_parts[i].last});
   }
   if (out.empty()) out.push_back({std::move(saved), 0, {}});
+  // The time that a limit ended it after is not that of the repetition, so its steps count.
+  if (!out.back().last && has_time_limit(out.back().saved) && !history_parts.empty()) out.back().last = history_parts.back().invocation.last_step;
   if (const auto step = checkpoints_of(path).step) {  // a checkpoint is what the steps up to it made
     while (out.size() > 1 && out.back().first >= *step) out.pop_back();
     out.back().last = std::min(out.back().last.value_or(INT64_MAX), *step);
@@ -83,7 +95,8 @@ RecipeRequest rerun_request(const Cli& cli, const RecipeWords& words, const Save
   Location written{std::make_shared<Source>(SourceKind::command_line, "rerun", ""), 0, 0};
   std::vector<OverrideText> own = {{cat("run.dir=", override_value_text(Node::string(folder.string()))), 0, written},
                                    {"checkpoint.dir=''", 0, written},
-                                   {"checkpoint.resume=auto", 0, written}};
+                                   {"checkpoint.resume=auto", 0, written},
+                                   {"train.max_minutes=0", 0, written}};
   if (!identity.name.empty())
     own.push_back({cat("run.name=", override_value_text(Node::string(identity.name))), 0, written});
   request.overrides.insert(request.overrides.begin(), own.begin(), own.end());
@@ -96,15 +109,6 @@ bool of_processes(const Recipe& recipe) {
   return launched_ranks() > 1 || (dist.comm && *dist.comm != "thread");
 }
 
-/// A user who says how long the run is gets that.
-bool set_length(const std::vector<OverrideText>& overrides) {
-  return std::any_of(overrides.begin(), overrides.end(), [](const OverrideText& override) {
-    const size_t sign = std::min(override.text.find_first_not_of('+'), override.text.size());
-    const std::string key = override.text.substr(sign, override.text.find('=') - sign);
-    return key == "train.steps" || key == "train.epochs";
-  });
-}
-
 /// How far the run in a folder has come.
 int64_t steps_done(const Recipe& recipe) {
   std::error_code ignored;
@@ -112,9 +116,12 @@ int64_t steps_done(const Recipe& recipe) {
   return CheckpointStore(recipe.checkpoint_directory()).latest_valid().step.value_or(0);
 }
 
-bool ask_for_other_data(const std::vector<OverrideText>& overrides) {
-  return std::any_of(overrides.begin(), overrides.end(), [](const OverrideText& override) { return sets_data(override.text); });
+/// Whether the user sets a setting that `fits`, given its path.
+bool sets(const std::vector<OverrideText>& overrides, const std::function<bool(std::string_view)>& fits) {
+  return std::any_of(overrides.begin(), overrides.end(), [&](const OverrideText& override) { return fits(setting_of_override(override.text)); });
 }
+
+bool decides_length(std::string_view key) { return key == "train.steps" || key == "train.epochs"; }
 
 /// Other data are refused, as a resume refuses them, unless the user asks for them; what else differs is a warning.
 void compare_with(const std::string& run, const SavedConfig& saved, const SavedConfig& now, bool other_data) {
@@ -124,6 +131,24 @@ void compare_with(const std::string& run, const SavedConfig& saved, const SavedC
                 "undo these changes, or name the data that are to be used all the same: dataset.path=…");
   for (const auto& list : {changed_since(saved, now), data})
     for (const auto& change : list) log_warn("not as in ", run, ": ", change, "; the result may differ");
+}
+
+/// A folder that was given holds nothing, or what an interrupted repetition of the same run left. Error(checkpoint).
+void require_own_folder(const std::string& run, const std::vector<Part>& parts, const std::vector<Recipe>& recipes, PluginHost& plugins) {
+  const fs::path folder = recipes.back().run_directory();
+  std::error_code ignored;
+  const std::string fix = "choose another folder: run.dir=ANOTHER/FOLDER";
+  MT_USER_CHECK(!fs::equivalent(folder, run_of(run), ignored), ErrorClass::checkpoint, cat(folder.string(), " is the run that is to be repeated, and would be continued"),
+                fix);
+  if (!continues_run(recipes.back())) return;
+  const int64_t done = steps_done(recipes.back());
+  size_t now = 0;
+  while (now + 1 < parts.size() && parts[now].last && done > *parts[now].last) ++now;
+  Recipe same = recipes[now];
+  settle_epochs(same, plugins);
+  settle_dtype(same, plugins);
+  const std::vector<std::string> changes = changes_of_run(same, plugins, {"rng.seed"});
+  MT_USER_CHECK(changes.empty(), ErrorClass::checkpoint, cat(folder.string(), " holds a run of another configuration:\n  ", join(changes, "\n  ")), fix);
 }
 
 /// Ranks that were processes have to be started again.
@@ -149,9 +174,10 @@ void launch_rerun(Cli& cli, const RecipeWords& words, int64_t nproc) {
 void rerun(Cli& cli, const RecipeWords& words) {
   std::vector<std::string> names;
   const std::vector<OverrideText> said = sorted_words(cli, words, 1, names).overrides;
-  const bool other_data = ask_for_other_data(said), first = launched_rank() == 0;
+  const bool other_data = sets(said, decides_data);
+  const bool first = launched_rank() == 0;
   std::vector<Part> parts = parts_of(names[0], first);
-  if (set_length(said)) parts.back().last.reset();
+  if (sets(said, decides_length)) parts.back().last.reset();
   PluginHost plugins = plugin_host(cli);
   const fs::path folder = new_folder_beside(run_of(names[0]));
   std::vector<Recipe> recipes;
@@ -164,6 +190,7 @@ void rerun(Cli& cli, const RecipeWords& words) {
     parts = {{parts.back().saved, 0, parts.back().last}};
     recipes.erase(recipes.begin(), recipes.end() - 1);
   }
+  require_own_folder(names[0], parts, recipes, plugins);
   for (size_t i = 0; i < parts.size() && cli.status == 0; ++i) {
     if (parts[i].last && steps_done(recipes[i]) >= *parts[i].last) continue;  // the same command again
     if (first) print_warnings(cli, recipes[i]);

@@ -41,7 +41,9 @@ Typed read_words(const CLI::App& app, const std::vector<std::string>& words, Cli
   for (size_t i = 0; i + 1 < words.size(); ++i) {
     const std::string& word = words[i];
     if (word.size() > 1 && word[0] == '-') {
-      const auto* option = option_of(out.command, word.substr(0, word.find('=')));
+      const std::string name = word.substr(0, word.find('='));
+      const auto* option = option_of(out.command, name);
+      if (!option && out.command == &app) option = option_of(subcommand(app, "train"), name);  // before a bare recipe
       if (!option || option->get_expected_min() == 0 || word.find('=') != std::string::npos) continue;
       if (i + 2 >= words.size())
         out.option = option;
@@ -67,7 +69,8 @@ Typed read_words(const CLI::App& app, const std::vector<std::string>& words, Cli
 std::vector<Candidate> components(const std::string& kind, const PluginHost& plugins) {
   SchemaCatalog catalog = schema_catalog(plugins);
   std::vector<Candidate> out;
-  for (const auto& name : catalog.components(kind)) out.push_back({name, catalog.component(kind, name)->doc});
+  for (const auto& name : catalog.components(kind))
+    if (const Schema& component = *catalog.component(kind, name); component.needs.empty()) out.push_back({name, component.doc});
   return out;
 }
 

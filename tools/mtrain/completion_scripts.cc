@@ -3,6 +3,7 @@
 #include <iostream>
 
 #include "completion.h"
+#include "mtrain/base/file.h"
 
 namespace mtrain {
 namespace {
@@ -10,7 +11,8 @@ namespace {
 constexpr const char* kBash = R"script(# bash completion of mtrain. To use it now:  source <(mtrain completion bash)
 # For every shell:  mtrain completion bash > ~/.local/share/bash-completion/completions/mtrain
 _mtrain() {
-  local line="${COMP_LINE:0:COMP_POINT}" IFS=$'\n' word keep="" break
+  local line="${COMP_LINE:0:COMP_POINT}" program="${COMP_WORDS[0]}" IFS=$'\n' word keep="" break
+  [[ "$(type -t -- "$program")" == file ]] || program=PROGRAM  # an alias, a function or a path with '~'
   # bash parts words at '=' and ':' and wants only what comes behind them.
   local typed="${line##*[[:space:]]}"
   for break in "=" ":"; do
@@ -20,7 +22,7 @@ _mtrain() {
     fi
   done
   COMPREPLY=()
-  for word in $("${COMP_WORDS[0]}" __complete --line "$line" 2>/dev/null); do
+  for word in $("$program" __complete --line "$line" 2>/dev/null); do
     word="${word%%$'\t'*}"
     local open=""
     [[ "$word" == *[=./] ]] || open=" "
@@ -37,8 +39,9 @@ constexpr const char* kZsh = R"script(#compdef mtrain
 # zsh takes a ~ at the start of a word for a folder: write \~section.key or '~section.key'.
 _mtrain() {
   local -a lines open_words open_docs done_words done_docs
-  local line word doc
-  lines=("${(@f)$(${words[1]} __complete -- "${(@Q)words[2,CURRENT-1]}" "${(Q)PREFIX}" 2>/dev/null)}")
+  local line word doc program="${words[1]}"
+  [[ "$(whence -w -- "$program")" == *:\ (command|hashed) ]] || program=PROGRAM  # an alias, a function or a path with '~'
+  lines=("${(@f)$("$program" __complete -- "${(@Q)words[2,CURRENT-1]}" "${(Q)PREFIX}" 2>/dev/null)}")
   for line in $lines; do
     word="${line%%$'\t'*}"
     doc="${line#*$'\t'}"
@@ -64,15 +67,27 @@ constexpr const char* kFish = R"script(# fish completion of mtrain. To use it no
 # For every shell:  mtrain completion fish > ~/.config/fish/completions/mtrain.fish
 function __mtrain_complete
   set -l words (commandline -opc)
-  $words[1] __complete -- $words[2..-1] (commandline -ct) 2>/dev/null
+  set -l program $words[1]
+  test "$(type -t -- $program 2>/dev/null)" = file; or set program PROGRAM  # an alias, a function or a path with '~'
+  $program __complete -- $words[2..-1] (commandline -ct) 2>/dev/null
 end
 complete -c mtrain -f -a '(__mtrain_complete)'
 )script";
 
+constexpr std::string_view kProgram = "PROGRAM";  // in a script: the path of this program, quoted
+
+/// As one word of any of these shells.
+std::string quoted(const std::string& text) {
+  std::string out = "'";
+  for (char c : text) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return out + "'";
+}
+
 }  // namespace
 
 std::string completion_script(const std::string& shell) {
-  return shell == "bash" ? kBash : shell == "zsh" ? kZsh : kFish;
+  std::string out = shell == "bash" ? kBash : shell == "zsh" ? kZsh : kFish;
+  return out.replace(out.find(kProgram), kProgram.size(), quoted((program_directory() / "mtrain").string()));
 }
 
 void add_completion_command(CLI::App& app, Cli&) {

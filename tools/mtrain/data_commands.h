@@ -15,7 +15,7 @@ namespace mtrain {
 /// Takes the words that are settings (key=value, and no file) out of those that a command was given, and returns them.
 std::vector<std::string> take_settings(std::vector<std::string>& words);
 
-/// The settings key=value … of a section of a recipe.
+/// The settings key=value … of a section of a recipe, with or without the section's name before the key.
 Node settings_tree(const std::vector<std::string>& arguments, const std::string& section);
 
 /// Makes the tokenizer that `-t NAME key=value …` names; relative paths start in the working folder.

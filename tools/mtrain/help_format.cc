@@ -60,6 +60,13 @@ std::string value_words(const CLI::Option& option) {
   return join(out, ", ");
 }
 
+std::string value_range(const CLI::Option& option) {
+  for (const auto& part : parts_of(option))
+    if (const std::string range = range_of(part); !range.empty())
+      return part == "NONNEGATIVE" ? "at least 0" : part == "POSITIVE" ? range : cat("from ", range);
+  return "";
+}
+
 std::shared_ptr<CLI::FormatterBase> help_formatter() { return std::make_shared<HelpFormatter>(); }
 
 }  // namespace mtrain

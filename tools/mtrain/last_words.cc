@@ -117,12 +117,16 @@ extern "C" void on_crash(int signal) {
   pid_t first = 0;
   // Ranks that are threads crash together: one of them speaks and ends the process.
   while (!crashed.compare_exchange_strong(first, self) && first != self) ::pause(), first = 0;
-  const bool memory = signal == SIGSEGV && no_memory();
-  if (!memory) end_in_plugin(" crashed in ", signal);
+  if (signal == SIGSEGV && no_memory()) {  // a library used what it was refused
+    say("mtrain: error[config]: out of memory: the system refuses more, and a library crashed (SIGSEGV)\n");
+    say(kMemory);
+    leave_core_file(signal);
+    _exit(static_cast<int>(ErrorClass::config));
+  }
+  end_in_plugin(" crashed in ", signal);
   if (signal == SIGSEGV) {
-    say(memory ? "mtrain: a library failed (SIGSEGV), and the system refuses more memory: out of memory\n"
-               : "mtrain: error[internal]: memory fault (SIGSEGV)\n");
-    say(memory ? kMemory : kDefect);
+    say("mtrain: error[internal]: memory fault (SIGSEGV)\n");
+    say(kDefect);
   } else if (signal != SIGABRT) {  // who aborts has said why
     for (const char* part : {"mtrain: error[internal]: the program crashed (", signal_name(signal), ")\n", kDefect}) say(part);
   }

@@ -74,7 +74,7 @@ void warn_of_other_tokenizer(const ModelSource& source, const Tokenizer& tokeniz
   const std::string& trained = source.run.tokenizer;
   if (trained.empty() || trained == tokenizer.identity() || tokenizer.text_identity().empty()) return;
   log_warn(describe(source), " was trained with another tokenizer: ", printable(trained), ", and this is ", printable(tokenizer.identity()),
-           "; results mean something only where both give a text the same ids\n  help: leave tokenizer=… out to take the run's own");
+           "; results mean something only where both give a text the same ids\n  help: leave the settings of tokenizer out to take the run's own");
 }
 
 }  // namespace

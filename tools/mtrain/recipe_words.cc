@@ -44,6 +44,9 @@ bool is_file(const std::string& word) {
   return fs::is_regular_file(word, ignored);
 }
 
+/// A file, or the name of one that is not there.
+bool is_recipe_file(const std::string& word) { return is_file(word) || word.ends_with(".yaml") || word.ends_with(".yml"); }
+
 }  // namespace
 
 std::shared_ptr<RecipeWords> add_recipe_words(CLI::App& command, const std::string& first, const std::string& doc) {
@@ -73,6 +76,9 @@ RecipeRequest sorted_words(const Cli& cli, const RecipeWords& said, size_t most,
       others.push_back(word);
       continue;
     }
+    MT_USER_CHECK(looks_like_override(word) || !is_recipe_file(word), ErrorClass::usage,
+                  cat(printable(word, 200), " is one recipe too many; there is ", printable(others.front(), 200), " already"),
+                  "name it in a command of its own; a file of settings key=value is given by -f FILE");
     int at = positions.next([&](const std::string& w) { return w == word; });
     overrides.emplace(at, OverrideText{word, at});
   }
@@ -173,11 +179,15 @@ RecipeRequest recipe_request(const Cli& cli, const RecipeWords& said, const Plug
   return request;
 }
 
-bool sets_data(std::string_view override) {
+std::string_view setting_of_override(std::string_view override) {
   std::string_view key = override.substr(0, override.find('='));
   key.remove_prefix(std::min(key.find_first_not_of("+~"), key.size()));
-  const std::string_view section = key.substr(0, key.find('.'));
-  return section == "dataset" || section == "tokenizer" || key == "rng.seed" || key == "model.seq_length";
+  return key;
+}
+
+bool decides_data(std::string_view setting) {
+  const std::string_view section = setting.substr(0, setting.find('.'));
+  return section == "dataset" || section == "tokenizer" || setting == "rng.seed" || setting == "model.seq_length";
 }
 
 Recipe inspect_recipe(Cli& cli, const RecipeRequest& request, const PluginHost& plugins) {

@@ -54,7 +54,7 @@ void start_first(Trainer& trainer, const Recipe& recipe, bool quiet, const std::
 }  // namespace
 
 int run_training(const Cli& cli, Recipe& recipe, PluginHost& plugins, const TrainingOptions& options) {
-  SignalWatch signals(launched_rank() == 0);
+  SignalWatch signals(launched_rank() == 0 ? SignalWatch::Tells::checkpoint : SignalWatch::Tells::nothing);
   std::signal(SIGPIPE, SIG_IGN);  // whoever watches may leave (`| head`); training goes on
   if (cli.quiet) set_log_level(LogLevel::warn);
   NewRunFolders folders(recipe);

@@ -143,6 +143,7 @@ void check_rules(const ConfigContainer& config, const SchemaCatalog& catalog, co
                  Report& report, bool fixes) {
   RuleInput input;
   input.fixes = fixes;
+  input.last_resort = "model";
   input.root = &config.root();
   input.facts = rule_facts(config, cluster);
   objective_facts(config, catalog, input.facts);

@@ -115,7 +115,6 @@ void LoggerSection::bind(Fields& f) {
 }
 
 void ValidationSection::bind(Fields& f) {
-  const std::string batch = "a batch of its own for evaluation";
   f("interval", interval, "updates between evaluations; 0: only at the end")
       .min(0)
       .unit("steps")
@@ -128,13 +127,11 @@ void ValidationSection::bind(Fields& f) {
   f("micro_batch_size", micro_batch_size, "samples in one forward pass; 0: as in training")
       .min(0).max(kLargestDimension)
       .unit("samples")
-      .needs(batch)
       .resume(safe)
       .renamed_from({"eval_micro_batch_size"});
   f("global_batch_size", global_batch_size, "samples of one evaluation step; 0: as in training")
       .min(0).max(kLargestDimension)
       .unit("samples")
-      .needs(batch)
       .resume(safe)
       .renamed_from({"eval_global_batch_size"});
 }

@@ -13,7 +13,7 @@ namespace mtrain {
 namespace {
 
 struct BertConfig {
-  int64_t layers = 24, hidden_size = 1024, heads = 16, ffn_hidden_size = 4096, max_positions = 512, segments = 2;
+  int64_t layers = 24, hidden_size = 1024, heads = 16, ffn_hidden_size = 4096, max_positions = 0, segments = 2;
   double norm_eps = 1e-12, init_std = 0.02, dropout = 0.1;
   bool tie_embeddings = true;
   std::string activation = "gelu";
@@ -25,8 +25,8 @@ struct BertConfig {
     f("hidden_size", hidden_size, "width of the residual stream").min(1).max(kLargestDimension).resume(impossible);
     f("heads", heads, "attention heads").min(1).max(kLargestDimension).resume(impossible).renamed_from({"num_attention_heads"});
     f("ffn_hidden_size", ffn_hidden_size, "width of the MLP").min(1).max(kLargestDimension).resume(impossible).renamed_from({"intermediate_size"});
-    f("max_positions", max_positions, "rows of the position table")
-        .min(1).max(kLargestDimension)
+    f("max_positions", max_positions, "rows of the position table; 0: seq_length")
+        .min(0).max(kLargestDimension)
         .resume(impossible)
         .renamed_from({"max_position_embeddings"});
     f("segments", segments, "rows of the segment table; tokens are all of the first")
@@ -116,7 +116,9 @@ struct Head {
 
 class Bert final : public Model {
  public:
-  Bert(const BertConfig& c, ModelContext& context) : config_(c), context_(context) {
+  Bert(const BertConfig& given, ModelContext& context) : config_(given), context_(context) {
+    if (config_.max_positions == 0) config_.max_positions = context.max_positions;
+    const BertConfig& c = config_;
     const Scope& s = context.scope;
     check();
     Dim vocab{"vocab", context.vocab_size};

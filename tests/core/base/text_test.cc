@@ -13,6 +13,8 @@ TEST_CASE("nearest names a swapped or missing letter first") {
   CHECK(nearest("laeyrs", names).front() == "layers");
   CHECK(nearest("hiden_size", names).front() == "hidden_size");
   CHECK(nearest("zzzzzz", names).empty());
+  CHECK(nearest("text", {"bert", "gpt", "mock"}).empty());
+  CHECK(nearest("bret", {"bert", "gpt"}) == std::vector<std::string>{"bert"});
 }
 
 TEST_CASE("a count has its noun in the right number") {

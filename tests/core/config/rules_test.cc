@@ -2,6 +2,8 @@
 
 #include <doctest/doctest.h>
 
+#include <memory>
+
 #include "mtrain/base/text.h"
 #include "mtrain/config/yaml_load.h"
 
@@ -32,7 +34,7 @@ FieldSpec integer(double min) {
   return spec;
 }
 
-std::string violations(const std::string& recipe, std::map<std::string, ExpressionValue> facts = {}) {
+std::string violations(const Node& root, std::map<std::string, ExpressionValue> facts) {
   static const FieldSpec kPositive = integer(1), kNatural = integer(0);
   static const FieldSpec kFlag = [] {
     FieldSpec spec;
@@ -44,13 +46,13 @@ std::string violations(const std::string& recipe, std::map<std::string, Expressi
     spec.choices = {"constant", "cosine"};
     return spec;
   }();
-  Node root = parse_yaml(recipe);
   RuleInput input{&root, std::move(facts), [](const std::string& path) -> const FieldSpec* {
                     if (path == "dist.tp" || path == "model.heads") return &kPositive;
                     if (path == "dist.sp") return &kFlag;
                     if (path == "scheduler.type") return &kType;
                     return &kNatural;
                   }};
+  input.last_resort = "model";
   Report report;
   RuleBook(kRules, kDefinitions).check(input, report);
   std::string out;
@@ -60,6 +62,10 @@ std::string violations(const std::string& recipe, std::map<std::string, Expressi
   return out;
 }
 
+std::string violations(const std::string& recipe, std::map<std::string, ExpressionValue> facts = {}) {
+  return violations(parse_yaml(recipe), std::move(facts));
+}
+
 }  // namespace
 
 TEST_CASE("a violated rule says the values and what would mend it without breaking another") {
@@ -67,13 +73,24 @@ TEST_CASE("a violated rule says the values and what would mend it without breaki
   CHECK(
       violations("model: {heads: 32, kv_heads: 8}\ndist: {tp: 3}\n") ==
       "rule tp-divides-heads|dist.tp|model.heads (32) is not divisible by dist.tp (3)|dist.tp=1, 2, 4 or 8\n"
-      "rule tp-divides-groups|dist.tp|8 key/value heads do not fit dist.tp (3)|dist.tp=1, 2, 4 or 8, or "
-      "model.kv_heads=3, 6, 9 or 12\n");
+      "rule tp-divides-groups|dist.tp|8 key/value heads do not fit dist.tp (3)|dist.tp=1, 2, 4 or 8\n");
   // 4 and 8 would break the rule about ranks.
   CHECK(violations("model: {heads: 32, kv_heads: 8}\ndist: {tp: 3}\n", {{"world_size", int64_t{6}}}) ==
         "rule tp-divides-heads|dist.tp|model.heads (32) is not divisible by dist.tp (3)|dist.tp=1 or 2\n"
-        "rule tp-divides-groups|dist.tp|8 key/value heads do not fit dist.tp (3)|dist.tp=1 or 2, or "
-        "model.kv_heads=3, 6, 9 or 12\n");
+        "rule tp-divides-groups|dist.tp|8 key/value heads do not fit dist.tp (3)|dist.tp=1 or 2\n");
+}
+
+TEST_CASE("one setting that violates several rules gets values that mend all of them") {
+  CHECK(violations("model: {heads: 12, kv_heads: 8}\ndist: {tp: 5}\n") ==
+        "rule tp-divides-heads|dist.tp|model.heads (12) is not divisible by dist.tp (5)|dist.tp=1, 2 or 4\n"
+        "rule tp-divides-groups|dist.tp|8 key/value heads do not fit dist.tp (5)|dist.tp=1, 2 or 4\n");
+}
+
+TEST_CASE("settings of the last resort are offered where the command line set them, and then first") {
+  Node root = parse_yaml("model: {heads: 32}\ndist: {tp: 3}\n");
+  auto typed = std::make_shared<Source>(SourceKind::command_line, "command line, argument 3", "model.kv_heads=8");
+  root.set("model.kv_heads", Node::integer(8).at_location({.source = typed}));
+  CHECK(violations(root, {}).ends_with("|model.kv_heads=3, 6, 9 or 12, or dist.tp=1, 2, 4 or 8\n"));
 }
 
 TEST_CASE("a rule about what is not there does not apply") {

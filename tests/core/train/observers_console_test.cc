@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "mtrain/base/file.h"
 #include "mtrain/base/text.h"
 #include "mtrain/train/observers/console.h"
 #include "mtrain/train/observers/progress_line.h"
@@ -123,6 +124,18 @@ size_t count(const std::string& text, const std::string& part) {
   return found;
 }
 
+/// The first line that begins so, each number as N and blanks as one.
+std::string shape_of_line(const std::string& text, const std::string& start) {
+  const size_t at = text.find(start);
+  if (at == std::string::npos) return "no line";
+  std::string out;
+  for (char c : text.substr(at + 1, text.find('\n', at + 1) - at - 1)) {
+    if (c >= '0' && c <= '9') c = 'N';
+    if ((c != 'N' && c != ' ') || out.empty() || out.back() != c) out += c;
+  }
+  return out;
+}
+
 }  // namespace
 
 TEST_CASE("plain lines: about a hundred in a run of any length") {
@@ -163,6 +176,9 @@ TEST_CASE("without a terminal there are plain lines, no escape sequences, and an
   CHECK(text.find("\nstep  500/1000  loss 2.5000  lr 3.0e-04  grad norm 0.5000  41.0k tokens/s  ETA 50s\n") !=
         std::string::npos);  // the mean of the ten losses
   CHECK(text.ends_with("done: 1,000 steps in 1m45s, last loss 3.0000 (mean of the last 10 steps 2.5000)\n"));
+  const std::string readme = read_file(MT_SOURCE_DIR "/README.md");
+  CHECK(shape_of_line(readme, "\nstep  300") == shape_of_line(text, "\nstep  500"));
+  CHECK(shape_of_line(readme, "\ndone: ") == shape_of_line(text, "\ndone: "));
 }
 
 TEST_CASE("the head line says why a type was taken that the recipe leaves open") {

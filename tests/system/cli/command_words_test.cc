@@ -22,6 +22,16 @@ TEST_CASE("an option takes one argument, also where it may be repeated") {
   Outcome two = in("data prepare -i a.jsonl b.jsonl -o none -t byte");
   CHECK(two.status != 0);
   CHECK_FALSE(std::filesystem::exists(scratch / "none.bin"));
+  CHECK_MESSAGE(has(two.err, "'b.jsonl' is no setting of the tokenizer"), two.err);
+  CHECK_MESSAGE(has(two.err, "give --input again: --input b.jsonl"), two.err);
+  for (const char* words : {"r.yaml other.yaml", "train r.yaml set.txt", "check r.yaml other.yaml"}) {
+    Outcome other = in(words);
+    CHECK(other.status == 2);
+    CHECK_MESSAGE(has(other.err, "is one recipe too many; there is r.yaml already"), other.err);
+  }
+  CHECK_MESSAGE(has(in("check r.yaml word").err, "write key=value, as in"), in("check r.yaml word").err);
+  CHECK(has(in("check r.yaml train.steps").err, "write train.steps=VALUE"));
+  CHECK(has(in("rerun").err, "RUN|CHECKPOINT is required"));
 }
 
 TEST_CASE("settings of tokenizers and datasets are words like those of a recipe, in every data command") {
@@ -44,6 +54,10 @@ TEST_CASE("settings of tokenizers and datasets are words like those of a recipe,
   CHECK(has(in("data show pairs.jsonl -t byte dataset.train_on=all").out, "[a]|[b]"));
   CHECK_FALSE(has(in("data show pairs.jsonl -t byte").out, "[a]"));
   CHECK(has(in("data verify x path=y").err, "-t NAME"));
+  // A setting of the tokenizer may be written as in a recipe, which is how errors write it.
+  CHECK(in("data verify x -t byte tokenizer.extra_ids=3 --eod").status == 0);
+  CHECK(has(in("data prepare -i x.jsonl -o y -t hf").err, "e.g. tokenizer.path="));
+  CHECK_MESSAGE(has(in("data prepare -i x.jsonl -o y -t hf tokenizer.path=gone").err, "gone"), in("data prepare -i x.jsonl -o y -t hf tokenizer.path=gone").err);
   CHECK(in("data render a b --template t.jinja").status == 2);
 }
 

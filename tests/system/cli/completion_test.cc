@@ -30,10 +30,10 @@ bool installed(const std::string& shell) {
   return there;
 }
 
-/// What a shell prints that runs a script in a folder, with mtrain in its PATH.
-std::string script_output(const std::string& shell, const Scratch& scratch, const std::string& script) {
+/// What a shell prints that runs a script in a folder. `path`: a folder of its PATH, by default that of mtrain.
+std::string script_output(const std::string& shell, const Scratch& scratch, const std::string& script,
+                          const std::string& path = fs::path(mtrain_binary()).parent_path().string()) {
   const fs::path file = scratch.write("ask.script", script);
-  const std::string path = fs::path(mtrain_binary()).parent_path().string();
   Outcome outcome = run({.arguments = {"/bin/sh", "-c", "cd " + scratch.path().string() + " && PATH=" + path + ":/usr/bin:/bin exec " + shell + " " + file.string()},
                          .environment = {"HOME=" + scratch.path().string(), "XDG_CONFIG_HOME=" + (scratch / "nobody").string()}});
   CHECK_MESSAGE(outcome.status == 0, outcome.err);
@@ -83,6 +83,10 @@ TEST_CASE("what is offered where") {
       {"rerun runs/", {"runs/first"}, {}},
       {"eval --from runs/first/checkpoints/", {"runs/first/checkpoints/step-5"}, {}},
       {"plugins inspect opt", {"optimizer_adamw"}, {"model_llama"}},
+      {"--nproc 2 ti", {"tiny"}, {}},
+      {"--nproc ''", {}, {"tiny"}},
+      {"tiny optimizer.type=", {"optimizer.type=adamw"}, {"optimizer.type=lion", "optimizer.type=muon", "optimizer.type=sgd"}},
+      {"tiny optimizer=", {"optimizer=adamw"}, {"optimizer=lion", "optimizer=muon", "optimizer=sgd"}},
       {"completion ''", {"bash", "zsh", "fish"}, {}},
       {"tiny nonsense.", {}, {"nonsense."}},
       {"data inspect data/", {"data/web"}, {"data/web.idx", "data/notes.txt"}},
@@ -166,6 +170,29 @@ TEST_CASE("the scripts: each is printed; bash completes with the real one") {
         "<data/web >\n"
         "<with\\ space.yaml >\n"
         "<with\\ space.yaml >\n");
+}
+
+TEST_CASE("mtrain completes where it is an alias, as README.md suggests, and not in PATH") {
+  struct Asked {
+    const char *shell, *script;
+  };
+  const Asked table[] = {
+      {"bash", "shopt -s expand_aliases\nalias mtrain=MTRAIN\nsource <(mtrain completion bash)\n"
+               "COMP_LINE='mtrain che'; COMP_POINT=10; COMP_WORDS=(mtrain che); _mtrain; printf '<%s>' \"${COMPREPLY[@]% }\"\n"},
+      {"zsh -f", "compdef() { }\ncompadd() { while [[ $1 != -- ]]; do shift; done; shift; local word; for word; do print -rn -- \"<$word>\"; done }\n"
+                 "alias mtrain=MTRAIN\nsource <(mtrain completion zsh)\nwords=(mtrain che); CURRENT=2; PREFIX=che; _mtrain\n"},
+      {"fish", "alias mtrain MTRAIN\nmtrain completion fish | source\n"
+               "for word in (complete -C 'mtrain che'); echo -n '<'(string split -f1 \\t -- $word)'>'; end\n"},
+  };
+  for (const auto& asked : table) {
+    const std::string shell = asked.shell;
+    if (!installed(shell.substr(0, shell.find(' ')))) continue;
+    Scratch scratch("mtrain-alias");
+    std::string script = asked.script;
+    script.replace(script.find("MTRAIN"), 6, mtrain_binary());
+    const std::string out = script_output(shell, scratch, script, "/nowhere");
+    CHECK_MESSAGE(out == "<check><checkpoint>", shell, out);
+  }
 }
 
 TEST_CASE("zsh offers what the script adds") {

@@ -142,6 +142,16 @@ TEST_CASE("config explain") {
   CHECK(typo.status == 10);
   CHECK(has(typo.err, "did you mean optimizer.lr"));
   CHECK(has(cli({"config", "explain", "micro_batch_size"}).err, "train.micro_batch_size"));
+  const std::string ruled = ok({"config", "explain", "train.micro_batch_size"});
+  CHECK_MESSAGE(!has(ruled, " \n"), ruled);
+  CHECK_FALSE(has(ruled, "{"));
+  Scratch scratch("mtrain-why-hint");
+  const std::string r = project(scratch);
+  for (const char* command : {"why", "show"}) {
+    CHECK(has(cli({"config", command, "lr", r}).err, "use optimizer.lr"));
+    CHECK(has(cli({"config", command, "optimizer.l", r}).err, "did you mean optimizer.lr"));
+    CHECK(has(cli({"config", command, "dataset.columns", r}).err, "it belongs to dataset/"));
+  }
 }
 
 TEST_CASE("config tree and searchpath") {
@@ -210,6 +220,20 @@ TEST_CASE("config migrate changes names and nothing else") {
   Outcome hand = cli({"config", "migrate", both});
   CHECK(hand.status == 10);
   CHECK(has(hand.err, "to be moved by hand"));
+}
+
+TEST_CASE("config migrate reports names of other trainers, which no rename mends, with their places") {
+  Scratch scratch("mtrain-migrate-foreign");
+  const std::string text =
+      "model: {type: llama, rope: {theta: 1e4}}\ntrain: {gradient_accumulation_steps: 2}\noptimizer: {betas: [0.9, 0.95]}\n"
+      "learning_rate: 1e-3\ndataset: {type: sft, columns: {batch_size: question}}\n";
+  Outcome found = cli({"config", "migrate", scratch.write("r.yaml", text)});
+  CHECK(found.status == 10);
+  CHECK(found.out == text);
+  for (const char* part : {"train.gradient_accumulation_steps: no such setting", "r.yaml:2:9", "use train.global_batch_size", "optimizer.betas",
+                           "r.yaml:3:13", "error[unknown-key] learning_rate", "use optimizer.lr", "3 errors"})
+    CHECK_MESSAGE(has(found.err, part), part, found.err);
+  CHECK_FALSE(has(found.err, "nothing to change"));
 }
 
 TEST_CASE("Hydra's names for looking") {

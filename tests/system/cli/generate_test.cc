@@ -37,6 +37,29 @@ TEST_CASE("each line of standard input is a prompt") {
                                                          " generate --from run --prompt -" + kGreedy + " < prompts"}});
   CHECK_MESSAGE(both.status == 0, both.err);
   CHECK(both.out == one + two);
+  CHECK_FALSE(has(both.err, "standard input"));
+  auto with_input = [&](const std::string& words, const std::string& input) {
+    scratch.write("input", input);
+    return run({.arguments = {"/bin/sh", "-c", "cd " + scratch.path().string() + " && " + mtrain_binary() + " generate --from run " + words + kGreedy + " < input"}});
+  };
+  CHECK(with_input("--prompt -", "one\r\ntwo\r\n").out == one + two);
+  Outcome unread = with_input("", "one\n");
+  CHECK(unread.status == 0);
+  CHECK_MESSAGE(has(unread.err, "the text on standard input is not read: --prompt -"), unread.err);
+  CHECK_FALSE(has(with_input("--prompt one", "two\n").err, "standard input"));
+}
+
+TEST_CASE("wrong words of generate: a second prompt, and numbers out of their range") {
+  for (const auto& [words, wanted] : std::vector<std::pair<std::string, std::string>>{
+           {"--prompt a b", "'b' is no setting: those are written key=value"},
+           {"--top-k -1", "--top-k: wanted a number at least 0, got -1"},
+           {"--top-p 1.5", "--top-p: wanted a number from 0 to 1, got 1.5"},
+           {"--temperature -1", "--temperature: wanted a number from 0 to 100, got -1"}}) {
+    Outcome out = cli_in("/", "generate --from nowhere " + words);
+    CHECK(out.status == 2);
+    CHECK_MESSAGE(has(out.err, wanted), out.err);
+  }
+  CHECK(has(cli({"bench", "r.yaml", "--steps", "0"}).err, "--steps: wanted a number above 0, got 0"));
 }
 
 TEST_CASE("--chat: turns of one conversation, by the template of the run") {
@@ -199,17 +222,18 @@ TEST_CASE("generate and eval from a Hugging Face folder") {
 
 TEST_CASE("a tokenizer that is not the run's is warned of") {
   Scratch scratch("mtrain-other-tokenizer");
-  scratch.write("r.yaml", tiny_recipe() + "tokenizer: {type: byte, extra_ids: 3}\n");
-  write_at(scratch / "words/tokenizer.json", small_tokenizer(260));
+  scratch.write("r.yaml", tiny_recipe() + "tokenizer: {type: hf, path: own}\n");
+  for (const auto& [folder, ids] : {std::pair{"own", 200}, {"copy", 200}, {"other", 190}})
+    write_at(scratch / folder / "tokenizer.json", small_tokenizer(static_cast<size_t>(ids)));
   REQUIRE(cli_in(scratch.path(), "r.yaml -q run.dir=run train.steps=2 scheduler.warmup_steps=0").status == 0);
-  const std::string warning = "step 2 was trained with another tokenizer: byte: 256 bytes, end of document 256, 3 extra, and this is hf: 260 tokens";
-  for (const char* command : {"eval --batches 1 --from run ", "generate --prompt a --max-tokens 1 --from run "}) {
+  for (const char* command : {"eval --batches 1 --from run ", "generate --prompt 1 --max-tokens 1 --from run "}) {
     CAPTURE(command);
-    Outcome own = cli_in(scratch.path(), std::string(command) + "tokenizer.extra_ids=3");
-    CHECK_MESSAGE(own.status == 0, own.err);
-    CHECK_FALSE(has(own.err, "tokenizer"));
-    Outcome other = cli_in(scratch.path(), std::string(command) + "tokenizer=hf tokenizer.path=words");
+    Outcome same = cli_in(scratch.path(), std::string(command) + "tokenizer.path=copy");
+    CHECK_MESSAGE(same.status == 0, same.err);
+    CHECK_MESSAGE(!has(same.err, "another tokenizer"), same.err);
+    Outcome other = cli_in(scratch.path(), std::string(command) + "tokenizer.path=other");
     CHECK_MESSAGE(other.status == 0, other.err);
-    CHECK_MESSAGE(has(other.err, warning), other.err);
+    CHECK_MESSAGE(has(other.err, "step 2 was trained with another tokenizer: hf: 200 tokens"), other.err);
+    CHECK_MESSAGE(has(other.err, "and this is hf: 190 tokens"), other.err);
   }
 }

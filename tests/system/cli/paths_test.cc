@@ -140,6 +140,7 @@ TEST_CASE("recipes cp: the copy reads the same files") {
   CHECK_MESSAGE(has(copy, "\npatch: []   # nothing\n"), copy);
   Outcome trained = cli_in(scratch.path(), "other/place/copy.yaml run.dir=a" + kShort);
   CHECK_MESSAGE(trained.status == 0, trained.err);
+  write_at(scratch / "data/quickstart/corpus.idx", "");
   REQUIRE(cli_in(scratch.path(), "recipes cp quickstart other/start.yaml").status == 0);
   CHECK(has(slurp(scratch / "other/start.yaml"), "path: ../data/quickstart/corpus    #"));
   write_at(scratch / "list.yaml", "dataset:\n  type: gpt\n  paths:\n  - a/b\n  - \"/abs/c\"\n  - ${oc.env:HOME}/d\n");
@@ -147,4 +148,13 @@ TEST_CASE("recipes cp: the copy reads the same files") {
   CHECK(listed.status == 0);
   CHECK(has(slurp(scratch / "sub/list.yaml"), "  - ../a/b\n  - \"/abs/c\"\n  - ${oc.env:HOME}/d\n"));
   CHECK_MESSAGE(has(listed.err, "list.yaml:6:5"), listed.err);
+}
+
+TEST_CASE("recipes cp: the copy of a recipe that reads the text that came with mtrain reads it too") {
+  Scratch scratch("mtrain-path-shared-copy");
+  REQUIRE(cli_in(scratch.path(), "recipes cp quickstart mine/my.yaml").status == 0);
+  const std::string shared = (build_root() / "share/mtrain/data/quickstart/corpus").string();
+  CHECK_MESSAGE(has(slurp(scratch / "mine/my.yaml"), "path: " + shared + "    #"), slurp(scratch / "mine/my.yaml"));
+  Outcome trained = cli_in(scratch.path(), "mine/my.yaml -q run.dir=a model.layers=1 train.steps=1 scheduler.warmup_steps=0 validation.interval=0 validation.steps=0");
+  CHECK_MESSAGE(trained.status == 0, trained.err);
 }

@@ -55,6 +55,7 @@ TEST_CASE("recipes ls says what each is and whether it runs here") {
 
 TEST_CASE("recipes cp and new: a modeline, nothing overwritten, a recipe that is right") {
   Scratch scratch("mtrain-cp");
+  write_at(scratch / "data/quickstart/corpus.idx", "");
   Outcome copied = cli_in(scratch.path(), "recipes cp quickstart mine/one.yaml");
   CHECK_MESSAGE(copied.status == 0, copied.err);
   std::string text = slurp(scratch / "mine/one.yaml");
@@ -80,6 +81,17 @@ TEST_CASE("recipes cp and new: a modeline, nothing overwritten, a recipe that is
     CHECK_MESSAGE(checked.status == 0, checked.err, slurp(scratch / file));
   }
   CHECK(cli_in(scratch.path(), "recipes new --model lama x.yaml").status == 10);
+}
+
+TEST_CASE("recipes new: of each model, the recipe is right once dataset.path is given") {
+  Scratch scratch("mtrain-new");
+  for (const json& row : json::parse(cli({"plugins", "ls", "--json"}).out)) {
+    if (row.at("kind") != "model") continue;
+    const std::string model = row.at("name"), file = model + ".yaml";
+    CHECK(cli_in(scratch.path(), "recipes new --model " + model + " " + file).status == 0);
+    Outcome checked = cli_in(scratch.path(), "check " + file + " dataset.path=" + (build_root() / "share/mtrain/data/quickstart/corpus").string());
+    CHECK_MESSAGE(checked.status == 0, model, checked.err);
+  }
 }
 
 TEST_CASE("in a project that holds mtrain, too, the schema's path is relative, so that the project can be moved") {

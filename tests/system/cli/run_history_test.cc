@@ -93,6 +93,32 @@ TEST_CASE("rerun of a checkpoint repeats the steps up to it, or as many as are a
   CHECK(losses(scratch / "c").size() == 7);
 }
 
+TEST_CASE("rerun of a run that train.max_minutes ended makes its steps, not its minutes, and goes into no other run's folder") {
+  Scratch scratch("mtrain-rerun-minutes");
+  const std::string r = scratch.write("r.yaml", tiny_recipe());
+  const fs::path a = scratch / "a";
+  auto part = [&](const char* lr) { return cli({r, "-q", "run.dir=" + a.string(), "train.steps=1000", lr, "train.max_minutes=1e-9"}); };
+  for (const char* lr : {"optimizer.lr=1e-3", "optimizer.lr=1e-3", "optimizer.lr=3e-3"}) REQUIRE(part(lr).status == 0);
+  REQUIRE(losses(a).size() == 3);  // one step each
+  Outcome again = cli({"rerun", a.string(), "-q"});
+  REQUIRE_MESSAGE(again.status == 0, again.err);
+  CHECK(losses(scratch / "a-rerun") == losses(a));
+  CHECK(digest(scratch / "a-rerun") == digest(a));
+  REQUIRE(cli({"rerun", a.string(), "-q", "train.steps=5", "run.dir=" + (scratch / "longer").string()}).status == 0);
+  CHECK(losses(scratch / "longer").size() == 5);
+  const std::string own = digest(a);
+  Outcome into_itself = cli({"rerun", a.string(), "run.dir=" + a.string()});
+  CHECK(into_itself.status == 12);
+  CHECK_MESSAGE(has(into_itself.err, "is the run that is to be repeated"), into_itself.err);
+  REQUIRE(cli({r, "-q", "run.dir=" + (scratch / "b").string(), "train.steps=2"}).status == 0);
+  const std::string other = digest(scratch / "b");
+  Outcome into_other = cli({"rerun", a.string(), "run.dir=" + (scratch / "b").string()});
+  CHECK(into_other.status == 12);
+  CHECK_MESSAGE(has(into_other.err, "holds a run of another configuration"), into_other.err);
+  CHECK(digest(a) == own);
+  CHECK(digest(scratch / "b") == other);
+}
+
 TEST_CASE("rerun of a run that was killed and went on is one part, and of one from an older version says what it repeats") {
   Scratch scratch("mtrain-replay-killed");
   const std::string r = scratch.write("r.yaml", tiny_recipe());

@@ -64,6 +64,35 @@ TEST_CASE("train.epochs: the steps are counted from the data") {
   CHECK(rows(scratch / "ranks").size() == 8);
 }
 
+TEST_CASE("another batch size on a resume: epochs stay epochs, and the data last to the end") {
+  Scratch scratch("mtrain-epochs-batch");
+  const std::string file = scratch.write("r.yaml", recipe("epochs: 4, micro_batch_size: 1"));  // 40 samples
+  const std::string run = (scratch / "run").string(), run_dir = "run.dir=" + run;
+  REQUIRE(cli({file, run_dir, "-q", "train.global_batch_size=4", "checkpoint.interval=3", "checkpoint.keep=0"}).status == 0);
+  CHECK(rows(run).size() == 10);
+  REQUIRE(cli({"checkpoint", "rewind", run, "--step", "6"}).status == 0);  // 24 samples
+  Outcome on = cli({file, run_dir, "-q", "train.global_batch_size=2"});
+  REQUIRE_MESSAGE(on.status == 0, on.err);
+  CHECK(setting(run, "train.steps") == "14");  // 16 samples in 8 steps more
+  CHECK(rows(run).size() == 14);
+  // 39 samples of 8 tokens: 16 steps of 2 need one pass, but after 9 steps of 4 the rest needs another one.
+  std::string lines;
+  for (int i = 0; i < 32; ++i) lines += "abcdefghi\n";
+  const std::string data = (scratch / "data").string();
+  Outcome prepared = cli({"data", "prepare", "-i", scratch.write("a.txt", lines), "-o", data, "-t", "byte", "--split-on", "lines"});
+  REQUIRE_MESSAGE(prepared.status == 0, prepared.err);
+  const std::string steps = scratch.write("s.yaml", recipe("steps: 16, micro_batch_size: 1"));
+  const std::string other = (scratch / "other").string();
+  const Words words = {steps, "run.dir=" + other, "-q", "dataset=gpt", "dataset.path=" + data, "tokenizer=byte", "dataset.split='1,0,0'", "validation.steps=0",
+                       "checkpoint.interval=3", "checkpoint.keep=0"};
+  Outcome whole = cli(with(words, {"train.global_batch_size=4"}));
+  REQUIRE_MESSAGE(whole.status == 0, whole.err);
+  REQUIRE(cli({"checkpoint", "rewind", other, "--step", "9"}).status == 0);
+  Outcome smaller = cli(with(words, {"train.global_batch_size=2"}));
+  CHECK_MESSAGE(smaller.status == 0, smaller.err);
+  CHECK(rows(other).size() == 16);
+}
+
 TEST_CASE("train.epochs stands in the place of train.steps") {
   Scratch scratch("mtrain-epochs-check");
   const std::string epochs = scratch.write("e.yaml", recipe("epochs: 2")), steps = scratch.write("s.yaml", recipe("steps: 20"));

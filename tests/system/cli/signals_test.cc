@@ -76,6 +76,20 @@ TEST_CASE("a second SIGINT after the grace ends a save that takes too long") {
   CHECK_FALSE(fs::exists(scratch / "a/checkpoints/step-7"));
 }
 
+TEST_CASE("a command that saves no checkpoint stops without a word about one") {
+  Scratch scratch("mtrain-prepare-signal");
+  scratch.write("a.txt", "some text\n");
+  // The work goes on once the signal was seen.
+  Outcome out = run({.arguments = {mtrain_binary(), "data", "prepare", "-i", (scratch / "a.txt").string(), "-o", (scratch / "a").string(), "-t", "byte"},
+                     .environment = {"MTRAIN_FAULT=data.read:1:stop,data.read:2:await=signals.tick/1"},
+                     .while_stopped = [](pid_t pid) { ::kill(pid, SIGINT); }});
+  CHECK_MESSAGE(out.status == 128 + SIGINT, out.err);
+  CHECK_MESSAGE(has(out.err, "Interrupt: stopping; a second Ctrl-C (SIGINT)"), out.err);
+  CHECK_MESSAGE(!has(out.err, "checkpoint"), out.err);
+  CHECK(has(out.err, "nothing was written"));
+  CHECK_FALSE(fs::exists(scratch / "a.bin"));
+}
+
 TEST_CASE("ranks that are processes: all get the signal, one says so, and the checkpoint is there") {
   Scratch scratch("mtrain-ranks-signal");
   const std::string recipe = scratch.write("tiny.yaml", tiny_recipe()), meet = MT_SOURCE_DIR "/tests/contract/comm/meet.sh";

@@ -55,6 +55,8 @@ TEST_CASE("prepare and inspect say what they did") {
   json = nlohmann::json::parse(run(scratch, "data prepare -i x.jsonl -o y -t byte --json").out);
   CHECK(json["tokens"] == 8);
   CHECK(run(scratch, "-q data prepare -i x.jsonl -o z -t byte").out.empty());
+  CHECK(run(scratch, "data prepare -i x.jsonl -o named.bin -t byte").out.starts_with("wrote named.bin and .idx:"));
+  CHECK(fs::exists(scratch / "named.bin"));
 }
 
 TEST_CASE("prepare remarks on lines that all became one document") {
@@ -169,6 +171,7 @@ TEST_CASE("stats, merge and show tell of pairs") {
   auto merged = run(scratch, "data merge x x -o xx");
   CHECK(merged.out == "wrote xx.bin and .idx: 6 documents, 28 tokens, 56 B\n");
   CHECK(run(scratch, "data merge x x -o xx").status == 18);
+  CHECK(run(scratch, "data merge x x -o xx.idx").err.find("xx.idx exists") != std::string::npos);
   auto shown = run(scratch, "data show xx -t byte --documents 0:1 --ids");
   CHECK(shown.out == "document 0, 6 tokens:\nh=104|e=101|l=108|l=108|o=111|<256>\n");
   CHECK(run(scratch, "data show xx -t byte -d 1:2 -n 2").out == "document 1, 4 tokens, the first 2:\ny|o\n");
@@ -252,6 +255,7 @@ TEST_CASE("each kind of failure has its status and one message") {
                         {"data prepare -i x.txt -o o -t byte --max-bad many", "many", 2},
                         {"data prepare -i x.jsonl -o o -t byte --split-on lines", "each JSON line is a document", 10},
                         {"data prepare -i x.jsonl -o o -t byte --document-bytes 9", "each JSON line is a document", 10},
+                        {"data prepare -i x.txt -o o -t byte --json-key body", "--json-key 'body' names a field of JSON lines", 10},
                         {"data prepare -i x.jsonl -o o -t byte", "x.jsonl:2: has no field 'text'", 11},
                         {"data prepare -i nowhere.txt -o o -t byte", "--input nowhere.txt: there is no such file or folder", 18},
                         {"data prepare -i nowhere/x.txt -o o -t byte", "there is no folder nowhere", 18},

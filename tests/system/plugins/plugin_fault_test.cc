@@ -88,6 +88,19 @@ TEST_CASE("a crash names plugin, call and signal") {
   check_named(train(folder, "optimizer", "crash", {"dist.nproc=2"}), "optimizer", "crashed in update() (SIGSEGV)");
 }
 
+TEST_CASE("a crash where the system refuses memory says so and blames no plugin") {
+  if (kSanitized) return;
+  Scratch folder("plugin-refused");
+  for (const std::vector<std::string>& more : {std::vector<std::string>{}, {"dist.nproc=2"}}) {
+    Outcome outcome = train(folder, "optimizer", "unchecked", more);
+    INFO(outcome.err);
+    CHECK(outcome.status == 10);
+    CHECK(has(outcome.err, "error[config]: out of memory: the system refuses more, and a library crashed (SIGSEGV)\n"));
+    CHECK(has(outcome.err, "help: raise the limits of memory"));
+    CHECK_FALSE(has(outcome.err, "error[plugin]"));
+  }
+}
+
 TEST_CASE("where core files are wanted, a crash in a plugin ends with status 13 as well") {
   if (kSanitized) return;
   Scratch folder("plugin-core");

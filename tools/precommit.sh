@@ -1,0 +1,27 @@
+#!/usr/bin/env bash
+# What to run before a commit: rules of the tree, what the pages name, and tests of the folders of core/ that changed.
+#   tools/precommit.sh            against HEAD
+#   tools/precommit.sh main       against another commit or branch
+# As a hook: ln -s ../../tools/precommit.sh .git/hooks/pre-commit
+set -euo pipefail
+root=$(git -C "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")" rev-parse --show-toplevel)
+cd "$root"
+
+case "${1-}" in
+  -h | --help) sed -n '2,5s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
+esac
+if [[ ! -f build/build.ninja ]]; then
+  echo "precommit: nothing is built yet: run cmake --preset release && cmake --build build" >&2
+  exit 1
+fi
+
+mapfile -t folders < <(git diff --name-only "${1-HEAD}" -- core tests/core | sed -nE 's,^(tests/)?core/([a-z]+)/.*,\2,p' | sort -u)
+targets=(mtrain)
+names="tree|docs"
+for folder in "${folders[@]}"; do
+  [[ -d tests/core/$folder ]] || continue
+  targets+=("test_$folder")
+  names+="|$folder(\\..*)?"
+done
+cmake --build build --target "${targets[@]}"
+ctest --test-dir build --output-on-failure --no-tests=error -j "$(nproc)" -R "^($names)\$"
