@@ -81,7 +81,7 @@ void evaluate(const Cli& cli, const EvalOptions& options) {
   if (batches == 0) batches = std::max<int64_t>(1, s.validation.steps);
   warn_of_other_data(source, options, *dataset);
   if (batches > 0) warn_of_repeats(*dataset, split, batches, s.eval_global_batch());
-  EvalMetrics m = evaluate_split(session, interpreter, *dataset, split, batches, nullptr);
+  EvalMetrics m = evaluate_split(session, interpreter, *dataset, split, batches, nullptr).value();
   if (options.json) {
     std::cout << nlohmann::ordered_json{{"step", saved.step}, {"split", options.split}, {"loss", m.loss},
                                         {"perplexity", std::exp(m.loss)}, {"tokens", m.tokens}, {"samples", m.samples}, {"seconds", m.seconds}}
