@@ -60,6 +60,7 @@ struct EvalMetrics {
   double loss = 0;                  // mean over all target tokens, nats
   int64_t tokens = 0;
   double seconds = 0;
+  int64_t samples = 0;
 };
 
 class MT_API Observer {

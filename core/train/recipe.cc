@@ -236,7 +236,7 @@ std::string standard_input() {
 
 // Finds the recipe and says what it is called and where its paths start.
 ConfigRequest located(const RecipeRequest& wanted, const PluginHost& plugins, Recipe& recipe) {
-  ConfigRequest request{.recipe = wanted.recipe, .text = wanted.text, .overrides = wanted.overrides};
+  ConfigRequest request{.recipe = wanted.recipe, .text = wanted.text, .resolved = wanted.resolved, .overrides = wanted.overrides};
   std::vector<SearchFolder> folders = search_folders(plugins.folders());
   for (const auto& folder : folders) request.search_path.push_back(folder.path);
   recipe.directory = wanted.directory.empty() ? fs::current_path() : wanted.directory;

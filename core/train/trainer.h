@@ -155,8 +155,9 @@ class MT_API Trainer {
   int64_t profile_from_ = 0;  // steps before it
 };
 
-/// Mean loss of the first `batches` global batches of a split, shared out among the ranks; `mesh` null: this one alone. `stop` is
-/// asked before each batch, on all ranks with one answer: absent where it says so.
+/// Mean loss of the first `batches` global batches of a split, shared out among the ranks; `mesh` null: this one alone, which may also
+/// evaluate each sample of the split once, Dataset::kOneEpoch. `stop` is asked before each batch, on all ranks with one answer: absent
+/// where it says so.
 MT_API std::optional<EvalMetrics> evaluate_split(Session& session, Interpreter& interpreter, const Dataset& dataset, Split split,
                                                  int64_t batches, const RankMesh* mesh, const std::function<bool()>& stop = {});
 
