@@ -71,6 +71,54 @@ void check_plugin_names(const Schema& schema, const Node& values, const std::str
   }
 }
 
+namespace {
+
+/// Whether one of the owners has a setting at a path, or settings below it.
+bool owns(const std::vector<const Schema*>& owners, const std::string& path, bool below) {
+  for (const Schema* owner : owners)
+    for (const FieldSpec& spec : owner->fields)
+      if (below ? spec.path.starts_with(path + ".") : spec.path == path) return true;
+  return false;
+}
+
+void drop_unowned(Node& map, const std::string& path, const SourcePtr& resolved, const std::vector<const Schema*>& owners) {
+  std::erase_if(map.entries(), [&](Node::Entry& entry) {
+    const std::string child = join_path(path, entry.key);
+    if (owns(owners, child, false)) return false;
+    if (entry.value.is_map() && owns(owners, child, true)) {
+      drop_unowned(entry.value, child, resolved, owners);
+      return false;
+    }
+    return entry.value.loc().source == resolved;
+  });
+}
+
+}  // namespace
+
+void drop_replaced_settings(Node& tree, const SourcePtr& resolved, const SchemaCatalog& catalog) {
+  for (const Schema& section : catalog.sections()) {
+    Node* given = tree.get(section.name);
+    const Node* type = given ? given->get("type") : nullptr;
+    if (!type || type->loc().source == resolved || catalog.kind_of(section.name).empty()) continue;
+    const auto owners = catalog.owners(section.name, wanted_component(section, given));
+    if (owners.size() > 1) drop_unowned(*given, "", resolved, owners);
+  }
+}
+
+std::string setting_of_others(std::string_view path, const Schema& chosen, const SchemaCatalog& catalog) {
+  const size_t dot = path.find('.');
+  if (dot == std::string_view::npos) return {};
+  const std::string section(path.substr(0, dot)), setting(path.substr(dot + 1)), kind = catalog.kind_of(section);
+  std::vector<std::string> others;
+  for (const std::string& name : built_components(catalog, kind)) {
+    const std::vector<const Schema*> owner = {catalog.component(kind, name)};
+    if (owner[0] != &chosen && (owns(owner, setting, false) || owns(owner, setting, true))) others.push_back(name);
+  }
+  if (others.empty()) return {};
+  return cat(section, ".type is ", chosen.name, ", which has no such setting: leave it out, or choose ", join(others, ", "),
+             others.size() == 1 ? ", which has it" : ", which have it");
+}
+
 std::string component_as_key(std::string_view path, const SchemaCatalog& catalog) {
   const auto parts = parse_path(path);
   if (!parts || parts->size() < 2) return {};

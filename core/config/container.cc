@@ -143,8 +143,10 @@ void compute(Node& tree, const ConfigRequest& request, const SchemaCatalog& cata
 KeyIndex all_names(const SchemaCatalog& catalog,
                    const std::vector<std::pair<std::string, const Schema*>>& chosen) {
   KeyIndex index;
-  index.set_advisor([&catalog](std::string_view wanted) {
+  index.set_advisor([&catalog, chosen](std::string_view wanted) {
     std::string help = component_as_key(wanted, catalog);
+    for (const auto& [section, schema] : chosen)
+      if (help.empty() && wanted.starts_with(section + ".")) help = setting_of_others(wanted, *schema, catalog);
     return help.empty() ? catalog.advice(wanted) : help;
   });
   for (const char* word : {"defaults", "patch", "sweep"}) index.add(word);
@@ -290,6 +292,7 @@ ConfigContainer ConfigContainer::load(const ConfigRequest& request, const Schema
   if (!loaded) return out;
   out.composition_ = std::move(*loaded);
   Node* tree = &out.composition_.tree;
+  if (request.resolved) drop_replaced_settings(*tree, tree->loc().source, catalog);
   compute(*tree, request, catalog, report);
   name_nulls(*tree, catalog, report);
   Node empty;

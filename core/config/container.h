@@ -85,6 +85,8 @@ struct ConfigRequest {
   std::string
       recipe;  // a file, or the name of one in the search path; its name in messages when `text` is given
   std::optional<std::string> text;      // the recipe itself, instead of reading the file
+  /// `text` is a resolved recipe, complete with defaults: an override that chooses another component takes the place of the old one's settings.
+  bool resolved = false;
   std::vector<OverrideText> overrides;  // in the order of the command line
   std::vector<std::filesystem::path>
       search_path;  // of config groups, behind the recipe's own folder; first wins

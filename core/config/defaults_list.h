@@ -14,6 +14,7 @@ struct DefaultsEntry {
   enum class Kind : uint8_t { self, config, group, include };
   Kind kind = Kind::config;
   bool absolute = false, optional = false, overrides = false;
+  bool added = false;  // by +group=option on the command line
   std::string group;                 // "server/db"; of a config, the folders before its name
   std::optional<std::string> name;   // the option; absent for null
   std::vector<std::string> options;  // of [a, b]

@@ -88,7 +88,7 @@ void DefaultsTree::choose(const Override& override, bool may_be_value) {
   else
     key = entry.group;
   if (override.kind == Override::Kind::add) {
-    entry.absolute = true;
+    entry.absolute = entry.added = true;
     appended_.push_back(std::move(entry));
     return;
   }
@@ -186,9 +186,9 @@ void DefaultsTree::expand(DefaultsNode& node) {
 /// Applies the choice that was made for a group; false when the node is finished by that.
 bool DefaultsTree::choose_option(DefaultsNode& node) {
   std::string key = node.key();
-  group_keys_.push_back(key);
+  if (!node.entry.added) group_keys_.push_back(key);
   auto chosen = chosen_.find(key);
-  if (chosen != chosen_.end()) {
+  if (chosen != chosen_.end() && !(node.entry.added && chosen->second.removes)) {  // ~group removes what a defaults list has
     GroupChoice& choice = chosen->second;
     if (choice.removes) {
       bool any = choice.option.name == "";
@@ -399,6 +399,8 @@ void DefaultsTree::report_unused() {
       if (other != key && other.substr(0, other.find('@')) == group) same.push_back(other);
     if (!same.empty())
       fault.fix("did you mean " + join(same, " or ") + "?");
+    else if (choice.removes && root_->file->body.find(group))
+      fault.fix(cat("the recipe has the section itself: choose another component, ", group, "=NAME"));
     else if (choice.external && !choice.removes)
       fault.fix(cat("write +", key, "=", choice.option.name.value_or("null"), " to add it"));
     else if (auto near = nearest(key, group_keys_, 1); !near.empty())

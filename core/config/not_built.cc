@@ -19,9 +19,7 @@ bool one_of(const std::vector<std::string>& texts, const Node& value) {
 
 bool asks_for_part(const FieldSpec& spec, const Node& value) {
   bool said = value.loc() && value.loc().source->kind() != SourceKind::built_in;
-  if (!said) return false;
-  if (!spec.needs_values.empty()) return one_of(spec.needs_values, value);
-  return spec.required || !value.same_value(default_value(spec, ""));
+  return said && needs_part(spec, value);
 }
 
 std::string listed(const std::vector<std::string>& items) {
@@ -31,6 +29,12 @@ std::string listed(const std::vector<std::string>& items) {
 }
 
 }  // namespace
+
+bool needs_part(const FieldSpec& spec, const Node& value) {
+  if (spec.needs.empty()) return false;
+  if (!spec.needs_values.empty()) return one_of(spec.needs_values, value);
+  return spec.required || !value.same_value(default_value(spec, ""));
+}
 
 void NotBuilt::wish(const std::string& part, Wish wish) {
   auto known = std::find_if(parts_.begin(), parts_.end(), [&](const Part& p) { return p.name == part; });

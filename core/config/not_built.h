@@ -1,5 +1,5 @@
 // NotBuilt: what a recipe asks for and this build lacks. Gathers the settings and components that name a part
-// in `needs`, and reports one error for each part. Used by container.cc only. For one thread at a time.
+// in `needs`, and reports one error for each part. For container.cc. For one thread at a time.
 #pragma once
 #include <string>
 #include <vector>
@@ -9,6 +9,9 @@
 #include "mtrain/config/tree.h"
 
 namespace mtrain {
+
+/// Whether this value of the setting needs a part that is not built.
+MT_API bool needs_part(const FieldSpec& spec, const Node& value);
 
 class NotBuilt {
  public:

@@ -272,8 +272,8 @@ class ValueParser {
     for (auto& entry : node.entries()) place(entry.value);
   }
 
-  /// A quoted string. Only the quote itself and backslashes right before it are escaped. Nothing when the
-  /// text turns out to be no quoted string but a word with a quote in it.
+  /// A quoted string. In single quotes only the quote itself and backslashes right before it are escaped, in double quotes as well
+  /// as in YAML \n, \t and \\. Nothing when the text turns out to be no quoted string but a word with a quote in it.
   std::optional<Node> quoted(bool nested) {
     size_t begin = at_;
     char quote = text_[at_++];
@@ -284,8 +284,10 @@ class ValueParser {
       bool before_quote = at_ + slashes < text_.size() && text_[at_ + slashes] == quote;
       at_ += slashes;
       if (!before_quote) {
-        out.append(slashes, '\\');
-        if (at_ < text_.size()) out += text_[at_++];
+        if (slashes == 0)
+          out += text_[at_++];
+        else
+          out += quote == '"' ? unescaped(slashes) : std::string(slashes, '\\');
         continue;
       }
       out.append(slashes / 2, '\\');
@@ -296,6 +298,17 @@ class ValueParser {
     at_ = begin;
     if (nested) error("a quote without its closing one");
     return std::nullopt;
+  }
+
+  /// In double quotes: what so many backslashes and the letter behind them are, which is taken where it belongs to them.
+  std::string unescaped(size_t slashes) {
+    std::string out(slashes / 2, '\\');
+    const char next = slashes % 2 == 1 && at_ < text_.size() ? text_[at_] : '\0';
+    if (next == 'n' || next == 't')
+      out += next == 'n' ? '\n' : '\t', ++at_;
+    else if (slashes % 2 == 1)
+      out += '\\';
+    return out;
   }
 
   std::optional<Node> finish_quoted(std::string text) {

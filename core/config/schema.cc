@@ -125,7 +125,7 @@ class SectionReader {
         report_.warning("renamed", full(child), entry.key_where, cat("is another name for ", full(old->second)))
             .fix(cat("write ", full(old->second)));
       } else if (!options_.allow_unknown) {
-        unknown(entry, child);
+        unknown(entry, child, map);
       }
     }
   }
@@ -153,7 +153,24 @@ class SectionReader {
     return false;
   }
 
-  void unknown(const Node::Entry& entry, const std::string& path) {
+  /// For `{split: 90,10,0}`, whose ',' begin settings: the text in quotes where the setting before takes a text.
+  std::string fix_of_digits(const Node::Entry& entry, const std::string& path, const Node& map) const {
+    const std::string parent = path.substr(0, path.size() - entry.key.size());
+    std::string text;
+    const FieldSpec* before = nullptr;
+    for (const Node::Entry& other : map.entries()) {
+      const bool digits = other.value.is_null() && other.key.find_first_not_of("0123456789") == std::string::npos;
+      if (!digits && &other > &entry) break;
+      text = digits ? cat(text, ",", other.key) : other.value.as_text();
+      if (digits) continue;
+      const auto slot = slots_.find(parent + other.key);
+      before = slot == slots_.end() ? nullptr : slot->second.owners.front().spec;
+    }
+    if (!before || before->type != FieldType::string) return "in { } a ',' begins the next setting: write a '.' before decimals, and nothing between groups of digits";
+    return cat("in { } a ',' begins the next setting: write the text in quotes, ", before->path, ": \"", text, "\"");
+  }
+
+  void unknown(const Node::Entry& entry, const std::string& path, const Node& map) {
     // optimizr: {lr: 1} means optimizer.lr: follow single keys down to what was meant.
     std::string meant = full(path);
     for (const Node* at = &entry.value; at->is_map() && at->size() == 1; at = &at->entries()[0].value)
@@ -165,7 +182,7 @@ class SectionReader {
       return;
     }
     if (entry.value.is_null() && entry.key.find_first_not_of("0123456789") == std::string::npos) {  // {lr: 0,001}
-      fault.fix("in { } a ',' begins the next setting: write a '.' before decimals, and nothing between groups of digits");
+      fault.fix(fix_of_digits(entry, path, map));
       return;
     }
     std::string unescaped = path;

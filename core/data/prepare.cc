@@ -117,6 +117,7 @@ class Preparation {
         break;
       }
       sizes.push_back(batch.bytes.size());
+      if (!batch.json) report_.text_lines += std::count(batch.bytes.begin(), batch.bytes.end(), '\n');
       ahead += batch.bytes.size();
       pool.push(std::move(batch));
       while (pool.size() > static_cast<size_t>(workers) * kBatchesAhead ||

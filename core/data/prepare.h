@@ -61,6 +61,7 @@ struct PrepareReport {
   uint64_t bytes_total = 0;           // that the files have; 0: not known
   uint64_t text_bytes = 0;            // read, after decompression
   uint64_t bytes_written = 0;
+  int64_t text_lines = 0;             // that end in a line end, of inputs that are text
   double seconds = 0;
 };
 

@@ -23,7 +23,8 @@ struct Example {
   std::string place;  // "chats.jsonl:7", for messages
   // chat
   std::string messages, tools;  // JSON: a list of {role, content, …}; a list, or empty
-  std::vector<bool> spoken;     // of each message: whether it may be learnt at all
+  std::vector<bool> spoken;     // of each message: whether it may be learnt as an assistant's
+  std::vector<bool> silenced;   // of each message: whether the record says that it is not learnt, by weight or train
   // prompted and segments
   std::vector<Segment> texts;
   // tokens

@@ -124,20 +124,22 @@ std::vector<std::string> ExampleEncoder::missing_special_tokens() const {
   return out;
 }
 
-/// Which bytes are learnt: the assistant's stretches, less the words of messages that must not be.
+/// Which bytes are learnt: all or the assistant's stretches, less the words of messages that must not be.
 void ExampleEncoder::mark_learnt(const chat::RenderedChat& chat, const Example& example, std::vector<uint8_t>& learnt) const {
-  learnt.assign(chat.text.bytes.size() + 1, options_.train_on == TrainOn::all ? 1 : 0);
-  if (options_.train_on == TrainOn::all) return;
+  const bool all = options_.train_on == TrainOn::all;
+  learnt.assign(chat.text.bytes.size() + 1, all ? 1 : 0);
   auto message_of = [&](size_t byte) -> size_t {
     const chat::Origin origin = chat.text.origins[byte];
     return origin == chat::kTemplate || origin == chat::kOtherInput || origin > example.spoken.size() ? SIZE_MAX : origin - 1u;
   };
+  auto counts = [&](size_t message) { return message == SIZE_MAX || (all ? !example.silenced[message] : example.spoken[message]) ? 1 : 0; };
+  for (size_t b = 0; all && b < chat.text.bytes.size(); ++b) learnt[b] = counts(message_of(b));
   for (const auto& stretch : chat.assistant) {
     size_t speaker = SIZE_MAX;
     for (size_t b = stretch.begin; b < stretch.end && speaker == SIZE_MAX; ++b) speaker = message_of(b);
     for (size_t b = stretch.begin; b < stretch.end; ++b) {
       if (size_t own = message_of(b); own != SIZE_MAX) speaker = own;
-      learnt[b] = speaker == SIZE_MAX || example.spoken[speaker] ? 1 : 0;
+      learnt[b] = counts(speaker);
     }
   }
   if (options_.train_on == TrainOn::last && !chat.assistant.empty())

@@ -51,8 +51,20 @@ Json calls_of(const std::string& text) {
   return calls;
 }
 
-bool is_zero(const Json& value) {
-  return value.is_boolean() ? !value.get<bool>() : value.is_number() && value.get<double>() == 0;
+/// Takes the fields that weigh a message out of it; whether one says that it is not learnt.
+bool take_silenced(Json& message) {
+  bool silenced = false;
+  for (const char* key : {"weight", "train", "loss_weight"}) {
+    auto given = message.find(key);
+    if (given == message.end()) continue;
+    const bool number = given->is_number() && (*given == 0 || *given == 1);
+    if (!given->is_null() && !given->is_boolean() && !number)
+      throw RecordFault{cat("has a message with ", key, " ", printable(given->dump(), 40)),
+                        "wanted 0 or false: the message is not learnt; or 1 or true: it is; no other weights are possible"};
+    silenced = silenced || *given == false || *given == 0;
+    message.erase(given);
+  }
+  return silenced;
 }
 
 std::string known_role(const std::string& text, const FormatOptions& options) {
@@ -104,16 +116,12 @@ void Conversation::add(const Json& message, bool may_train) {
     for (const char* own : own_names) known = known || key == own;
     if (!known) out[key] = value;
   }
-  for (const char* weight : {"weight", "train", "loss_weight"}) {
-    auto given = out.find(weight);
-    if (given == out.end()) continue;
-    may_train = may_train && !is_zero(*given);
-    out.erase(given);
-  }
+  const bool silenced = take_silenced(out);
   if (!out.contains("content") && !out.contains("tool_calls"))
     throw RecordFault{cat("has a message of '", printable(role, 40), "' without content"), "wanted a text"};
   messages_->push_back(std::move(out));
-  spoken_.push_back(may_train);
+  spoken_.push_back(may_train && !silenced);
+  silenced_.push_back(silenced);
 }
 
 void Conversation::add_all(const Json& list, const std::string& what, bool may_train) {
@@ -124,6 +132,7 @@ void Conversation::add_all(const Json& list, const std::string& what, bool may_t
 void Conversation::add_text(const char* role, const std::string& text, bool may_train) {
   messages_->push_back({{"role", role}, {"content", text}});
   spoken_.push_back(may_train);
+  silenced_.push_back(false);
 }
 
 void Conversation::set_tools(const Json& tools) {
@@ -147,6 +156,7 @@ Example Conversation::finish() && {
   out.messages = messages_->dump();
   if (!tools_->empty()) out.tools = tools_->dump();
   out.spoken = std::move(spoken_);
+  out.silenced = std::move(silenced_);
   return out;
 }
 

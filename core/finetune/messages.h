@@ -29,7 +29,7 @@ class Conversation {
  private:
   const FormatOptions& options_;
   std::unique_ptr<Json> messages_, tools_;
-  std::vector<bool> spoken_;
+  std::vector<bool> spoken_, silenced_;
 };
 
 /// The field that a format calls `name`, by the recipe's columns; null when the record has it not, or as null.

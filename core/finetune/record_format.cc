@@ -52,7 +52,8 @@ void refuse_judged(std::span<const Json> records, const Columns& columns, const 
   });
   MT_USER_CHECK(!pairs && !judged, ErrorClass::data,
                 cat(where, pairs ? " has chosen and rejected answers" : " has answers with a label, good or bad"),
-                "read them with dataset.type=preference; or set dataset.format to learn from all of them");
+                "read them as preference data: by dataset.type=preference in a recipe, --dataset preference of mtrain data show; or set "
+                "dataset.format to learn from all of them");
 }
 
 std::string replaced(std::string text, std::string_view what, const std::string& by) {
@@ -99,7 +100,7 @@ RecordFormat detect_format(std::span<const Json> records, const Columns& columns
   for (const auto* format : found) names.emplace_back(format->name);
   throw Error(
       ErrorClass::data,
-      cat("cannot tell the format of ", where, " by its first ", records.size(), " records: their fields are ",
+      cat("cannot tell the format of ", where, " by its first ", records.size() == 1 ? "record: its" : cat(records.size(), " records: their"), " fields are ",
           fields_of(records), found.empty() ? "" : cat(", which fit ", join(names, " and "))),
       cat("set dataset.format, one of ", join(found.empty() ? record_format_names() : names, ", "),
           found.empty() ? ", and say what their fields are called here, as in dataset.columns='{prompt: question, completion: "

@@ -49,6 +49,7 @@ double learning_rate(const ScheduleConfig& c, double lr, int64_t step, int64_t t
   const int64_t end = c.decay_steps > 0 ? c.decay_steps : total_steps;
   const int64_t warmup = decays_by_end && end > 0 ? std::min(c.warmup_steps, end) : c.warmup_steps;
   if (step < warmup) return lr * static_cast<double>(step + 1) / static_cast<double>(warmup);
+  if (decays_by_end && end > 0 && step >= end) return c.min_lr;  // also where warmup takes all of the steps before
   if (c.type == "constant") return lr;
   auto t = static_cast<double>(step - warmup);
   if (c.type == "inverse_sqrt") {

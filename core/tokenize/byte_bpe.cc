@@ -2,9 +2,9 @@
 
 #include <unistd.h>
 
+#include <cctype>
 #include <fstream>
 
-#include "mtrain/base/error.h"
 #include "mtrain/base/file.h"
 #include "mtrain/base/text.h"
 
@@ -60,6 +60,39 @@ std::string read_file(const fs::path& file, const std::string& hint) {
   std::string out(std::istreambuf_iterator<char>(in), {});
   MT_USER_CHECK(!in.bad(), ErrorClass::io, cat("cannot read ", file.string()), hint);
   return out;
+}
+
+std::string plugin_of_files(const fs::path& path) {
+  std::error_code ignored;
+  auto has = [&](const char* name) { return fs::is_regular_file(path / name, ignored); };
+  if (fs::is_directory(path, ignored)) {
+    if (has("tokenizer.json")) return "hf";
+    if ((has("vocab.json") && has("merges.txt")) || (has("encoder.json") && has("vocab.bpe"))) return "gpt2_bpe";
+    for (const char* name : {"spiece.model", "sentencepiece.bpe.model", "sentencepiece.model", "tokenizer.model", "tiktoken.model"})
+      if (has(name)) return plugin_of_files(path / name);
+    return {};
+  }
+  if (!fs::is_regular_file(path, ignored)) return {};
+  const std::string name = path.filename().string();
+  if (name == "encoder.json" || name == "vocab.json" || name == "vocab.bpe") return "gpt2_bpe";
+  std::ifstream in(path, std::ios::binary);
+  std::string text(4096, '\0');
+  in.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<size_t>(in.gcount()));
+  // The tags of the first piece and of its text, with the size of the piece between them.
+  if (text.size() > 2 && text[0] == '\n' && text[2] == '\n' && !std::isspace(static_cast<unsigned char>(text[1]))) return "sentencepiece";
+  if (text.starts_with('{')) return text.find("\"added_tokens\"") != std::string::npos ? "hf" : "";
+  const std::string line = text.substr(0, text.find('\n'));
+  const size_t blank = line.find(' ');
+  const bool ranks = blank != std::string::npos && blank > 0 && blank + 1 < line.size() && line.find_first_not_of("0123456789", blank + 1) == std::string::npos;
+  return ranks ? "tiktoken" : "";
+}
+
+void throw_naming_plugin(const Error& fault, const std::string& name, const fs::path& path) {
+  const std::string other = plugin_of_files(path);
+  if (other.empty() || other == name) throw fault;
+  throw Error(fault.error_class(), fault.message(),
+              cat("this is what the tokenizer ", other, " reads: choose it, --tokenizer ", other, " or tokenizer.type=", other, " in a recipe"));
 }
 
 fs::path file_in(const fs::path& path, const std::vector<std::string>& names) {

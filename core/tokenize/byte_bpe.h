@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "mtrain/base/error.h"
 #include "mtrain/tokenize/bpe.h"
 #include "mtrain/tokenize/text_pipeline.h"
 
@@ -25,5 +26,20 @@ MT_API std::string read_file(const std::filesystem::path& file, const std::strin
 /// `path` itself, or the first of `names` that a folder `path` holds. Error(io) when there is none.
 MT_API std::filesystem::path file_in(const std::filesystem::path& path,
                                      const std::vector<std::string>& names);
+
+/// Which tokenizer plugin reads the files at `path`, a file or a folder, by their names and contents: "hf", "sentencepiece", "gpt2_bpe",
+/// "tiktoken"; "" where that is not known.
+MT_API std::string plugin_of_files(const std::filesystem::path& path);
+/// Throws a fault of the files at `path` that the plugin `name` reads; where they are those of another plugin, its hint names that one.
+[[noreturn]] MT_API void throw_naming_plugin(const Error& fault, const std::string& name, const std::filesystem::path& path);
+/// What `read` gives, which reads the files at `path` for the plugin `name`.
+template <class Read>
+auto read_files(const std::string& name, const std::filesystem::path& path, const Read& read) {
+  try {
+    return read();
+  } catch (const Error& fault) {
+    throw_naming_plugin(fault, name, path);
+  }
+}
 
 }  // namespace mtrain::tokenize

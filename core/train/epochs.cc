@@ -64,9 +64,17 @@ int64_t steps_of(const Recipe& recipe, int64_t samples) {
 
 int64_t count_and_tell(const Recipe& recipe, PluginHost& plugins) {
   int64_t samples = epoch_size(recipe, plugins), steps = steps_of(recipe, samples);
-  const std::string replaced = replaced_steps(recipe);
+  const std::string replaced = replaced_length(recipe);
   log_info(kEpochs, "=", recipe.settings.train.epochs, ": ", counted(steps, "step"), ", an epoch is ", counted(samples, "sample"), replaced.empty() ? "" : ", in place of ", replaced);
   return steps;
+}
+
+/// Of steps that the recipe gives itself.
+void tell_steps(const Recipe& recipe) {
+  if (const std::string replaced = replaced_length(recipe); !replaced.empty()) {
+    const Node* steps = recipe.config.root().find(kSteps);
+    log_info(kSteps, "=", brief(*steps), " (", steps->loc().text(), "), in place of ", replaced);
+  }
 }
 
 void settle(Recipe& recipe, int64_t steps, const PluginHost& plugins) {
@@ -83,17 +91,30 @@ void settle(Recipe& recipe, int64_t steps, const PluginHost& plugins) {
 
 bool counts_epochs(const Recipe& recipe) { return recipe.config.root().find(kEpochs) != nullptr; }
 
-std::string replaced_steps(const Recipe& recipe) {
-  const Node* steps = counts_epochs(recipe) ? recipe.config.composition().tree.find(kSteps) : nullptr;
-  return steps ? cat(kSteps, "=", brief(*steps), " (", steps->loc().text(), ")") : "";
+std::string replaced_length(const Recipe& recipe) {
+  const char* other = counts_epochs(recipe) ? kSteps : kEpochs;
+  const Node* replaced = recipe.config.composition().tree.find(other);
+  const Node* steps = recipe.config.root().find(kSteps);
+  // Steps that were counted for the epochs stand where those do, and take nobody's place.
+  const bool counted_steps = replaced && other == kEpochs && steps && steps->loc().text() == replaced->loc().text();
+  return replaced && !counted_steps ? cat(other, "=", brief(*replaced), " (", replaced->loc().text(), ")") : "";
+}
+
+void check_length(Recipe& recipe) {
+  const Node* steps = recipe.config.root().find(kSteps);
+  const std::string replaced = replaced_length(recipe);
+  if (!steps || !steps->is(NodeKind::integer) || steps->as_int() != 0 || replaced.empty()) return;
+  recipe.report.error("conflict", kSteps, steps->loc(), cat("0 steps take the place of ", replaced, ": nothing would be trained"))
+      .fix(cat("leave ", kSteps, " out"));
 }
 
 void settle_epochs(Recipe& recipe, PluginHost& plugins) {
-  if (counts_epochs(recipe)) settle(recipe, count_and_tell(recipe, plugins), plugins);
+  if (!counts_epochs(recipe)) return tell_steps(recipe);
+  settle(recipe, count_and_tell(recipe, plugins), plugins);
 }
 
 void settle_epochs(Recipe& recipe, PluginHost& plugins, Communicator& ranks) {
-  if (!counts_epochs(recipe)) return;
+  if (!counts_epochs(recipe)) return ranks.rank() == 0 ? tell_steps(recipe) : void();
   int64_t steps = ranks.rank() == 0 ? count_and_tell(recipe, plugins) : 0;
   ranks.broadcast(Buffer(&steps, 1, DType::i64), 0);
   settle(recipe, steps, plugins);

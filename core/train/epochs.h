@@ -10,8 +10,12 @@ namespace mtrain {
 /// Whether the recipe gives train.epochs and nobody has counted the steps yet: train.steps is then 0 and means nothing.
 MT_API bool counts_epochs(const Recipe& recipe);
 
-/// The steps of a file or an earlier argument whose place train.epochs takes, "train.steps=4 (r.yaml:2:3)"; empty where there are none.
-MT_API std::string replaced_steps(const Recipe& recipe);
+/// Of train.epochs and train.steps, the one of a file or an earlier argument whose place the other takes: "train.steps=4 (r.yaml:2:3)";
+/// empty where only one is given.
+MT_API std::string replaced_length(const Recipe& recipe);
+
+/// Refuses train.steps=0 in place of train.epochs: nothing would be trained.
+MT_API void check_length(Recipe& recipe);
 
 /// Where the recipe gives train.epochs: opens its training data, puts the number of steps into its settings and its configuration,
 /// with shares of it such as scheduler.warmup_steps=5%, and holds it against the rules again. Throws Error(config) for data without

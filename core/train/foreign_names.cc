@@ -431,7 +431,8 @@ const ForeignName* find_foreign_name(std::string_view name) {
 std::string foreign_name_help(std::string_view path, const SchemaCatalog& catalog) {
   for (;;) {  // the last part first: fp16.enabled means fp16
     const size_t dot = path.rfind('.');
-    if (const ForeignName* row = find_foreign_name(dot == std::string_view::npos ? path : path.substr(dot + 1))) return help_of(*row, catalog);
+    const ForeignName* row = find_foreign_name(dot == std::string_view::npos ? path : path.substr(dot + 1));
+    if (row) return row->setting == path ? "" : help_of(*row, catalog);  // a setting of a component that is not chosen
     if (dot == std::string_view::npos) return {};
     path = path.substr(0, dot);
   }

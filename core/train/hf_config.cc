@@ -6,6 +6,8 @@
 
 #include "mtrain/base/error.h"
 #include "mtrain/base/text.h"
+#include "mtrain/config/not_built.h"
+#include "mtrain/config/value.h"
 #include "mtrain/train/hf_families.h"
 
 namespace mtrain {
@@ -224,6 +226,12 @@ class Reader {
 
   /// Of two keys for one setting that differ, one in init_ignore does not count.
   void set(const FieldSpec& field, const Key& key, bool training) {
+    Report none;
+    const auto value = read_value(to_node(key.value, field.type), field, key.path, none);
+    if (!training && value && needs_part(field, write_value(*value, field))) {
+      if (!ignored(key.path)) refuse(key, cat("that needs ", field.needs, ", which this mtrain does not have"));
+      return;
+    }
     auto [there, added] = set_.emplace(field.path, key);
     if (!added && (there->second.value == key.value || ignored(key.path))) return;
     if (!added && !ignored(there->second.path)) return refuse_clash(there->second, key);

@@ -60,6 +60,7 @@ struct EvalMetrics {
   double loss = 0;                  // mean over all target tokens, nats
   int64_t tokens = 0;
   double seconds = 0;
+  int64_t samples = 0;
 };
 
 class MT_API Observer {
@@ -67,6 +68,8 @@ class MT_API Observer {
   virtual ~Observer();
   virtual void on_start(const RunInfo&) {}
   virtual void on_step(const StepMetrics&) {}
+  /// A step of train.skip_steps, of which nothing was computed. `tokens`: consumed since step 0.
+  virtual void on_passed_step(int64_t /*step*/, int64_t /*tokens*/) {}
   virtual void on_eval(const EvalMetrics&) {}
   /// A line worth telling ("checkpoint of step 50 written in 0.1 s").
   virtual void on_event(const std::string&) {}

@@ -9,6 +9,7 @@
 #include "mtrain/checkpoint/hf_dir.h"
 #include "mtrain/config/yaml_load.h"
 #include "mtrain/plugin/sidecar.h"
+#include "mtrain/train/epochs.h"
 #include "mtrain/train/foreign_names.h"
 #include "mtrain/train/hf_config.h"
 #include "mtrain/train/launcher.h"
@@ -235,7 +236,7 @@ std::string standard_input() {
 
 // Finds the recipe and says what it is called and where its paths start.
 ConfigRequest located(const RecipeRequest& wanted, const PluginHost& plugins, Recipe& recipe) {
-  ConfigRequest request{.recipe = wanted.recipe, .text = wanted.text, .overrides = wanted.overrides};
+  ConfigRequest request{.recipe = wanted.recipe, .text = wanted.text, .resolved = wanted.resolved, .overrides = wanted.overrides};
   std::vector<SearchFolder> folders = search_folders(plugins.folders());
   for (const auto& folder : folders) request.search_path.push_back(folder.path);
   recipe.directory = wanted.directory.empty() ? fs::current_path() : wanted.directory;
@@ -314,6 +315,7 @@ Recipe read_recipe(const RecipeRequest& wanted, const PluginHost& plugins) {
   const Cluster cluster = apply_ranks(request, wanted, catalog, plugins, *asked, recipe);
   apply_weight_settings(request, catalog, plugins, recipe);
   read_settings(recipe.config, recipe.settings);
+  check_length(recipe);
   check_rules(recipe.config, catalog, cluster, recipe.report);
   recipe.config.add_shadows(recipe.report);
   check_schedule_file(recipe);

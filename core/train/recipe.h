@@ -19,6 +19,7 @@ namespace mtrain {
 struct RecipeRequest {
   std::string recipe;               // a file, a name in the search path, or "-" for standard input
   std::optional<std::string> text;  // the recipe itself; `recipe` is then its name
+  bool resolved = false;            // `text` is what a run saved: another component drops the old one's settings
   fs::path directory;               // with `text`: where its relative paths start
   std::vector<OverrideText> overrides;
   Cluster cluster;

@@ -122,7 +122,7 @@ SavedRun open_saved_run(const fs::path& given, const std::vector<std::string>& o
   auto [folder, step] = find_saved_step(given);
   CheckpointStore store(folder);
   CheckpointMeta meta = meta_from_json(store.meta(step), store.step_folder(step).string());
-  RecipeRequest request{.recipe = cat(store.step_folder(step).string(), " (its recipe)"), .text = meta.config, .directory = meta.directory};
+  RecipeRequest request{.recipe = cat(store.step_folder(step).string(), " (its recipe)"), .text = meta.config, .resolved = true, .directory = meta.directory};
   for (const auto& text : overrides) request.overrides.push_back({text, static_cast<int>(request.overrides.size()) + 2});
   SavedRun run{recipe_without_optimizer(std::move(request), plugins), folder, step, {}};
   run.recipe.name = meta.name;

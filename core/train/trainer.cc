@@ -209,8 +209,12 @@ void Trainer::run() {
   if (state_.step == 0 && saved_step_ < 0 && s.train.steps == 0) save();
   bool stopped = false;
   while (state_.step < s.train.steps && !(stopped = told_to_stop())) {
-    if (std::ranges::find(s.train.skip_steps, state_.step + 1) != s.train.skip_steps.end()) pass_over_step();
-    else train_step();
+    if (std::ranges::find(s.train.skip_steps, state_.step + 1) != s.train.skip_steps.end()) {
+      pass_over_step();
+      tell([&](Observer& o) { o.on_passed_step(state_.step, state_.consumed_tokens); });
+    } else {
+      train_step();
+    }
     bool last = state_.step == s.train.steps;
     if (due(s.train.weight_hash_interval)) require_equal_replicas(session_.parameters, mesh_, state_.step);
     if (due(s.validation.interval) && !last) evaluate();
@@ -236,17 +240,6 @@ void Trainer::train_step() {
   if (activity) activity->end_step(state_.step, metrics.step_seconds);
   const int64_t interval = recipe_.settings.logger.memory_interval;
   if (interval > 0 && state_.step % interval == 0) report_memory();
-}
-
-void Trainer::pass_over_step() {
-  const Settings& s = recipe_.settings;
-  const int64_t first = state_.consumed_samples;
-  finish_copy();  // a save that is under way may still read the state
-  loader_->seek(first + batch_now());
-  state_.consumed_samples = loader_->consumed_samples();
-  state_.consumed_tokens += batch_now() * s.model.seq_length;
-  ++state_.step;
-  event(cat("step ", state_.step, ": no update, as train.skip_steps says (samples ", first, " to ", state_.consumed_samples - 1, ")"));
 }
 
 void Trainer::require_agreement() {
@@ -419,10 +412,15 @@ std::optional<EvalMetrics> Trainer::evaluate() {
   const ValidationSection& v = recipe_.settings.validation;
   if (v.steps == 0) return std::nullopt;
   LongOperation evaluating(ranks_.activity(), "evaluating");
-  EvalMetrics metrics = evaluate_split(session_, *interpreter_, *dataset_, Split::valid, v.steps, &mesh_);
+  auto stop = [&] { return interrupted_ && ranks_.all_reduce_value<int32_t>(interrupted_() ? 1 : 0, ReduceOp::max) != 0; };
+  std::optional<EvalMetrics> metrics = evaluate_split(session_, *interpreter_, *dataset_, Split::valid, v.steps, &mesh_, stop);
   buckets_->release_values();
-  metrics.step = state_.step;
-  tell([&](Observer& o) { o.on_eval(metrics); });
+  if (!metrics) {
+    event(cat("the validation after step ", state_.step, " is left before its end: the run is told to stop"));
+    return std::nullopt;
+  }
+  metrics->step = state_.step;
+  tell([&](Observer& o) { o.on_eval(*metrics); });
   return metrics;
 }
 

@@ -38,6 +38,9 @@ class MT_API Trainer {
   /// Observers see everything from run() on.
   void add_observer(std::unique_ptr<Observer> observer) { observers_.push_back(std::move(observer)); }
 
+  /// Asked before each batch of a validation, which ends without a result as soon as one rank says so. REQUIRES: all ranks set it, or none.
+  void set_interrupt(std::function<bool()> interrupted) { interrupted_ = std::move(interrupted); }
+
   /// Trains to the last step or to the first step edge at which `stop` says so, saving before it returns.
   void run();
   /// run() ended before the last step because of train.max_minutes.
@@ -59,7 +62,7 @@ class MT_API Trainer {
   const SavedConfig& saved_config() const { return saved_; }
   /// Saves the state as it is as a checkpoint in another folder. All ranks together.
   void save_copy(const fs::path& folder);
-  /// Evaluates the fixed validation batches; absent when the recipe asks for none.
+  /// Evaluates the fixed validation batches; absent when the recipe asks for none, and where it was interrupted.
   std::optional<EvalMetrics> evaluate();
 
  private:
@@ -120,7 +123,7 @@ class MT_API Trainer {
   Communicator& ranks_;  // the whole job
   const Recipe& recipe_;
   std::vector<std::unique_ptr<Observer>> observers_;
-  std::function<bool()> stop_;
+  std::function<bool()> stop_, interrupted_;
   MemoryPlan planned_;
   Session session_;
   std::unique_ptr<Dataset> dataset_;
@@ -152,8 +155,10 @@ class MT_API Trainer {
   int64_t profile_from_ = 0;  // steps before it
 };
 
-/// Mean loss of the first `batches` global batches of a split, shared out among the ranks; `mesh` null: this one alone.
-MT_API EvalMetrics evaluate_split(Session& session, Interpreter& interpreter, const Dataset& dataset,
-                                  Split split, int64_t batches, const RankMesh* mesh);
+/// Mean loss of the first `batches` global batches of a split, shared out among the ranks; `mesh` null: this one alone, which may also
+/// evaluate each sample of the split once, Dataset::kOneEpoch. `stop` is asked before each batch, on all ranks with one answer: absent
+/// where it says so.
+MT_API std::optional<EvalMetrics> evaluate_split(Session& session, Interpreter& interpreter, const Dataset& dataset, Split split,
+                                                 int64_t batches, const RankMesh* mesh, const std::function<bool()>& stop = {});
 
 }  // namespace mtrain

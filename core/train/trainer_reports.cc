@@ -1,4 +1,4 @@
-// What the trainer reports of some steps: updates that are skipped, traces of kernels, and memory.
+// What the trainer reports of some steps: those without an update, traces of kernels, and memory.
 #include <algorithm>
 #include <cmath>
 #include <exception>
@@ -42,6 +42,17 @@ void Trainer::report_memory() {
             human_bytes(info_.planned_bytes), " planned"));
 }
 
+void Trainer::pass_over_step() {
+  const Settings& s = recipe_.settings;
+  const int64_t first = state_.consumed_samples;
+  finish_copy();  // a save that is under way may still read the state
+  loader_->seek(first + batch_now());
+  state_.consumed_samples = loader_->consumed_samples();
+  state_.consumed_tokens += batch_now() * s.model.seq_length;
+  ++state_.step;
+  event(cat("step ", state_.step, ": no update, as train.skip_steps says (samples ", first, " to ", state_.consumed_samples - 1, ")"));
+}
+
 void Trainer::skip_large(double grad_norm) {
   const Settings& s = recipe_.settings;
   if (skips_++ < s.train.max_skips)
@@ -57,7 +68,9 @@ void Trainer::skip_large(double grad_norm) {
 void Trainer::skip_or_stop(const StepLoss& loss, double grad_norm) {
   const Settings& s = recipe_.settings;
   const bool skips = s.train.on_nonfinite == "skip", loss_is_finite = std::isfinite(loss.loss_sum);
-  const std::string what = cat("not a finite ", loss_is_finite ? "gradient norm " : "loss ", loss_is_finite ? grad_norm : loss.mean(),
+  const double value = loss_is_finite ? grad_norm : loss.mean();
+  // A nan has a sign, which says nothing.
+  const std::string what = cat("not a finite ", loss_is_finite ? "gradient norm " : "loss ", std::isnan(value) ? "nan" : cat(value),
                                " at step ", state_.step + 1, " (samples ", state_.consumed_samples, " to ",
                                state_.consumed_samples + batch_now() - 1, ")");
   if (skips && skips_ < s.train.max_skips) {

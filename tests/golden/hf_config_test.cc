@@ -118,6 +118,7 @@ TEST_CASE("values that the plugin does not compute are refused by name, with wha
       {"llama_tiny", "llama", {{"residual_multiplier", 2.0}}, "residual_multiplier", "model.init_ignore=[residual_multiplier]"},
       {"llama_tiny", "llama", {{"quantization_config", {{"bits", 4}}}}, "quantization_config", "init_ignore"},
       {"llama_tiny", "llama", {{"rope_scaling", {{"rope_type", "llama3"}, {"twist", 2}}}}, "rope_scaling.twist", "init_ignore"},
+      {"llama_tiny", "llama", {{"rope_scaling", {{"rope_type", "linear"}, {"factor", 2.0}}}}, "rope_scaling.rope_type", "init_ignore"},
       {"gpt2_tiny", "gpt2", {{"scale_attn_weights", false}}, "scale_attn_weights", "init_ignore"},
       {"gpt2_tiny", "gpt2", {{"add_cross_attention", true}}, "add_cross_attention", "init_ignore"},
       {"bert_tiny", "bert", {{"position_embedding_type", "relative_key"}}, "position_embedding_type", "init_ignore"},

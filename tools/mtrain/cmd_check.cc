@@ -46,13 +46,11 @@ std::string length_words(const Recipe& recipe) {
   const BatchSchedule batches = s.batches();
   const bool changes = batches.stages().size() > 1;
   std::string step = cat(changes ? "(" : "", batches.text(), changes ? ")" : "", " x ", s.model.seq_length, " tokens");
-  if (counts_epochs(recipe)) {
-    const std::string replaced = replaced_steps(recipe);
-    return cat(s.train.epochs, s.train.epochs == 1 ? " epoch" : " epochs", " in steps of ", step,
-               replaced.empty() ? "" : ", in place of ", replaced);
-  }
+  const std::string replaced = replaced_length(recipe), instead = replaced.empty() ? "" : cat(", in place of ", replaced);
+  if (counts_epochs(recipe))
+    return cat(s.train.epochs, s.train.epochs == 1 ? " epoch" : " epochs", " in steps of ", step, instead);
   const double tokens = static_cast<double>(batches.samples_until(s.train.steps)) * static_cast<double>(s.model.seq_length);
-  return cat(counted(s.train.steps, "step"), " of ", step, " = ", human_count(tokens), " tokens");
+  return cat(counted(s.train.steps, "step"), " of ", step, " = ", human_count(tokens), " tokens", instead);
 }
 
 void check(Cli& cli, const RecipeWords& words, const CheckOptions& options) {

@@ -37,6 +37,7 @@ Side read_side(Cli& cli, const std::string& said, const std::vector<OverrideText
     SavedConfig saved = read_saved_config(said);
     if (!overrides.empty()) {
       request.text = saved.resolved;
+      request.resolved = true;
       request.directory = identity_of(saved).directory;
       side.root = inspect_recipe(cli, request, plugins).config.resolved();
       return side;

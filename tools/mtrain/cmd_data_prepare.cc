@@ -108,6 +108,11 @@ void print_report(const PrepareReport& report, const PrepareArguments& arguments
             << human_bytes(report.text_bytes) << " in " << human_seconds(report.seconds) << ", "
             << rate(report) << ")\n";
   if (report.empty_documents) std::cout << "  " << counted(report.empty_documents, "document is", "documents are") << " empty\n";
+  if (report.documents == 1 && report.text_lines > 1) {
+    std::cout << "  the " << report.text_lines << " lines are one document"
+              << (arguments.options.split_on == SplitOn::blank_lines ? ", for no blank line divides them" : "")
+              << "; dataset.split needs several: --split-on lines, or --document-bytes N\n";
+  }
   if (report.replaced) std::cout << "  " << counted(report.replaced, "line") << " had broken characters replaced\n";
   if (report.skipped) std::cout << "  " << counted(report.skipped, "broken line was", "broken lines were") << " left out\n";
   for (const auto& bad : report.bad) std::cout << "    " << bad << '\n';

@@ -35,7 +35,7 @@ Opened open(PluginHost& plugins, const RecordArguments& arguments) {
   return out;
 }
 
-/// Runs of learnt tokens in green, or in brackets; the others plainly.
+/// Runs of learnt tokens in green, or in brackets; the others plainly. The first is never learnt: nothing predicts it.
 void print_tokens(std::span<const int32_t> ids, std::span<const uint8_t> trained, const Tokenizer& tokenizer,
                   const ShownTokens& shown) {
   const bool colours = ::isatty(STDOUT_FILENO) != 0;
@@ -49,11 +49,12 @@ void print_tokens(std::span<const int32_t> ids, std::span<const uint8_t> trained
       text = cat("<", ids[i], ">");
     else if (shown.ids)
       text += cat("=", ids[i]);
-    const char* tint = trained[i] ? (i % 2 == 0 ? "\033[30;42m" : "\033[30;102m") : (i % 2 == 0 ? "\033[2m" : "\033[22m");
+    const bool learnt = i > 0 && trained[i];
+    const char* tint = learnt ? (i % 2 == 0 ? "\033[30;42m" : "\033[30;102m") : (i % 2 == 0 ? "\033[2m" : "\033[22m");
     if (colours)
       std::cout << tint << text << "\033[0m";
     else
-      std::cout << (i > 0 ? "|" : "") << (trained[i] ? cat("[", text, "]") : text);
+      std::cout << (i > 0 ? "|" : "") << (learnt ? cat("[", text, "]") : text);
   }
   std::cout << (count < ids.size() ? colours ? " …\n" : "|…\n" : "\n");
 }

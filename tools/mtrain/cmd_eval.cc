@@ -1,14 +1,20 @@
 // mtrain eval: the loss of a saved model on a split of its data.
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <iostream>
 #include <nlohmann/json.hpp>
 
 #include "cli.h"
 #include "model_source.h"
+#include "mtrain/base/counted.h"
 #include "mtrain/base/error.h"
+#include "mtrain/base/log.h"
+#include "mtrain/train/data_changes.h"
 #include "mtrain/train/input_paths.h"
 #include "mtrain/train/trainer.h"
+#include "recipe_words.h"
 
 namespace mtrain {
 namespace {
@@ -16,13 +22,44 @@ namespace {
 struct EvalOptions {
   std::string from, split = "valid";
   std::vector<std::string> overrides;
-  int64_t batches = 0;
+  std::string batches = "0";
   bool json = false;
 };
 
 bool says_dataset(const Recipe& recipe) {
   const Location& where = recipe.config.root().at("dataset.type").loc();
   return where && where.source->kind() == SourceKind::command_line;
+}
+
+/// The number that --batches gives; Dataset::kOneEpoch for "all", absent for any other text.
+std::optional<int64_t> batches_of(const std::string& text) {
+  if (text == "all") return Dataset::kOneEpoch;
+  int64_t count = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), count);
+  return error == std::errc() && end == text.data() + text.size() && count >= 0 ? std::optional(count) : std::nullopt;
+}
+
+/// A user who asks for no other data expects those of the run.
+void warn_of_other_data(const ModelSource& source, const EvalOptions& options, const Dataset& dataset) {
+  const std::string trained = identity_of(source.run.config).data;
+  const bool asked = std::any_of(options.overrides.begin(), options.overrides.end(), [](const std::string& o) { return decides_data(setting_of_override(o)); });
+  if (trained.empty() || asked) return;
+  const std::vector<std::string> changes = data_changes(trained, dataset.identity());
+  if (!changes.empty()) log_warn("the data are not those that ", options.from, " was trained on:\n  ", join(changes, "\n  "));
+}
+
+void warn_of_repeats(const Dataset& dataset, Split split, int64_t batches, int64_t batch) {
+  int64_t samples = 0;
+  try {
+    samples = dataset.split(split, Dataset::kOneEpoch)->size();
+  } catch (const Error&) {
+    return;  // such as a weighted blend, of which one epoch is not defined
+  }
+  const int64_t wanted = batches * batch;
+  // A source that repeats its data has less than one epoch more than was asked for; an endless one has far more.
+  if (wanted <= samples || dataset.split(split, wanted)->size() >= wanted + samples) return;
+  log_warn("the ", name(split), " split has ", counted(samples, "sample"), ", which ", counted(batches, "batch", "batches"), " of ", batch,
+           " repeat: --batches all evaluates each once");
 }
 
 void evaluate(const Cli& cli, const EvalOptions& options) {
@@ -40,17 +77,21 @@ void evaluate(const Cli& cli, const EvalOptions& options) {
   });
   Interpreter interpreter(*session.run, session.place(), session.parameters);
   Split split = options.split == "train" ? Split::train : options.split == "test" ? Split::test : Split::valid;
-  int64_t batches = options.batches > 0 ? options.batches : std::max<int64_t>(1, s.validation.steps);
-  EvalMetrics m = evaluate_split(session, interpreter, *dataset, split, batches, nullptr);
+  int64_t batches = *batches_of(options.batches);
+  if (batches == 0) batches = std::max<int64_t>(1, s.validation.steps);
+  warn_of_other_data(source, options, *dataset);
+  if (batches > 0) warn_of_repeats(*dataset, split, batches, s.eval_global_batch());
+  EvalMetrics m = evaluate_split(session, interpreter, *dataset, split, batches, nullptr).value();
   if (options.json) {
     std::cout << nlohmann::ordered_json{{"step", saved.step}, {"split", options.split}, {"loss", m.loss},
-                                        {"perplexity", std::exp(m.loss)}, {"tokens", m.tokens}, {"seconds", m.seconds}}
+                                        {"perplexity", std::exp(m.loss)}, {"tokens", m.tokens}, {"samples", m.samples}, {"seconds", m.seconds}}
                      .dump()
               << '\n';
   } else {
     std::cout << describe(source) << ", " << options.split << ": loss " << m.loss << " nats per token, perplexity "
-              << std::exp(m.loss) << ", " << human_count(static_cast<double>(m.tokens)) << " tokens in "
-              << human_seconds(m.seconds) << '\n';
+              << std::exp(m.loss) << ", " << human_count(static_cast<double>(m.tokens)) << " tokens of "
+              << (batches > 0 ? cat(counted(batches, "batch", "batches"), " of ", counted(s.eval_global_batch(), "sample")) : cat(counted(m.samples, "sample"), ", each once,"))
+              << " in " << human_seconds(m.seconds) << '\n';
   }
 }
 
@@ -63,7 +104,10 @@ void add_eval_command(CLI::App& app, Cli& cli) {
       ->required()
       ->type_name("RUN|CHECKPOINT|DIR");
   command->add_option("--split", options->split, "which part of the data")->check(CLI::IsMember({"train", "valid", "test"}))->capture_default_str();
-  command->add_option("--batches", options->batches, "global batches; 0: the recipe's validation.steps")->check(CLI::NonNegativeNumber);
+  command->add_option("--batches", options->batches, "global batches; 0: the recipe's validation.steps, at least 1; all: each sample of the split once")
+      ->capture_default_str()
+      ->type_name("N|all")
+      ->check([](const std::string& text) { return batches_of(text) ? std::string() : cat("wanted a number of batches or 'all', got '", printable(text, 40), "'"); }, "");
   command->add_flag("--json", options->json, "print as JSON");
   command->add_option("overrides", options->overrides, "settings to change: key=value")->type_name("KEY=VALUE");
   command->footer(

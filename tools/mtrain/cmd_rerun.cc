@@ -74,6 +74,10 @@ std::vector<Part> parts_of(const fs::path& path, bool tell) {
   if (out.empty()) out.push_back({std::move(saved), 0, {}});
   // The time that a limit ended it after is not that of the repetition, so its steps count.
   if (!out.back().last && has_time_limit(out.back().saved) && !history_parts.empty()) out.back().last = history_parts.back().invocation.last_step;
+  if (const auto step = checkpoints_of(path).step) {  // a checkpoint is what the steps up to it made
+    while (out.size() > 1 && out.back().first >= *step) out.pop_back();
+    out.back().last = std::min(out.back().last.value_or(INT64_MAX), *step);
+  }
   return out;
 }
 
@@ -83,6 +87,7 @@ RecipeRequest rerun_request(const Cli& cli, const RecipeWords& words, const Save
   SavedIdentity identity = identity_of(saved);
   request.recipe = cat(names[0], " (its recipe)");
   request.text = saved.resolved;
+  request.resolved = true;
   request.launched = launched_ranks();
   request.directory = identity.directory.empty() ? fs::current_path() : fs::path(identity.directory);
   // Its own folder, so that nothing of the old run is continued or written over; a user's own choice comes
@@ -113,17 +118,7 @@ int64_t steps_done(const Recipe& recipe) {
 
 /// Whether the user sets a setting that `fits`, given its path.
 bool sets(const std::vector<OverrideText>& overrides, const std::function<bool(std::string_view)>& fits) {
-  return std::any_of(overrides.begin(), overrides.end(), [&](const OverrideText& override) {
-    std::string_view key = override.text;
-    key = key.substr(0, key.find('='));
-    key.remove_prefix(std::min(key.find_first_not_of("+~"), key.size()));
-    return fits(key);
-  });
-}
-
-bool decides_data(std::string_view key) {
-  const std::string_view section = key.substr(0, key.find('.'));
-  return section == "dataset" || section == "tokenizer" || key == "rng.seed" || key == "model.seq_length";
+  return std::any_of(overrides.begin(), overrides.end(), [&](const OverrideText& override) { return fits(setting_of_override(override.text)); });
 }
 
 bool decides_length(std::string_view key) { return key == "train.steps" || key == "train.epochs"; }
@@ -182,7 +177,7 @@ void rerun(Cli& cli, const RecipeWords& words) {
   const bool other_data = sets(said, decides_data);
   const bool first = launched_rank() == 0;
   std::vector<Part> parts = parts_of(names[0], first);
-  if (has_time_limit(parts.back().saved) && sets(said, decides_length)) parts.back().last.reset();
+  if (sets(said, decides_length)) parts.back().last.reset();
   PluginHost plugins = plugin_host(cli);
   const fs::path folder = new_folder_beside(run_of(names[0]));
   std::vector<Recipe> recipes;
@@ -192,7 +187,7 @@ void rerun(Cli& cli, const RecipeWords& words) {
     if (first)
       log_warn("the settings of ", names[0], " changed on the way, which is repeated only where ranks are threads: all steps are repeated "
                "with its newest settings, and the result may differ");
-    parts = {{parts.back().saved, 0, {}}};
+    parts = {{parts.back().saved, 0, parts.back().last}};
     recipes.erase(recipes.begin(), recipes.end() - 1);
   }
   require_own_folder(names[0], parts, recipes, plugins);

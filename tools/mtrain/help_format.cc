@@ -63,7 +63,7 @@ std::string value_words(const CLI::Option& option) {
 std::string value_range(const CLI::Option& option) {
   for (const auto& part : parts_of(option))
     if (const std::string range = range_of(part); !range.empty())
-      return part == "NONNEGATIVE" ? "at least 0" : part == "POSITIVE" ? range : cat("from ", range);
+      return part == "NONNEGATIVE" ? "of at least 0" : part == "POSITIVE" ? range : cat("from ", range);
   return "";
 }
 

@@ -16,7 +16,7 @@ std::string value_name(const CLI::Option& option);
 /// "0 to 100, default 0.8": the values that are taken and the one that counts where none is given; "" where neither is known.
 std::string value_words(const CLI::Option& option);
 
-/// "at least 0", "above 0", "from 0 to 1": the numbers that an option takes; "" where no range is known.
+/// "of at least 0", "above 0", "from 0 to 1": the numbers that an option takes; "" where no range is known.
 std::string value_range(const CLI::Option& option);
 
 /// For help pages.

@@ -141,6 +141,7 @@ std::optional<SavedConfig> open_run(const Cli& cli, RecipeRequest& request) {
   SavedIdentity identity = identity_of(saved);
   request.recipe += " (its recipe)";
   request.text = saved.resolved;
+  request.resolved = true;
   request.directory = identity.directory.empty() ? fs::current_path() : fs::path(identity.directory);
   Location written{std::make_shared<Source>(SourceKind::command_line, "the run's folder", ""), 0, 0};
   std::vector<OverrideText> own = {{cat("run.dir=", override_value_text(Node::string(folder.string()))), 0, written}};
@@ -176,6 +177,17 @@ RecipeRequest recipe_request(const Cli& cli, const RecipeWords& said, const Plug
   request.recipe = names[first ? 0 : 1];
   key = names[first ? 1 : 0];
   return request;
+}
+
+std::string_view setting_of_override(std::string_view override) {
+  std::string_view key = override.substr(0, override.find('='));
+  key.remove_prefix(std::min(key.find_first_not_of("+~"), key.size()));
+  return key;
+}
+
+bool decides_data(std::string_view setting) {
+  const std::string_view section = setting.substr(0, setting.find('.'));
+  return section == "dataset" || section == "tokenizer" || setting == "rng.seed" || setting == "model.seq_length";
 }
 
 Recipe inspect_recipe(Cli& cli, const RecipeRequest& request, const PluginHost& plugins) {

@@ -48,6 +48,10 @@ std::optional<SavedConfig> open_run(const Cli& cli, RecipeRequest& request);
 RecipeRequest recipe_request(const Cli& cli, const RecipeWords& words, const PluginHost& plugins,
                              std::string& key);
 
+/// "dataset.path" of "+dataset.path=x".
+std::string_view setting_of_override(std::string_view override);
+/// Whether a setting decides what is trained on: who sets it asks for other data than a run's.
+bool decides_data(std::string_view setting);
 
 /// Reads a recipe to look at it. One with faults is shown as far as it goes: its report goes to standard
 /// error and the status becomes that of a faulty configuration. Throws Error(config) when nothing of it can

@@ -80,6 +80,7 @@ int run_training(const Cli& cli, Recipe& recipe, PluginHost& plugins, const Trai
       return wanted;
     };
     build_in_turn(ranks, building, [&] { trainer.emplace(recipe, plugins, stop, mesh); });
+    trainer->set_interrupt([&] { return signals.received() != 0; });
     if (first) start_first(*trainer, recipe, cli.quiet, options.before_start);
     trainer->run();
     if (recipe.settings.train.steps == 0 && trainer->state().step == 0) begin();

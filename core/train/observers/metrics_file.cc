@@ -53,11 +53,11 @@ std::string step_line(const StepMetrics& m) {
              model_figures(m), ",\"val_loss\":", val_end("null"));
 }
 
-std::string lone_eval_line(int64_t step, double loss) {
-  return cat(
-      "{\"step\":", step, ",\"loss\":null,\"grad_norm\":null,\"lr\":null,\"tokens\":null,",
-      "\"tokens_per_second\":null,\"step_ms\":null,\"tflops\":null,\"mfu\":null,\"memory_bytes\":null,",
-      "\"val_loss\":", val_end(number_or_text("val_loss", loss)));
+/// Of a step of which this run computed nothing but a validation.
+std::string null_line(int64_t step, const std::string& tokens, const std::string& val_loss) {
+  return cat("{\"step\":", step, ",\"loss\":null,\"grad_norm\":null,\"lr\":null,\"tokens\":", tokens,
+             ",\"tokens_per_second\":null,\"step_ms\":null,\"tflops\":null,\"mfu\":null,\"memory_bytes\":null,",
+             "\"val_loss\":", val_end(val_loss));
 }
 
 // The step of a line as written above; -1 when it is something else.
@@ -103,22 +103,25 @@ class MetricsFile final : public Observer {
     file_.truncate(bytes_to_keep(path, first_step));
   }
 
-  void on_step(const StepMetrics& metrics) override {
-    std::string line = step_line(metrics);
-    int64_t offset = file_.append(line);
-    step_ = metrics.step;
-    val_offset_ = offset < 0 ? -1 : offset + static_cast<int64_t>(line.size() - val_end("").size());
-  }
+  void on_step(const StepMetrics& metrics) override { append(metrics.step, step_line(metrics)); }
+
+  void on_passed_step(int64_t step, int64_t tokens) override { append(step, null_line(step, cat(tokens), "null")); }
 
   void on_eval(const EvalMetrics& metrics) override {
     if (metrics.split != "valid") return;
     std::string value = val_end(number_or_text("val_loss", metrics.loss));
     if (metrics.step == step_ && val_offset_ >= 0 && file_.replace(val_offset_, val_end("null"), value))
       return;
-    file_.append(lone_eval_line(metrics.step, metrics.loss));
+    file_.append(null_line(metrics.step, "null", number_or_text("val_loss", metrics.loss)));
   }
 
  private:
+  void append(int64_t step, const std::string& line) {
+    int64_t offset = file_.append(line);
+    step_ = step;
+    val_offset_ = offset < 0 ? -1 : offset + static_cast<int64_t>(line.size() - val_end("").size());
+  }
+
   RecordFile file_;
   int64_t step_ = -1;
   int64_t val_offset_ = -1;  // of the room for val_loss in the line of step_

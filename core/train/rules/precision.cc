@@ -31,7 +31,7 @@ constexpr Rule kRules[] = {
     {"fp8-params-recipe", "mixed_precision.fp8_params", "fp8 and mixed_precision.fp8_params",
      "mixed_precision.fp8_recipe in ['tensorwise', 'delayed']",
      "weights are gathered as FP8 with one scale per tensor only, and fp8_recipe is {mixed_precision.fp8_recipe}",
-     "other recipes gather them in {mixed_precision.dtype}", "mixed_precision.fp8_params=false; mixed_precision.fp8_recipe"},
+     "other recipes gather them in the type of mixed_precision.dtype", "mixed_precision.fp8_params=false; mixed_precision.fp8_recipe"},
     {"fp8-params-zero", "mixed_precision.fp8_params", "mixed_precision.fp8_params", "dist.zero >= 1",
      "with dist.zero=0 every rank updates all weights, and none are gathered", "",
      "dist.zero=1; mixed_precision.fp8_params=false"},

@@ -133,7 +133,7 @@ PipelineParts read(const Gpt2Config& config, const TokenizerContext& context) {
 
 class Gpt2Tokenizer final : public TextPipeline {
  public:
-  Gpt2Tokenizer(const Gpt2Config& config, TokenizerContext& context) : TextPipeline(read(config, context)) {}
+  Gpt2Tokenizer(const Gpt2Config& config, TokenizerContext& context) : TextPipeline(read_files("gpt2_bpe", context.base_directory / config.path, [&] { return read(config, context); })) {}
 };
 
 }  // namespace

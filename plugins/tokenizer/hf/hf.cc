@@ -5,6 +5,7 @@
 #include "mtrain/base/file.h"
 #include "mtrain/base/text.h"
 #include "mtrain/plugin/plugin.h"
+#include "mtrain/tokenize/byte_bpe.h"
 #include "special_names.h"
 #include "tokenizer_json.h"
 
@@ -53,7 +54,7 @@ tokenize::PipelineParts read(const HfConfig& config, const TokenizerContext& con
 
 class HfTokenizer final : public tokenize::TextPipeline {
  public:
-  HfTokenizer(const HfConfig& config, TokenizerContext& context) : TextPipeline(read(config, context)) {}
+  HfTokenizer(const HfConfig& config, TokenizerContext& context) : TextPipeline(tokenize::read_files("hf", context.base_directory / config.path, [&] { return read(config, context); })) {}
 };
 
 }  // namespace

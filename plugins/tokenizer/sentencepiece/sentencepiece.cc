@@ -154,7 +154,7 @@ LoadedModel read(const SentencePieceConfig& config, const TokenizerContext& cont
 class SentencePieceTokenizer final : public TextPipeline {
  public:
   SentencePieceTokenizer(const SentencePieceConfig& config, TokenizerContext& context)
-      : SentencePieceTokenizer(read(config, context)) {}
+      : SentencePieceTokenizer(read_files("sentencepiece", context.base_directory / config.path, [&] { return read(config, context); })) {}
 
   std::string decode_bytes(std::span<const int32_t> ids) const override {
     std::string out, run;  // run: bytes of byte pieces

@@ -117,7 +117,7 @@ PipelineParts read(const TiktokenConfig& config, const TokenizerContext& context
 
 class Tiktoken final : public TextPipeline {
  public:
-  Tiktoken(const TiktokenConfig& config, TokenizerContext& context) : TextPipeline(read(config, context)) {}
+  Tiktoken(const TiktokenConfig& config, TokenizerContext& context) : TextPipeline(read_files("tiktoken", context.base_directory / config.path, [&] { return read(config, context); })) {}
 };
 
 }  // namespace

@@ -179,6 +179,9 @@ TEST_CASE("choices are changed by override entries and by the command line") {
       {"optim: {type: adam, lr: 3}\n", {"+optim=adam"}, "{optim: {type: adam, lr: 3, eps: 1}}"},
       {"optim: {type: other, lr: 5}\n", {"+optim=adam"}, "{optim: {type: adam, lr: 3, eps: 1}}"},
       {"a: 1\n", {"++db=pg"}, "++ is for values"},
+      {"db: {host: x}\n", {"~db", "+db=pg"}, "cannot be removed: it is not in the defaults list"},  // not the option that is added
+      {"db: {host: x}\n", {"+db=pg", "~db"}, "the recipe has the section itself: choose another component, db=NAME"},
+      {"defaults:\n- db: mysql\n", {"~db", "+db=pg"}, "{db: {host: pg}}"},
       {"defaults:\n- db: mysql\n- server: nginx\n", {"~db"}, "{server: {port: 81}}"},
       {"defaults:\n- db: mysql\n- server: nginx\n", {"~db=mysql"}, "{server: {port: 81}}"},
       {"defaults:\n- db: mysql\n", {"~db=pg"}, "its option is mysql"},

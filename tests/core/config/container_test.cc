@@ -113,6 +113,27 @@ TEST_CASE("the resolved configuration loads again to itself") {
   CHECK(second.root().same_value(first.root()));
 }
 
+TEST_CASE("another component in a resolved recipe drops what the old one alone has; elsewhere that is a fault") {
+  const std::string saved = ConfigContainer::load_or_throw(request("train: {steps: 7}\noptimizer: {type: adamw, lr: 1e-2}\n"), catalog()).to_yaml();
+  auto load = [&](bool resolved, std::vector<std::string> overrides) {
+    ConfigRequest again = request(saved, std::move(overrides));
+    again.resolved = resolved;
+    Report report;
+    const ConfigContainer config = ConfigContainer::load(again, catalog(), report);
+    return report.ok() ? config.to_yaml() : report.text();
+  };
+  for (const char* choice : {"optimizer.type=sgd", "optimizer=sgd", "optimizer={type: sgd}"}) {
+    CHECK(load(true, {choice}) == "train:\n  steps: 7\n  micro_batch_size: 1\noptimizer:\n  type: sgd\n  overlap: false\n  lr: 0.01\n  momentum: 0\n");
+    const std::string fault = load(false, {choice});
+    CHECK_MESSAGE(fault.find("optimizer.betas: no such setting") != std::string::npos, fault);
+    CHECK_MESSAGE(fault.find("help: optimizer.type is sgd, which has no such setting: leave it out, or choose adamw, which has it") != std::string::npos, fault);
+  }
+  const std::string said = load(true, {"optimizer=sgd", "optimizer.betas=[0.5, 0.5]"});  // the command line is checked as ever
+  CHECK_MESSAGE(said.find("optimizer.betas: no such setting") != std::string::npos, said);
+  CHECK_MESSAGE(said.find("command line, argument 3") != std::string::npos, said);
+  CHECK(load(true, {"optimizer=adamw"}) == saved);
+}
+
 TEST_CASE("all faults come in one report") {
   std::string text =
       faults("train: {micro_batch_size: 0}\noptimizr: {lr: 1}\noptimizer: {lr: -1, betas: [1]}\n",

@@ -68,6 +68,8 @@ TEST_CASE("values are typed by the override grammar") {
       {"k='a\\\\'", "\"a\\\\\"", string},
       {"k='a\\\\b'", "\"a\\\\\\\\b\"", string},
       {"k='a\\nb'", "\"a\\\\nb\"", string},
+      {"k=\"a\\nb\\t\\\"c\\\"\\n\"", R"("a\nb\t\"c\"\n")", string},
+      {"k=\"a\\\\nb\\d\"", R"("a\\nb\\d")", string},
       {"k=a\\,b", "\"a,b\"", string},
       {"k=a\\=b\\ ", "\"a=b \"", string},
       {"k=1\\,5", "\"1,5\"", string},

@@ -18,11 +18,14 @@ constexpr const char* kTemplate =
     "{{ bos_token }}{% for m in messages %}{{ m.role[0] }}:{{ m.content }}{{ eos_token if m.role == 'assistant' else ';' }}"
     "{% endfor %}{% if add_generation_prompt %}a:{% endif %}";
 
-Example chat_of(const char* messages, std::vector<bool> spoken = {}) {
+Example chat_of(const char* messages, std::vector<bool> spoken = {}, std::vector<bool> silenced = {}) {
   Example out;
   out.messages = messages;
-  spoken.resize(static_cast<size_t>(nlohmann::json::parse(messages).size()), true);
+  const size_t count = nlohmann::json::parse(messages).size();
+  spoken.resize(count, true);
+  silenced.resize(count, false);
   out.spoken = std::move(spoken);
+  out.silenced = std::move(silenced);
   out.place = "x:1";
   return out;
 }
@@ -53,6 +56,9 @@ TEST_CASE("of a conversation the assistant's words are learnt, those of its last
   CHECK(Lab(TrainOn::all).learnt(chat_of(kTalk)) == "<u:hi</s>;a:yo>u:?;a:no>");
   CHECK(Lab().learnt(chat_of(kTalk, {true, false})) == ".....................no>");
   CHECK(Lab().learnt(chat_of(kTalk, {true, true, true, false})) == "............yo>.........");
+  // Of all, what others than the assistant say is learnt, and what the record silences is not.
+  CHECK(Lab(TrainOn::all).learnt(chat_of(kTalk, {false, false}, {false, false, false, true})) == "<u:hi</s>;a:yo>u:?;a:...");
+  CHECK(Lab(TrainOn::all).learnt(chat_of(kTalk, {}, {true})) == "<u:......;a:yo>u:?;a:no>");
   CHECK(Lab().learnt(chat_of(R"([{"role":"user","content":"x"}])")) == ".....");
 }
 

@@ -51,9 +51,10 @@ TEST_CASE("the fields of the first records say the format") {
   CHECK(detect(R"({"instruction":"a","response":"b"})", {{"output", "response"}}) == alpaca);
   expect_error(ErrorClass::data, {"cannot tell the format of x.jsonl", "question, answer", "dataset.format", "dataset.columns"},
                [] { detect(R"({"question":"a","answer":"b"})"); });
+  expect_error(ErrorClass::data, {"by its first record: its fields are"}, [] { detect(R"({"question":"a"})"); });
   expect_error(ErrorClass::data, {"which fit openai and prompt_completion", "dataset.format"},
                [] { detect(R"({"messages":[],"prompt":"a","completion":"b"})"); });
-  expect_error(ErrorClass::data, {"chosen and rejected", "dataset.type=preference"},
+  expect_error(ErrorClass::data, {"chosen and rejected", "dataset.type=preference", "--dataset preference"},
                [] { detect(R"({"prompt":"a","chosen":"b","rejected":"c"})"); });
   expect_error(ErrorClass::data, {"with a label", "dataset.type=preference"}, [] { detect(R"({"messages":[],"label":true})"); });
   expect_error(ErrorClass::data, {"no records"}, [] { detect_format({}, {}, "x"); });
@@ -105,6 +106,13 @@ TEST_CASE("conversations of any make become messages with tools and weights") {
         R"([{"role":"user","content":"ab"},{"role":"assistant","content":"c"},{"role":"assistant","content":"d"},)"
         R"({"role":"assistant","tool_calls":[{"function":{"name":"f","arguments":"{}"}}]}])");
   CHECK(weighed.spoken == std::vector<bool>{true, false, true, true});
+  CHECK(weighed.silenced == std::vector<bool>{false, true, false, false});
+  for (const char* weight : {R"("weight":0.5)", R"("loss_weight":0.3)", R"("weight":-1)", R"("weight":"0")", R"("train":"false")"}) {
+    const std::string record = R"({"messages":[{"role":"assistant","content":"c",)" + std::string(weight) + "}]}";
+    const std::string key = std::string(weight + 1, std::strchr(weight + 1, '"'));
+    expect_fault("has a message with " + key + " ", [&] { read(openai, record.c_str()); });
+  }
+  CHECK(read(openai, R"({"messages":[{"role":"assistant","content":"c","weight":null,"train":true}]})").spoken == std::vector<bool>{true});
   Example own =
       read(sharegpt, R"({"talk":[{"who":"agent","says":"x"}]})",
            {.columns = {{"conversations", "talk"}, {"from", "who"}, {"value", "says"}}, .roles = {{"agent", "assistant"}}});

@@ -56,7 +56,7 @@ TEST_CASE("schedule: warmup that does not fit before the end of the decay ends t
   ScheduleConfig early = of("linear", 60);
   early.decay_steps = 20;
   CHECK(near(learning_rate(early, kLr, 19, 100), kLr));
-  CHECK(near(learning_rate(early, kLr, 60, 100), 3e-5));
+  for (int64_t step : {20, 21, 60}) CHECK(near(learning_rate(early, kLr, step, 100), 3e-5));
 }
 
 TEST_CASE("schedule: constant") {

@@ -129,6 +129,25 @@ TEST_CASE("a figure that is not finite is null and keeps its text") {
   CHECK(line["val_loss_text"] == "-inf");
 }
 
+TEST_CASE("a step that was passed over has a line of its own, with a validation where there was one") {
+  Folder folder;
+  fs::path path = folder.path / "metrics.jsonl";
+  auto metrics = make_metrics_file(path, 0);
+  metrics->on_step(step_metrics(1, 2.0));
+  metrics->on_passed_step(2, 8192);
+  metrics->on_passed_step(3, 12288);
+  metrics->on_eval({.step = 3, .split = "valid", .loss = 1.5});
+  auto got = lines(path);
+  REQUIRE(got.size() == 3);
+  CHECK(keys(got[1]) == kKeys);
+  CHECK(got[1]["step"] == 2);
+  CHECK(got[1]["tokens"] == 8192);
+  CHECK(got[1]["loss"].is_null());
+  CHECK(got[1]["val_loss"].is_null());
+  CHECK(got[2]["loss"].is_null());
+  CHECK(got[2]["val_loss"] == 1.5);
+}
+
 TEST_CASE("a validation goes into the line of its step; only one without a step gets a line of its own") {
   Folder folder;
   fs::path path = folder.path / "metrics.jsonl";

@@ -5,6 +5,7 @@ ERROR = {"error": True}
 BLANKS = "wider: blanks behind a bracket or quote are trimmed too"
 KINDS = "a list and a map replace one another; the schema says which is right"
 AS_YAML = "inside a text a value stands as YAML writes it, not as Python does"
+DOUBLE_QUOTES = "wider: double quotes know \\n, \\t and \\\\, as in YAML"
 QUOTED = "a text stays a text in every trial"
 
 
@@ -36,7 +37,8 @@ OVERRIDES = {
         "k={a\\:b: 1}"],
     "1.5 quoted values are texts": ["k=''", 'k=""', "k='1'", "k='true'", "k='null'", "k='a,b'", "k='a=b'",
         "k='[1]'", "k='{'", "k='it\\'s'", 'k="it\'s"', "k='\"'", "k='a\\\\'", "k='a\\\\b'", "k='\\n'",
-        "k='a\\\\\\'b'", ("k='a", (A, text("'a"))), "k='a'b'", "k='#~&!;'", "k='é'", "k='a' b"],
+        "k='a\\\\\\'b'", ("k='a", (A, text("'a"))), "k='a'b'", "k='#~&!;'", "k='é'", "k='a' b",
+        ('k="a\\n"', (DOUBLE_QUOTES, text("a\n"))), ('k="a\\tb\\\\c"', (DOUBLE_QUOTES, text("a\tb\\c"))), 'k="a\\d"'],
     "1.5 lists": ["k=[]", "k=[1]", "k=[1,2]", "k=[1,[2,[3]]]", "k=[a b,c]", "k=['a,b',c]",
         "k=[null,true,1.5]", "k=[{a:1}]", "k=[a:b]", "k=[", "k=]", "k=[1", "k=1]", "k=[1]]", "k=[1,]",
         "k=[,1]", "k=[1]x", "k=x[1]", ("k=[1] ", (BLANKS, text([1])))],

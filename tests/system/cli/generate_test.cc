@@ -52,7 +52,7 @@ TEST_CASE("each line of standard input is a prompt") {
 TEST_CASE("wrong words of generate: a second prompt, and numbers out of their range") {
   for (const auto& [words, wanted] : std::vector<std::pair<std::string, std::string>>{
            {"--prompt a b", "'b' is no setting: those are written key=value"},
-           {"--top-k -1", "--top-k: wanted a number at least 0, got -1"},
+           {"--top-k -1", "--top-k: wanted a number of at least 0, got -1"},
            {"--top-p 1.5", "--top-p: wanted a number from 0 to 1, got 1.5"},
            {"--temperature -1", "--temperature: wanted a number from 0 to 100, got -1"}}) {
     Outcome out = cli_in("/", "generate --from nowhere " + words);

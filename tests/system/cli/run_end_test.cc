@@ -92,6 +92,10 @@ TEST_CASE("updates that are skipped in a row are bounded, and a finite one begin
   for (int step : {2, 3, 5, 6, 7}) faults += ",train.loss:" + std::to_string(step) + ":nan";
   Outcome between = run({.arguments = command(recipe, scratch / "between", skip), .environment = {faults}});
   CHECK_MESSAGE(between.status == 0, between.err);
+  // A nan that was computed has a sign, which says nothing.
+  Outcome diverged = run_training(recipe, scratch / "diverged", {"train.steps=5", "optimizer.lr=1e30", "scheduler.warmup_steps=0"});
+  CHECK(diverged.status == 14);
+  CHECK_MESSAGE(has(diverged.err, " nan at step "), diverged.err);
   // What is kept is told as it is.
   Outcome first = run({.arguments = command(recipe, scratch / "first"), .environment = {"MTRAIN_FAULT=train.loss:1:nan"}});
   CHECK(first.status == 14);

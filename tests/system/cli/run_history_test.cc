@@ -80,6 +80,19 @@ TEST_CASE("rerun: a setting that changed on a resume changes at the same step") 
   CHECK(digest(scratch / "a-rerun") == digest(a));
 }
 
+TEST_CASE("rerun of a checkpoint repeats the steps up to it, or as many as are asked for") {
+  Scratch scratch("mtrain-replay-part");
+  const std::string r = scratch.write("r.yaml", tiny_recipe());
+  REQUIRE(cli_in(scratch.path(), "r.yaml -q run.dir=a train.steps=10 checkpoint.interval=5").status == 0);
+  Outcome part = cli_in(scratch.path(), "rerun a/checkpoints/step-5 -q run.dir=b");
+  CHECK_MESSAGE(part.status == 0, part.err);
+  CHECK(losses(scratch / "b").size() == 5);
+  CHECK(digest(scratch / "b/checkpoints/step-5") == digest(scratch / "a/checkpoints/step-5"));
+  Outcome more = cli_in(scratch.path(), "rerun a/checkpoints/step-5 -q run.dir=c train.steps=7");
+  CHECK_MESSAGE(more.status == 0, more.err);
+  CHECK(losses(scratch / "c").size() == 7);
+}
+
 TEST_CASE("rerun of a run that train.max_minutes ended makes its steps, not its minutes, and goes into no other run's folder") {
   Scratch scratch("mtrain-rerun-minutes");
   const std::string r = scratch.write("r.yaml", tiny_recipe());

@@ -114,7 +114,15 @@ TEST_CASE("train.epochs stands in the place of train.steps") {
   CHECK(has(cli({"check", steps, "train.epochs=1"}).out, "1 epoch in"));
   CHECK(has(cli({"check", steps, "train.epochs=1"}).out, "in place of train.steps=20 (" + steps + ":"));
   CHECK(has(cli({"check", steps, "train.steps=7", "train.epochs=1"}).out, "in place of train.steps=7 (command line, argument 3)"));
-  CHECK(has(cli({"check", steps, "train.epochs=1", "train.steps=7"}).out, "7 steps of"));
+  // The later argument counts, and says whose place it takes.
+  Outcome later = cli({"check", steps, "train.epochs=1", "train.steps=7"});
+  CHECK(has(later.out, "7 steps of"));
+  CHECK(has(later.out, "in place of train.epochs=1 (command line, argument 3)"));
+  later = cli({"train", steps, "train.epochs=1", "train.steps=1", "run.dir=" + (scratch / "later").string()});
+  CHECK_MESSAGE(has(later.err, "train.steps=1 (command line, argument 4), in place of train.epochs=1 (command line, argument 3)"), later.err);
+  later = cli({"train", steps, "train.epochs=1", "train.steps=0"});
+  CHECK(later.status == 10);
+  CHECK_MESSAGE(has(later.err, "0 steps take the place of train.epochs=1 (command line, argument 3): nothing would be trained"), later.err);
   CHECK_FALSE(has(cli({"check", epochs}).out, "in place of"));
   CHECK(has(cli({"check", epochs, "train.steps=9"}).out, "9 steps of"));
   Outcome neither = cli({"check", scratch.write("n.yaml", recipe("micro_batch_size: 1"))});

@@ -260,3 +260,60 @@ TEST_CASE("weights of a run: its model's settings count where the recipe says no
   CHECK_MESSAGE(has(kind.err, "where model.type is llama"), kind.err);
   CHECK(cli({"check", bare, start, "model.rope.theta=20000"}).status == 0);  // another function of the same weights
 }
+
+TEST_CASE("a saved run takes another dataset: what the old one alone has is dropped, what the command line says is checked") {
+  Scratch scratch("mtrain-other-plugin");
+  write_text_run(scratch);
+  REQUIRE(cli_in(scratch.path(), "r.yaml -q run.dir=a").status == 0);
+  for (const char* words : {"eval --from a --batches 1 dataset=mock", "eval --from a --batches 1 dataset.type=mock", "check a dataset=mock", "rerun a -q run.dir=b dataset=mock"}) {
+    Outcome other = cli_in(scratch.path(), words);
+    CHECK_MESSAGE(other.status == 0, words, ": ", other.err);
+  }
+  CHECK(has(slurp(scratch / "b/config/resolved.yaml"), "type: mock"));
+  Outcome said = cli_in(scratch.path(), "eval --from a --batches 1 dataset=mock dataset.split=1");
+  CHECK(said.status == 10);
+  CHECK_MESSAGE(has(said.err, "dataset.split: no such setting"), said.err);
+  CHECK_MESSAGE(has(said.err, "1 error"), said.err);
+  for (const char* words : {"'~dataset' '+dataset=mock'", "'+dataset=mock' '~dataset'"}) {
+    Outcome removed = cli_in(scratch.path(), std::string("eval --from a --batches 1 ") + words);
+    CHECK(removed.status == 10);
+    CHECK_MESSAGE(has(removed.err, "dataset: cannot be removed"), removed.err);
+  }
+}
+
+TEST_CASE("eval says how much it read, of data that repeat or are not the run's, and reads a split once where that is asked for") {
+  Scratch scratch("mtrain-eval-extent");
+  write_text_run(scratch);
+  REQUIRE(cli_in(scratch.path(), "r.yaml -q run.dir=a").status == 0);
+  auto eval = [&](const std::string& words) {
+    Outcome out = cli_in(scratch.path(), "eval --from a --split train " + words);
+    CHECK_MESSAGE(out.status == 0, out.err);
+    return out;
+  };
+  Outcome once = eval("--batches all --json"), as_many = eval("--batches 8 --json"), twice = eval("--batches 16");
+  CHECK(once.err.empty());
+  CHECK(as_many.err.empty());
+  CHECK(json::parse(once.out).at("samples") == 8);
+  CHECK(json::parse(once.out).at("tokens") == 128);
+  const double loss = json::parse(once.out).at("loss").get<double>();
+  CHECK(json::parse(as_many.out).at("loss").get<double>() == doctest::Approx(loss));
+  CHECK_MESSAGE(has(twice.err, "the train split has 8 samples, which 16 batches of 1 repeat: --batches all evaluates each once"), twice.err);
+  CHECK_MESSAGE(has(twice.out, "256 tokens of 16 batches of 1 sample in "), twice.out);
+  CHECK_MESSAGE(has(eval("--batches all").out, "128 tokens of 8 samples, each once, in "), "all");
+  CHECK_MESSAGE(has(eval("").out, "tokens of 1 batch of 1 sample in "), "validation.steps is 0");
+  // The last samples fill no batch.
+  Outcome rest = eval("--batches all --json train.global_batch_size=3 train.micro_batch_size=3");
+  CHECK(json::parse(rest.out).at("samples") == 8);
+  CHECK(json::parse(rest.out).at("loss").get<double>() == doctest::Approx(loss));
+  CHECK(eval("--batches 5000 dataset=mock train.micro_batch_size=1").err.empty());  // it has no end
+  Outcome wrong = cli_in(scratch.path(), "eval --from a --batches many");
+  CHECK(wrong.status == 2);
+  CHECK_MESSAGE(has(wrong.err, "wanted a number of batches or 'all', got 'many'"), wrong.err);
+  std::string text = slurp(scratch / "text.txt");
+  for (char& c : text) c = c == 'a' ? 'z' : c;
+  scratch.write("text.txt", text);
+  REQUIRE(cli_in(scratch.path(), "data prepare -f -i text.txt -o data -t byte --split-on blank-lines -q").status == 0);
+  Outcome changed = eval("");
+  CHECK_MESSAGE(has(changed.err, "the data are not those that a was trained on:\n  data has other contents of the same size"), changed.err);
+  CHECK(eval("dataset.path=data").err.empty());
+}

@@ -76,6 +76,23 @@ TEST_CASE("a second SIGINT after the grace ends a save that takes too long") {
   CHECK_FALSE(fs::exists(scratch / "a/checkpoints/step-7"));
 }
 
+TEST_CASE("a signal ends a validation that has many batches left: no loss of a part of them, and the checkpoint is there") {
+  Scratch scratch("mtrain-validation-signal");
+  const std::string recipe = scratch.write("tiny.yaml", tiny_recipe());
+  const Words base = {"validation.steps=200000", "validation.interval=7"};
+  for (const char* ranks : {"1", "2"}) {
+    CAPTURE(ranks);
+    const fs::path folder = scratch / ranks;
+    Outcome out = run({.arguments = with({mtrain_binary(), recipe, "run.dir=" + folder.string(), std::string("dist.nproc=") + ranks}, base),
+                       .environment = {"MTRAIN_FAULT=eval.batch:3:stop"},
+                       .while_stopped = [](pid_t pid) { ::kill(pid, SIGTERM); }});
+    CHECK_MESSAGE(out.status == 128 + SIGTERM, out.err);
+    CHECK_MESSAGE(has(out.out + out.err, "the validation after step 7 is left before its end"), out.out, out.err);
+    CHECK(fs::exists(folder / "checkpoints/step-7"));
+    for (const Json& row : rows(folder, "val_loss")) CHECK(row.at("val_loss").is_null());
+  }
+}
+
 TEST_CASE("a command that saves no checkpoint stops without a word about one") {
   Scratch scratch("mtrain-prepare-signal");
   scratch.write("a.txt", "some text\n");

@@ -31,6 +31,10 @@ TEST_CASE("the data of a step in train.skip_steps is read past, and the steps af
   Outcome skip = cli(with({recipe, "run.dir=" + (scratch / "skip").string(), "train.skip_steps=[3]"}, base));
   REQUIRE_MESSAGE(skip.status == 0, skip.err);
   CHECK_MESSAGE(has(skip.out + skip.err, "step 3: no update, as train.skip_steps says"), skip.out, skip.err);
+  std::vector<int64_t> steps;
+  for (const Json& row : rows(scratch / "skip", "step")) steps.push_back(row.at("step").get<int64_t>());
+  CHECK(steps == std::vector<int64_t>{1, 2, 3, 4, 5, 6});
+  CHECK(rows(scratch / "skip", "step").at(2).at("loss").is_null());
   train(recipe, scratch / "whole", base);
   auto skipped = losses(scratch / "skip"), whole = losses(scratch / "whole"), expected = losses(scratch / "nan");
   expected.erase(3);

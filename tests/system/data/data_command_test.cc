@@ -59,6 +59,18 @@ TEST_CASE("prepare and inspect say what they did") {
   CHECK(fs::exists(scratch / "named.bin"));
 }
 
+TEST_CASE("prepare remarks on lines that all became one document") {
+  ScratchFolder scratch;
+  put(scratch / "x.txt", "one\ntwo\nthree\n");
+  const std::string remark = "  the 3 lines are one document", fix = "; dataset.split needs several: --split-on lines, or --document-bytes N";
+  auto says = [&](const std::string& words) { return run(scratch, "data prepare -f -i x.txt -o x -t byte " + words).out; };
+  CHECK(says("").find(remark + fix) != std::string::npos);
+  CHECK(says("--split-on blank-lines").find(remark + ", for no blank line divides them" + fix) != std::string::npos);
+  CHECK(says("--split-on lines").find("one document") == std::string::npos);
+  put(scratch / "x.txt", "one\n");
+  CHECK(says("").find("one document") == std::string::npos);
+}
+
 TEST_CASE("verify names each kind of damage and where it is") {
   ScratchFolder scratch;
   put(scratch / "x.jsonl", "{\"text\":\"hello\"}\n{\"text\":\"\"}\n{\"text\":\"you\"}\n");

@@ -121,7 +121,8 @@ TEST_CASE("on the command line and by `config explain`, too") {
   CHECK(outcome.status == 10);
   CHECK_MESSAGE(has(outcome.err, "help: use train.global_batch_size: "), outcome.err);
   for (const auto& [word, wanted] : {std::pair{"device=cuda", "help: use dist.backend: cpu or cuda"}, {"optimizer=adamw_torch", "help: write optimizer=adamw (adamw_torch is its name in transformers)"},
-                                     {"optimizer.type=adamw_torch", "help: write adamw (adamw_torch is its name in transformers)"}, {"device=gpu", "help: write +device=gpu to add it"}}) {
+                                     {"optimizer.type=adamw_torch", "help: write adamw (adamw_torch is its name in transformers)"}, {"device=gpu", "help: write +device=gpu to add it"},
+                                     {"dataset.split=1", "help: dataset.type is mock, which has no such setting: leave it out, or choose "}}) {
     outcome = testing::cli({"check", (recipe.path() / "r.yaml").string(), word});
     CHECK(outcome.status == 10);
     CHECK_MESSAGE(has(outcome.err, wanted), outcome.err);

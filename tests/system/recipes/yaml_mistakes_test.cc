@@ -118,7 +118,8 @@ TEST_CASE("values of the wrong type, and names that are misspelled") {
          {"train: {steps: 5}\nrun: {deterministic: yes}\n", "5:22", "wanted true or false", "write true"},
          {"train: {steps: 5}\nrun: {deterministic: no}\n", "5:22", "wanted true or false", "write false"},
          {"train: {steps: 5}\noptimizer: {lr: '1e-3'}\n", "5:17", "wanted a number, got the quoted string", "write 1e-3 without quotes"},
-         {"train: {steps: 5}\noptimizer: {lr: 0,001}\n", "5:19", "no such setting", "in { } a ',' begins the next setting"},
+         {"train: {steps: 5}\noptimizer: {lr: 0,001}\n", "5:19", "no such setting", "in { } a ',' begins the next setting: write a '.'"},
+         {"run: {name: 90,10,0}\n", "4:16", "no such setting", "in { } a ',' begins the next setting: write the text in quotes, name: \"90,10,0\""},
          {"train:\n  steps: 5# five\n", "5:10", "wanted an integer, got the text \"5# five\"", "write 5 ('# five' is a part of the value: in YAML a comment starts with ' #'"},
          {"train: {steps: 5}\nddp: {bucket_size: 64MB}\n", "5:20", "64MB is a number of bytes; the unit here is parameters", ""}});
   CHECK(report_of(std::string(kRest) + "train: {steps: 1e3}\noptimizer: {lr: 1e-3}\n").ok());

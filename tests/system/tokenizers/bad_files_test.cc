@@ -1,6 +1,8 @@
 // Files that cannot be right: one error with its place, at load, whatever is wrong.
 #include <doctest/doctest.h>
 
+#include <tuple>
+
 #include "data_files.h"
 #include "mtrain/config/tree.h"
 #include "mtrain/data/tokenizer.h"
@@ -129,6 +131,30 @@ TEST_CASE("other files that cannot be right are refused with the place of the fa
   refuse("gpt2_bpe", "vocab.json", "{\"a\": 0}", {"merges.txt:2", "'b'"});
   refuse("gpt2_bpe", "vocab.json", "{\"a\": 0, \"b\": 1}", {"merges.txt:2", "'a b'"});
   refuse("gpt2_bpe", "vocab.json", "{\"a\": 0, \"b\": 1, \"ab\": 2}", {"vocab.json", "no token for the byte"});
+}
+
+TEST_CASE("files of another tokenizer are refused with the name of the plugin that reads them") {
+  Lab lab;
+  for (const char* folder : {"gpt2", "hf"}) fs::create_directories(lab.scratch / folder);
+  put(lab.scratch / "gpt2/encoder.json", "{}");
+  put(lab.scratch / "gpt2/vocab.bpe", "");
+  put(lab.scratch / "hf/tokenizer.json", "{}");
+  put(lab.scratch / "t.json", "{\"version\": \"1.0\", \"added_tokens\": []}");
+  put(lab.scratch / "t.model", std::string("\x0A\x0E\x0A\x05<unk>\x15\0\0\0\0\x18\x02", 16));
+  put(lab.scratch / "t.tiktoken", "IQ== 0\nIg== 1\n");
+  for (const auto& [plugin, file, reader] : std::vector<std::tuple<std::string, std::string, std::string>>{
+           {"hf", "gpt2", "gpt2_bpe"}, {"hf", "t.model", "sentencepiece"}, {"hf", "t.tiktoken", "tiktoken"}, {"sentencepiece", "hf", "hf"},
+           {"sentencepiece", "t.json", "hf"}, {"gpt2_bpe", "hf", "hf"}, {"tiktoken", "t.model", "sentencepiece"}, {"hf", "t.json", ""}}) {
+    CAPTURE(plugin);
+    CAPTURE(file);
+    try {
+      lab.open(plugin, file);
+      CHECK(false);
+    } catch (const Error& fault) {
+      const bool named = fault.hint().find(cat("choose it, --tokenizer ", reader, " or tokenizer.type=", reader)) != std::string::npos;
+      CHECK_MESSAGE(named == !reader.empty(), fault.hint());
+    }
+  }
 }
 
 TEST_CASE("the null tokenizer reads ids") {
