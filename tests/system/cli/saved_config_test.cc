@@ -190,7 +190,7 @@ TEST_CASE("resuming on other data is refused by the settings that changed them")
   REQUIRE(cli_in(scratch.path(), "r.yaml -q run.dir=a").status == 0);
   for (const auto& [words, told] : std::vector<std::pair<std::string, std::string>>{
            {"rng.seed=7", "rng.seed: "}, {"model.seq_length=8", "model.seq_length: 16 -> 8   (command line"},
-           {"\"dataset.split='9,1'\"", "dataset.split: 1 -> 9,1   (command line"}, {"dataset.order=open", "dataset.order: megatron -> open   (command line"},
+           {"\"dataset.split='9,1'\"", "dataset.split: \"1\" -> \"9,1\"   (command line"}, {"dataset.order=open", "dataset.order: megatron -> open   (command line"},
            {"dataset.type=mock '~dataset.path' '~dataset.split'", "dataset.type: gpt -> mock   (command line"}, {"dataset.eod_mask_loss=true", "dataset.eod_mask_loss: false -> true   (command"}}) {
     Outcome refused = cli_in(scratch.path(), "r.yaml -q run.dir=a train.steps=5 " + words);
     CHECK(refused.status == 12);
