@@ -292,7 +292,8 @@ ConfigContainer ConfigContainer::load(const ConfigRequest& request, const Schema
   if (!loaded) return out;
   out.composition_ = std::move(*loaded);
   Node* tree = &out.composition_.tree;
-  if (request.resolved) drop_replaced_settings(*tree, tree->loc().source, catalog);
+  for (const ComposedFile& file : out.composition_.files)
+    if (request.resolved && file.file == out.composition_.file) drop_replaced_settings(*tree, file.source, catalog);
   compute(*tree, request, catalog, report);
   name_nulls(*tree, catalog, report);
   Node empty;

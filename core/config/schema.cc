@@ -175,7 +175,9 @@ class SectionReader {
     std::string meant = full(path);
     for (const Node* at = &entry.value; at->is_map() && at->size() == 1; at = &at->entries()[0].value)
       meant = join_path(meant, at->entries()[0].key);
-    auto& fault = report_.error("unknown-key", full(path), entry.key_where, "no such setting");
+    const Location& value = entry.value.loc();  // of an override, another place than that of the key that it found
+    const bool overridden = value && value.source->kind() == SourceKind::command_line && !entry.value.is_map();
+    auto& fault = report_.error("unknown-key", full(path), overridden ? value : entry.key_where, "no such setting");
     if (report_.errors() > kMaxSuggestions) return;
     if (std::string entry_text = entry.value.is_null() ? meant_entry(entry.key) : ""; !entry_text.empty()) {
       fault.fix(cat("write `", entry_text, "`: a ':' and a space stand between a key and its value"));

@@ -278,6 +278,7 @@ TEST_CASE("a saved run takes another dataset: what the old one alone has is drop
     Outcome removed = cli_in(scratch.path(), std::string("eval --from a --batches 1 ") + words);
     CHECK(removed.status == 10);
     CHECK_MESSAGE(has(removed.err, "dataset: cannot be removed"), removed.err);
+    CHECK_MESSAGE(has(removed.err, "1 error"), removed.err);
   }
 }
 
