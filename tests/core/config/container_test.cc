@@ -123,7 +123,7 @@ TEST_CASE("another component in a resolved recipe drops what the old one alone h
     return report.ok() ? config.to_yaml() : report.text();
   };
   for (const char* choice : {"optimizer.type=sgd", "optimizer=sgd", "optimizer={type: sgd}"}) {
-    CHECK(load(true, {choice}) == "train:\n  steps: 7\n  micro_batch_size: 1\noptimizer:\n  type: sgd\n  overlap: false\n  lr: 0.01\n  momentum: 0\n");
+    CHECK(load(true, {choice}) == "train:\n  steps: 7\n  micro_batch_size: 1\noptimizer:\n  type: sgd\n  overlap: false\n  lr: 0.01\n  momentum: 0.0\n");
     const std::string fault = load(false, {choice});
     CHECK_MESSAGE(fault.find("optimizer.betas: no such setting") != std::string::npos, fault);
     CHECK_MESSAGE(fault.find("help: optimizer.type is sgd, which has no such setting: leave it out, or choose adamw, which has it") != std::string::npos, fault);
