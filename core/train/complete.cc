@@ -176,7 +176,9 @@ std::vector<Candidate> complete_override(const std::string& typed, const std::st
                out);
       for (auto& candidate : out) candidate.text = sign + candidate.text;
     } else if (key.find('.') == std::string::npos) {
-      for (const auto& option : repository.options(key)) out.push_back({sign + key + "=" + option, ""});
+      for (const auto& option : repository.options(key))
+        if (const Schema* component = catalog.component(catalog.kind_of(key), option); !component || component->needs.empty())
+          out.push_back({sign + key + "=" + option, ""});
       add_components(sign + key + "=", catalog.kind_of(key), catalog, out);
     } else {
       std::string before = sign + key + "=";
