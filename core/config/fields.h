@@ -50,7 +50,7 @@ struct FieldSpec {
   std::string path;  // dotted, relative to the component: "rope.theta"
   FieldType type = FieldType::string;
   std::string doc, unit, example;
-  std::string default_value;  // as YAML flow text; empty when required
+  std::string default_value;  // as YAML flow text; empty when required, or where there is none
   std::optional<double> min, max;
   bool exclusive_min = false, exclusive_max = false;
   std::vector<std::string> choices;       // allowed texts; empty: any
@@ -126,6 +126,8 @@ struct MT_API Field {
   Field& size(int64_t count) { return spec.list_size = count, *this; }
   /// Has no default: the recipe must say it.
   Field& required() { return spec.required = true, spec.default_value.clear(), *this; }
+  /// Of a setting with an alternative: where nobody says it there is no value.
+  Field& no_default() { return spec.default_value.clear(), *this; }
   Field& secret() { return spec.secret = true, *this; }
   /// A path, or a list of them, of files to read; see core/train/input_paths.h.
   Field& input_path() { return spec.input_path = true, *this; }

@@ -40,7 +40,7 @@ Node describe_field(const Owner& owner, const FieldSpec& spec) {
                        {"required", Node::boolean(spec.required)},
                        {"resume", Node::string(name(spec.resume))}});
   auto add = [&](const char* key, Node value) { out.append(key, {}, std::move(value)); };
-  if (!spec.required) add("default", Node::string(spec.default_value));
+  if (!spec.required && !spec.default_value.empty()) add("default", Node::string(spec.default_value));
   if (!spec.unit.empty()) add("unit", Node::string(spec.unit));
   if (!spec.example.empty()) add("example", Node::string(spec.example));
   if (spec.min) add("min", Node::number(*spec.min));
@@ -112,6 +112,7 @@ Node section_node(const std::string& path, const std::string& prefix, const std:
 
 std::string default_text(const Node& setting) {
   if (setting.get("required")->as_bool()) return "required";
+  if (!setting.get("default")) return "default none";
   const std::string& value = setting.get("default")->as_text();
   return cat("default ", value.empty() ? "\"\"" : value);
 }

@@ -99,7 +99,7 @@ std::string reference_man_page(const SchemaCatalog& catalog) {
     for (const auto& spec : schema.fields) {
       out += cat(
           ".TP\n.BR ", plain(prefix), ".", plain(spec.path), "\n", plain(spec.doc), ".\n",
-          plain(cat(describe(spec), spec.required ? "; required" : cat("; default ", spec.default_value))),
+          plain(cat(describe(spec), spec.required ? "; required" : spec.default_value.empty() ? "" : cat("; default ", spec.default_value))),
           ".\n");
       for (const auto& note : notes_of(spec)) out += plain(note) + ".\n";
     }

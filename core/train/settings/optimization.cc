@@ -16,6 +16,7 @@ void TrainSection::bind(Fields& f) {
       .alternative("epochs");
   f("epochs", epochs, "passes over the training data; the steps are counted when the run begins")
       .exclusive_min(0)
+      .no_default()
       .example("3")
       .renamed_from({"num_epochs", "num_train_epochs"})
       .alternative("steps");

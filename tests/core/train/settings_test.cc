@@ -33,7 +33,7 @@ SchemaCatalog sections() {
 Node all_defaults(const Schema& schema) {
   Node out = Node::map();
   for (const auto& spec : schema.fields)
-    if (!spec.required) out.set(spec.path, parse_yaml(spec.default_value));
+    if (!spec.required && !spec.default_value.empty()) out.set(spec.path, parse_yaml(spec.default_value));
   return out;
 }
 
