@@ -216,8 +216,8 @@ TEST_CASE("runs ls and show: steps, losses, changes and checkpoints") {
 TEST_CASE("runs show, runs ls and rerun after checkpoint rewind: the run is what it was at that step") {
   Scratch scratch("mtrain-runs-rewound");
   scratch.write("r.yaml", tiny_recipe());
-  REQUIRE(cli_in(scratch.path(), "r.yaml run.dir=runs/a train.steps=10 -q").status == 0);
-  REQUIRE(cli_in(scratch.path(), "r.yaml run.dir=runs/a train.steps=20 optimizer.lr=1e-3 -q").status == 0);
+  REQUIRE(cli_in(scratch.path(), "r.yaml run.dir=runs/a train.steps=10 checkpoint.keep=0 -q").status == 0);
+  REQUIRE(cli_in(scratch.path(), "r.yaml run.dir=runs/a train.steps=20 optimizer.lr=1e-3 checkpoint.keep=0 -q").status == 0);
   const std::vector<Json> whole = rows(scratch / "runs/a");
   REQUIRE(cli_in(scratch.path(), "checkpoint rewind runs/a --step 5").status == 0);
   auto shown = [&](const char* words) { return Json::parse(cli_in(scratch.path(), words).out); };
@@ -238,7 +238,7 @@ TEST_CASE("runs show, runs ls and rerun after checkpoint rewind: the run is what
   CHECK_MESSAGE(again.status == 0, again.err);
   CHECK(rows(scratch / "runs/a-rerun").size() == 10);
   CHECK(digest(scratch / "runs/a-rerun/checkpoints/step-5") == digest(scratch / "runs/a"));
-  REQUIRE(cli_in(scratch.path(), "r.yaml run.dir=runs/a train.steps=10 -q").status == 0);
+  REQUIRE(cli_in(scratch.path(), "r.yaml run.dir=runs/a train.steps=10 checkpoint.keep=0 -q").status == 0);
   run = shown("runs show runs/a --json");
   CHECK(run.at("step") == 10);
   CHECK(run.at("rewound") == false);
