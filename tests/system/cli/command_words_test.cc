@@ -49,10 +49,10 @@ TEST_CASE("settings of tokenizers and datasets are words like those of a recipe,
     Outcome out = in(words);
     CHECK_MESSAGE(out.status == 0, words, "\n", out.err);
   }
-  const std::string pairs = "{\"prompt\": \"a\", \"completion\": \"b\"}\n";
+  const std::string pairs = "{\"prompt\": \"ac\", \"completion\": \"b\"}\n";
   scratch.write("pairs.jsonl", pairs + pairs);
-  CHECK(has(in("data show pairs.jsonl -t byte dataset.train_on=all").out, "[a]|[b]"));
-  CHECK_FALSE(has(in("data show pairs.jsonl -t byte").out, "[a]"));
+  CHECK(has(in("data show pairs.jsonl -t byte dataset.train_on=all").out, "[c]|[b]"));
+  CHECK_FALSE(has(in("data show pairs.jsonl -t byte").out, "[c]"));
   CHECK(has(in("data verify x path=y").err, "-t NAME"));
   // A setting of the tokenizer may be written as in a recipe, which is how errors write it.
   CHECK(in("data verify x -t byte tokenizer.extra_ids=3 --eod").status == 0);
