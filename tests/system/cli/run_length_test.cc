@@ -81,10 +81,11 @@ TEST_CASE("another batch size on a resume: epochs stay epochs, and the data last
   const std::string data = (scratch / "data").string();
   Outcome prepared = cli({"data", "prepare", "-i", scratch.write("a.txt", lines), "-o", data, "-t", "byte", "--split-on", "lines"});
   REQUIRE_MESSAGE(prepared.status == 0, prepared.err);
-  const std::string steps = scratch.write("s.yaml", recipe("steps: 16, micro_batch_size: 1"));
+  const std::string steps = scratch.write("s.yaml", small_recipe("type: llama, layers: 1, hidden_size: 16, heads: 2, ffn_hidden_size: 32, seq_length: 8",
+                                                                 "tokenizer: byte\ntrain: {steps: 16}\nscheduler: {warmup_steps: 2}\nvalidation: {steps: 0}\n",
+                                                                 "{type: gpt, path: " + data + ", split: '1,0,0'}"));
   const std::string other = (scratch / "other").string();
-  const Words words = {steps, "run.dir=" + other, "-q", "dataset=gpt", "dataset.path=" + data, "tokenizer=byte", "dataset.split='1,0,0'", "validation.steps=0",
-                       "checkpoint.interval=3", "checkpoint.keep=0"};
+  const Words words = {steps, "run.dir=" + other, "-q", "checkpoint.interval=3", "checkpoint.keep=0"};
   Outcome whole = cli(with(words, {"train.global_batch_size=4"}));
   REQUIRE_MESSAGE(whole.status == 0, whole.err);
   REQUIRE(cli({"checkpoint", "rewind", other, "--step", "9"}).status == 0);
