@@ -55,7 +55,7 @@ class MT_API SampleSource {
   virtual void get(int64_t index, Sample& out) const = 0;
   /// Whether sample i is sample i % size() beyond the end; otherwise reading beyond the end is an error.
   virtual bool repeats() const { return false; }
-  /// What the order depends on beside the dataset, where it depends on the number of samples asked for, in words: "2 epochs". Two
+  /// Where the order depends on the number of requested samples: what of it decides, in words: "2 epochs". Two
   /// sources of one dataset give the same samples in the same order where their texts are equal. Empty: the number changes nothing.
   virtual std::string order() const { return {}; }
 };

@@ -49,7 +49,7 @@ std::optional<EvalMetrics> evaluate_split(Session& session, Interpreter& interpr
   OtherMicroBatches other(interpreter, s.eval_micro_batch() != s.train.micro_batch_size || rest > 0);
   double sum = 0;
   int64_t tokens = 0;
-  auto evaluate = [&](const LoaderConfig& config, int64_t first, int64_t times) {  // false: it was told to stop
+  auto evaluate = [&](const LoaderConfig& config, int64_t first, int64_t times) {  // false: the run stops
     Loader loader(*source, config, first);
     for (int64_t i = 0; i < times; ++i) {
       if (stop && stop()) return false;

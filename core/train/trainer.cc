@@ -416,7 +416,7 @@ std::optional<EvalMetrics> Trainer::evaluate() {
   std::optional<EvalMetrics> metrics = evaluate_split(session_, *interpreter_, *dataset_, Split::valid, v.steps, &mesh_, stop);
   buckets_->release_values();
   if (!metrics) {
-    event(cat("the validation after step ", state_.step, " is left before its end: the run is told to stop"));
+    event(cat("the validation after step ", state_.step, " is left before its end: the run stops"));
     return std::nullopt;
   }
   metrics->step = state_.step;

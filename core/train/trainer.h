@@ -1,5 +1,5 @@
 // Trainer: the loop. Builds the run from a recipe, resumes if there is something to resume, then steps,
-// evaluates and saves until done or told to stop. One per rank, for the rank's thread: the ranks step together, and only
+// evaluates and saves until it is done or a signal stops it. One per rank, for the rank's thread: the ranks step together, and only
 // the first plans memory, saves, and tells observers and the log.
 #pragma once
 #include <chrono>

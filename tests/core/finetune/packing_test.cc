@@ -145,7 +145,7 @@ TEST_CASE("each epoch has every example once in an order of its own, and goes on
   }
 }
 
-TEST_CASE("passes over the data are told to the nearest hundredth") {
+TEST_CASE("passes over the data are rounded to the nearest hundredth") {
   CHECK(epochs_text(64, 64) == "1 epoch");
   CHECK(epochs_text(199, 100) == "1.99 epochs");
   CHECK(epochs_text(5, 3) == "1.67 epochs");
