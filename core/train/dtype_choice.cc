@@ -1,13 +1,11 @@
 #include "mtrain/train/dtype_choice.h"
 
-#include <set>
-
 #include "mtrain/base/error.h"
 #include "mtrain/base/log.h"
-#include "mtrain/checkpoint/store.h"
 #include "mtrain/config/yaml_load.h"
 #include "mtrain/cpu/cpu_backend.h"
 #include "mtrain/tensor/device_backend.h"
+#include "mtrain/train/continued.h"
 #include "mtrain/train/train_state.h"
 
 namespace mtrain {
@@ -47,22 +45,8 @@ std::string type_of(const CheckpointStore& store, int64_t step) {
   }
 }
 
-/// What the run computes in that this recipe continues: the checkpoint is the one that resuming takes. Empty where it begins one, and
-/// where resuming will say what is wrong.
-std::string type_of_continued(const Recipe& recipe) {
-  if (recipe.settings.checkpoint.resume == "never") return {};
-  CheckpointStore store(recipe.checkpoint_directory());
-  try {
-    std::set<std::string> types;
-    for (const CheckpointInfo& info : store.list())
-      if (info.problem.empty()) types.insert(type_of(store, info.step));
-    if (types.size() == 1) return *types.begin();
-    // Which one is taken matters, and to find out means to compare every byte.
-    if (auto step = types.empty() ? std::nullopt : store.latest_valid().step) return type_of(store, *step);
-  } catch (const Error&) {
-  }
-  return {};
-}
+/// What the run computes in that this recipe continues. Empty where it begins one, and where resuming will say what is wrong.
+std::string type_of_continued(const Recipe& recipe) { return read_continued(recipe, type_of).value_or(""); }
 
 std::string kept_note(const std::string& kept, const std::string& here) {
   return cat(kSetting, ": ", kept, ", as this run began; auto would take ", here, " here");

@@ -1,14 +1,14 @@
 #include "mtrain/train/epochs.h"
 
+#include <algorithm>
 #include <cmath>
-#include <set>
 
 #include "mtrain/base/counted.h"
 #include "mtrain/base/error.h"
 #include "mtrain/base/log.h"
-#include "mtrain/checkpoint/store.h"
 #include "mtrain/data/dataset.h"
 #include "mtrain/data/tokenizer.h"
+#include "mtrain/train/continued.h"
 #include "mtrain/train/input_paths.h"
 #include "mtrain/train/rules/rules.h"
 #include "mtrain/train/train_state.h"
@@ -33,28 +33,18 @@ int64_t epoch_size(const Recipe& recipe, PluginHost& plugins) {
 
 /// Samples that the run which this recipe continues has read, beyond those of as many steps of this recipe's batches.
 int64_t samples_ahead(const Recipe& recipe) {
-  if (recipe.settings.checkpoint.resume == "never") return 0;
-  CheckpointStore store(recipe.checkpoint_directory());
   const BatchSchedule batches = recipe.settings.batches();
-  auto ahead_at = [&](int64_t step) {
+  auto ahead_at = [&](const CheckpointStore& store, int64_t step) {
     const TrainState state = meta_from_json(store.meta(step), store.step_folder(step).string()).state;
     return state.consumed_samples - batches.samples_until(state.step);
   };
-  try {
-    std::set<int64_t> found;
-    for (const CheckpointInfo& info : store.list())
-      if (info.problem.empty()) found.insert(ahead_at(info.step));
-    if (found.size() == 1) return *found.begin();
-    // Which one is taken matters, and to find out means to compare every byte.
-    if (auto step = found.empty() ? std::nullopt : store.latest_valid().step) return ahead_at(*step);
-  } catch (const Error&) {  // resuming says what is wrong
-  }
-  return 0;
+  return read_continued(recipe, ahead_at).value_or(0);
 }
 
 /// The last step may take samples of one pass more, so that each sample is seen as often as was asked for.
 int64_t steps_of(const Recipe& recipe, int64_t samples) {
-  double steps = recipe.settings.batches().steps_for(recipe.settings.train.epochs * static_cast<double>(samples) - static_cast<double>(samples_ahead(recipe)));
+  const double wanted = recipe.settings.train.epochs * static_cast<double>(samples) - static_cast<double>(samples_ahead(recipe));
+  const double steps = recipe.settings.batches().steps_for(std::max(1.0, wanted));  // a run that is past its end has nothing to do
   const Node* said = recipe.config.root().find(kEpochs);
   MT_USER_CHECK(steps <= kLargestDimension, ErrorClass::config,
                 cat(said->loc().text(), ": ", kEpochs, ": ", brief(*said), " passes over ", counted(samples, "sample"), " are ", steps, " steps"),

@@ -28,7 +28,7 @@ struct InvocationSummary {
 struct RunSummary {
   fs::path folder;
   int64_t step = 0, steps = 0;              // done; of train.steps, 0 when not known
-  std::optional<int64_t> rewound_to;       // `checkpoint rewind` took it back to this step, and it has not been continued since
+  std::optional<int64_t> rewound_to;       // `checkpoint rewind` took it back to this step, and nothing has trained since
   std::optional<double> loss, valid_loss;  // the last ones that count
   std::vector<InvocationSummary> invocations;
   std::vector<CheckpointInfo> checkpoints;

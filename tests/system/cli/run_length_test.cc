@@ -75,6 +75,10 @@ TEST_CASE("another batch size on a resume: epochs stay epochs, and the data last
   REQUIRE_MESSAGE(on.status == 0, on.err);
   CHECK(setting(run, "train.steps") == "14");  // 16 samples in 8 steps more
   CHECK(rows(run).size() == 14);
+  // Fewer epochs than were made already: nothing is left to do.
+  Outcome past = cli({file, run_dir, "train.global_batch_size=1", "train.epochs=0.1"});
+  CHECK_MESSAGE(past.status == 0, past.err);
+  CHECK_MESSAGE(has(past.err, "nothing to do"), past.err);
   // 39 samples of 8 tokens: 16 steps of 2 need one pass, but after 9 steps of 4 the rest needs another one.
   std::string lines;
   for (int i = 0; i < 32; ++i) lines += "abcdefghi\n";

@@ -252,7 +252,7 @@ TEST_CASE("a run.dir that depends on what varies names each trial's folder, and 
   CHECK(csv(scratch / "out/sweep.csv").size() == 3);
   auto listed = nlohmann::json::parse(cli_in(scratch.path(), "runs ls out --json").out);
   CHECK(listed.size() == 2);
-  // Trials that would share a folder are told before any begins, and by check.
+  // Trials that would share a folder are refused before any begins, and by check.
   for (const std::string& words_of : {words, "check " + words}) {
     Outcome shared = cli_in(scratch.path(), words_of + "rng.seed=1,2 'run.dir=both/${optimizer.lr}'");
     CHECK(shared.status == 10);
